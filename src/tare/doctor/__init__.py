@@ -1,0 +1,1 @@
+"""Doctor: what is usable here, and how noisy this machine is."""

@@ -1,0 +1,1 @@
+"""Hosts: places where commands can be run."""

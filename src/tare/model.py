@@ -1,0 +1,369 @@
+"""The words of tare as values and protocols. It imports nothing of ours, so that everything else can import it.
+
+Units are base units everywhere inside tare: seconds, bytes, requests per second. Only the reports scale them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
+Better = Literal["higher", "lower"]
+Status = Literal["ok", "failed", "skipped"]
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+class TareError(Exception):
+    """An error that the user can do something about: what happened, and a hint at what to do."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+class SuiteError(TareError):
+    """A suite that cannot be run. Raised before anything starts, with every fault in it."""
+
+    exit_code = 2
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(fault.what for fault in faults))
+        self.faults = tuple(faults)
+
+
+class UsageError(TareError):
+    """A command line that asks for something that is not there."""
+
+    exit_code = 2
+
+
+class Unavailable(TareError):
+    """A technology cannot run here. Its trials are skipped with this reason."""
+
+
+class TrialFailed(TareError):
+    """A trial has no result. It is recorded with this reason and the run goes on."""
+
+
+class TimedOut(TrialFailed):
+    """A command did not end in its time. Everything that it had started has been killed."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a suite: what and where, and what to write instead."""
+
+    what: str
+    hint: str
+
+
+# --- hosts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a finished command left. Streams are bytes, as the command wrote them."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """Standard output as text; bytes that are not UTF-8 are replaced."""
+        return self.stdout.decode("utf-8", "replace")
+
+
+class Process(Protocol):
+    """A running command."""
+
+    @property
+    def pid(self) -> int:
+        """Process number on the machine that tare itself runs on."""
+
+    def read_line(self, timeout: float) -> str:
+        """Give the next line of standard output, without its end; raises TimedOut, or TrialFailed at the end."""
+
+    def running(self) -> bool:
+        """Tell whether the command is still there."""
+
+    def errors(self) -> str:
+        """Give what the command has written to standard error so far."""
+
+
+@runtime_checkable
+class Host(Protocol):
+    """A place where commands can be run."""
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command to its end.
+
+        After `timeout` seconds the command and all that it started are killed and TimedOut is raised. With `check`, an
+        exit code other than 0 raises TrialFailed.
+        """
+
+    def spawn(self, *argv: str) -> AbstractContextManager[Process]:
+        """Start a command that is gone, with all that it started, when the block ends."""
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file of ours to the host, with its permission bits."""
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file of the host to us."""
+
+    def facts(self) -> Facts:
+        """Read what the host is."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a host is, as it says itself. An empty text or 0 means that it does not say."""
+
+    kernel: str
+    architecture: str
+    operating_system: str
+    cpu_model: str
+    cpus: int
+    memory_bytes: int
+    clock_source: str
+    virtualization: str
+
+
+# --- image, limits, network ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Image:
+    """One guest file system in the forms that technologies start.
+
+    `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
+    a raw file, `kernel` and `initrd` what a virtual machine boots it with. `packages` is the text of `name version`
+    lines.
+    """
+
+    digest: str
+    root: Path
+    archive: Path
+    disk: Path
+    kernel: Path
+    initrd: Path
+    packages: str
+
+    @property
+    def tag(self) -> str:
+        """The name that container engines store it under."""
+        return f"tare-image:{self.digest[:16]}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an instance may use: `cpus` are the numbers of the machine's CPUs that it is pinned to."""
+
+    cpus: tuple[int, ...]
+    memory_bytes: int
+    open_files: int
+
+
+@dataclass(frozen=True)
+class SeenLimits:
+    """What an instance says that it may use. None where it cannot say."""
+
+    cpus: int | None
+    memory_bytes: int | None
+    open_files: int | None
+
+
+@dataclass(frozen=True)
+class SetLimits:
+    """The limits that were asked for, and those that the instance says it has."""
+
+    asked: Limits
+    seen: SeenLimits
+
+
+# --- instances -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment in the life of an instance: seconds of the machine's monotonic clock."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What an instance costs its host: proportional set size of all its processes, kernel memory, disk written."""
+
+    memory_bytes: int
+    kernel_bytes: int | None
+    disk_bytes: int | None
+    processes: int
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One started environment.
+
+    `inside` is None for a unikernel, which only serves; `address` is None where it has no network. `processes` gives
+    the process numbers on the host that the instance costs, and is cheap enough to be asked ten times a second. `proof`
+    says what really runs, read from inside and outside. `disk` gives the bytes that it has written.
+    """
+
+    name: str
+    inside: Host | None
+    address: str | None
+    path: str
+    processes: Callable[[], Sequence[int]]
+    proof: Mapping[str, str] = field(default_factory=dict)
+    disk: Callable[[], int | None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is missing for a technology here, and the command or step that mends it."""
+
+    what: str
+    fix: str
+
+
+# --- workloads -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named quantity with a unit (base units: `s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a workload varies within a trial, such as `clients`; `unit` is empty for a plain count."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One measured value. `point` is where on the workload's sweep it was taken, None off the sweep."""
+
+    metric: str
+    point: float | None
+    value: float
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One command of a workload and what it printed: what values are parsed from, now or by `tare reparse`.
+
+    `label` tells the workload's parser which of its commands this was, such as `GET 50`.
+    """
+
+    label: str
+    argv: tuple[str, ...]
+    text: str
+    seconds: float
+    client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1
+
+
+@dataclass(frozen=True)
+class Service:
+    """The server that a workload runs in the instance, and the TCP port that it answers on."""
+
+    argv: tuple[str, ...]
+    port: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a workload measures with: the instance, the client, and the moments of the instance's start."""
+
+    instance: Instance
+    client: Host
+    timeline: tuple[Mark, ...]
+
+
+class Workload(Protocol):
+    """What is run and how its output is read; its settings are its dataclass fields."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    sweep: ClassVar[Sweep | None]
+
+    def service(self) -> Service | None:
+        """Tell which server has to run in the instance, if any."""
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        """Run the load, or the program inside, and give what it printed."""
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the values: exactly the declared metrics, or TrialFailed. Pure."""
+
+    def seconds(self) -> float:
+        """Estimate how long `measure` takes, for the plan and the progress display."""
+
+
+# --- trials --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A doubt that travels with a trial: a short stable kind, and a sentence."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A value with what is needed to read it alone, as the journal holds it."""
+
+    metric: str
+    point: float | None
+    value: float
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fresh instance, one workload, its values. The unit of replication.
+
+    `block` counts the blocks of one workload from 0; `order` is the place within the block; `started` is seconds since
+    1970 UTC; `timeline` is in seconds since `requested`.
+    """
+
+    trial: str
+    block: int
+    order: int
+    workload: str
+    stack: str
+    status: Status
+    reason: str
+    started: float
+    seconds: float
+    values: tuple[Measured, ...] = ()
+    timeline: tuple[Mark, ...] = ()
+    footprint: Footprint | None = None
+    limits: SetLimits | None = None
+    path: str = ""
+    proof: tuple[tuple[str, str], ...] = ()
+    cautions: tuple[Caution, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()

@@ -1,0 +1,42 @@
+"""Technologies and workloads are found by their names: one file each, named as the plug-in is.
+
+The file `technologies/qemu_tcg.py` holds the class whose `name` is `qemu-tcg`. Other packages add theirs with an entry
+point in the group `tare.technologies` or `tare.workloads`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from typing import Any, Literal
+
+from tare.model import UsageError
+
+Kind = Literal["technologies", "workloads"]
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Names of all plug-ins of a kind, sorted. Imports none of them."""
+    package = importlib.import_module(f"tare.{kind}")
+    own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)}
+    others = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
+    return tuple(sorted(own | others))
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """Find a plug-in's class by its name; raises UsageError where there is none, or where it is broken."""
+    if name not in names(kind):
+        raise UsageError(f"no {kind} named {name!r}", f"`tare {kind}` lists them")
+    try:
+        for entry in importlib.metadata.entry_points(group=f"tare.{kind}", name=name):
+            loaded: type[Any] = entry.load()
+            return loaded
+        module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")
+    except Exception as error:  # a broken plug-in breaks only itself
+        raise UsageError(f"the plug-in {name!r} is broken: {error}", "repair or remove its package") from error
+    for _, found in inspect.getmembers(module, inspect.isclass):
+        if getattr(found, "name", None) == name:
+            return found
+    raise UsageError(f"{module.__name__} has no class with name = {name!r}", "name the class after its file")

@@ -1,0 +1,1 @@
+"""Statistics: one idea a file, pure, with the source of each formula."""

@@ -1,0 +1,1 @@
+"""Technologies: one file each, named as the technology is."""

@@ -1,0 +1,1 @@
+"""Telemetry: what the host and the instance used while a trial ran."""
