@@ -84,6 +84,14 @@ class Output:
         return self.stdout.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line that a process printed, without its end, and when it arrived: seconds of the monotonic clock."""
+
+    seconds: float
+    text: str
+
+
 class Process(Protocol):
     """A running command."""
 
@@ -91,8 +99,8 @@ class Process(Protocol):
     def pid(self) -> int:
         """Process number on the machine that tare itself runs on."""
 
-    def read_line(self, timeout: float) -> str:
-        """Give the next line of standard output, without its end; raises TimedOut, or TrialFailed at the end."""
+    def read_line(self, timeout: float) -> Line:
+        """Give the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
 
     def running(self) -> bool:
         """Tell whether the command is still there."""
@@ -112,8 +120,12 @@ class Host(Protocol):
         exit code other than 0 raises TrialFailed.
         """
 
-    def spawn(self, *argv: str) -> AbstractContextManager[Process]:
-        """Start a command that is gone, with all that it started, when the block ends."""
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command that is gone, with all that it started, when the block ends, or when tare itself is gone.
+
+        With `life_line`, the command ends itself when its standard input does, which reaches through a container
+        engine or SSH; it is given 3 seconds for that.
+        """
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file of ours to the host, with its permission bits."""
@@ -284,10 +296,14 @@ class Raw:
 
 @dataclass(frozen=True)
 class Service:
-    """The server that a workload runs in the instance, and the TCP port that it answers on."""
+    """The server that a workload runs in the instance, and the TCP port that it answers on.
+
+    `files` are written before it starts: pairs of a path in the instance and a text.
+    """
 
     argv: tuple[str, ...]
     port: int
+    files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -307,8 +323,12 @@ class Workload(Protocol):
     metrics: ClassVar[tuple[Metric, ...]]
     sweep: ClassVar[Sweep | None]
 
-    def service(self) -> Service | None:
-        """Tell which server has to run in the instance, if any."""
+    @property
+    def port(self) -> int | None:
+        """The TCP port of the server that this workload runs, if it runs one."""
+
+    def service(self, listen: str) -> Service | None:
+        """Tell which server has to run in the instance, if any, answering on the address `listen`."""
 
     def measure(self, setup: Setup) -> Sequence[Raw]:
         """Run the load, or the program inside, and give what it printed."""

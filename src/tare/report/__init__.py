@@ -1,1 +1,76 @@
-"""Reports: one format a file."""
+"""Reports: one format a file, found by its name.
+
+The file `report/csv.py` is the format `csv`: its function `render(summary, run)` gives the files to write, by name.
+Other packages add theirs with an entry point in the group `tare.reports` that names such a function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tare.journal import Run
+from tare.model import UsageError
+from tare.statistics.cells import Summary
+from tare.statistics.summarize import summarize
+
+Render = Callable[[Summary, Run], Mapping[str, bytes]]
+
+DEFAULT_FORMATS = ("html", "csv", "json")
+
+
+def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, out: Path | None = None) -> list[Path]:
+    """Write a report of each run in each format and give the files written, the pages to read first.
+
+    Without `out`, a run's report goes to `report` in its own folder. Runs are not merged: with several runs, each gets
+    a folder of its own in `out`. Raises UsageError for an unknown format, before anything is written.
+    """
+    renderers = [find(name) for name in dict.fromkeys(formats)]
+    written = []
+    for run in runs:
+        summary = summarize(run)
+        folder = _folder(run, runs, out)
+        for render in renderers:
+            written += [_write(folder / name, content) for name, content in render(summary, run).items()]
+    return written
+
+
+def find(name: str) -> Render:
+    """Find the function that renders a format; raises UsageError where there is none, with the formats there are."""
+    for entry in importlib.metadata.entry_points(group="tare.reports", name=name):
+        other: Render = entry.load()
+        return other
+    render = _renderer(name)
+    if render is None:
+        raise UsageError(f"no report format named {name!r}", f"there are {', '.join(formats())}")
+    return render
+
+
+def formats() -> tuple[str, ...]:
+    """Names of all formats, sorted."""
+    own = {module.name for module in pkgutil.iter_modules(__path__) if _renderer(module.name) is not None}
+    others = {entry.name for entry in importlib.metadata.entry_points(group="tare.reports")}
+    return tuple(sorted(own | others))
+
+
+def _renderer(name: str) -> Render | None:
+    """Give a module's `render`, None for what is no format: a report is also made of files that are none."""
+    if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
+        return None
+    render: Render | None = getattr(importlib.import_module(f"tare.report.{name}"), "render", None)
+    return render
+
+
+def _folder(run: Run, runs: Sequence[Run], out: Path | None) -> Path:
+    if out is None:
+        return run.folder / "report"
+    return out if len(runs) == 1 else out / run.folder.name
+
+
+def _write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path

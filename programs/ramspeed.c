@@ -1,0 +1,385 @@
+/*
+ * ramspeed: how fast memory and caches are read and written, with every array checked.
+ *
+ * Two modes, after those of RAMspeed 3.5.0 (which VTmark ran), written anew:
+ *   mem   works on three arrays: copy (c = a), scale (c = m * a), add (c = a + b) and triad (c = a + m * b);
+ *   mark  reads, or writes, one block over and over, for several sizes of block.
+ * Each with integers (64 bits, general registers), float (double precision, one number at a time) and sse (SSE2, two
+ * double-precision numbers at a time).
+ *
+ * A pass repeats an operation until it has moved at least the bytes asked for; what is read and what is written both
+ * count, but not what the hardware moves on top, such as the fetch of a cache line before it is written. A speed is the
+ * bytes of all passes divided by the time of all passes. `average` is the mean of the four operations.
+ *
+ * After each operation every element is compared with what it must be (for reading: the sum of all that was read).
+ * All values are small whole numbers, so that double precision holds them without error. A mismatch is named on
+ * standard error, nothing is printed on standard output, and the exit code is 1. Exit code 2: wrong arguments.
+ *
+ * Test hook: compiling with -DFACTOR_USED=2 makes scale and triad compute with a wrong factor, as a miscompilation
+ * would.
+ */
+#include <emmintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FACTOR 3
+#ifndef FACTOR_USED
+#define FACTOR_USED FACTOR
+#endif
+
+#define MOST_SIZES 32
+#define MOST_PASSES 1000000
+/* The sum of so many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
+#define MOST_BYTES (1LL << 40)
+/* What the kernels read or write between two looks at their counter. */
+#define STEP_BYTES 128
+
+/* Keeps the compiler from inlining a kernel, cloning it, or dropping the repeats of what it computed before. */
+#define KERNEL static __attribute__((noipa))
+/* Ends a round over a block: the compiler must assume that memory has changed. */
+#define ROUND_ENDS() __asm__ volatile("" ::: "memory")
+/* Shows a number to the assembler, so that loops are neither vectorized nor turned into memcpy or memset. */
+#define SHOW_INTEGER(number) __asm__("" : "+r"(number))
+#define SHOW_REAL(number) __asm__("" : "+x"(number))
+
+/* Elements of 8 bytes: integer kernels use one member, float and sse kernels the other. */
+union element {
+    int64_t integer;
+    double real;
+};
+
+enum kind { INTEGER, FLOAT, SSE, KINDS };
+enum operation { COPY, SCALE, ADD, TRIAD, OPERATIONS };
+static const char *const kind_names[KINDS] = {"integer", "float", "sse"};
+static const char *const operation_names[OPERATIONS] = {"copy", "scale", "add", "triad"};
+/* Arrays that an operation reads and writes. */
+static const int operation_arrays[OPERATIONS] = {2, 2, 3, 3};
+
+/* What was asked for on the command line. */
+struct settings {
+    bool mark;
+    bool write;
+    enum kind kind;
+    long passes;
+    long long pass_bytes;
+    long long array_bytes;
+    int sizes;
+    long long size_bytes[MOST_SIZES];
+};
+
+/* --- kernels ---------------------------------------------------------------------------------------------------- */
+
+/* mem: computes `count` elements of c from those of a and b. */
+typedef void Kernel(const union element *a, const union element *b, union element *c, size_t count);
+/* mark: gives the sum of a block, read so many rounds. Eight sums, so that additions do not wait for each other. */
+typedef double Reader(const union element *block, size_t count, long rounds);
+/* mark: writes the number of the round, from 1 up, all over a block. */
+typedef void Writer(union element *block, size_t count, long rounds);
+
+/* The elements that one load or store of the type moves. */
+#define WIDTH(type) (sizeof(type) / sizeof(union element))
+#define LOAD(type, elements, i) (*(const type *)&(elements)[i])
+
+#define MEM_KERNEL(name, type, SHOW, expression)                                                                       \
+    KERNEL void name(const union element *a, const union element *b, union element *c, size_t count) {                 \
+        _Pragma("GCC unroll 8") for (size_t i = 0; i < count; i += WIDTH(type)) {                                      \
+            type x = LOAD(type, a, i);                                                                                 \
+            type y = LOAD(type, b, i);                                                                                 \
+            type z = expression;                                                                                       \
+            (void)y;                                                                                                   \
+            SHOW(z);                                                                                                   \
+            *(type *)&c[i] = z;                                                                                        \
+        }                                                                                                              \
+    }
+
+#define READ_PART(part, type, SHOW)                                                                                    \
+    sum_##part += LOAD(type, block, i + part * WIDTH(type));                                                           \
+    SHOW(sum_##part)
+
+#define READ_KERNEL(name, type, SHOW, TOTAL)                                                                           \
+    KERNEL double name(const union element *block, size_t count, long rounds) {                                        \
+        type sum_0 = {0}, sum_1 = {0}, sum_2 = {0}, sum_3 = {0}, sum_4 = {0}, sum_5 = {0}, sum_6 = {0}, sum_7 = {0};   \
+        for (long round = 0; round < rounds; round++) {                                                                \
+            for (size_t i = 0; i < count; i += 8 * WIDTH(type)) {                                                      \
+                READ_PART(0, type, SHOW);                                                                              \
+                READ_PART(1, type, SHOW);                                                                              \
+                READ_PART(2, type, SHOW);                                                                              \
+                READ_PART(3, type, SHOW);                                                                              \
+                READ_PART(4, type, SHOW);                                                                              \
+                READ_PART(5, type, SHOW);                                                                              \
+                READ_PART(6, type, SHOW);                                                                              \
+                READ_PART(7, type, SHOW);                                                                              \
+            }                                                                                                          \
+            ROUND_ENDS();                                                                                              \
+        }                                                                                                              \
+        return TOTAL((sum_0 + sum_1 + sum_2 + sum_3 + sum_4 + sum_5 + sum_6 + sum_7));                                 \
+    }
+
+#define WRITE_KERNEL(name, type, SHOW, SPREAD)                                                                         \
+    KERNEL void name(union element *block, size_t count, long rounds) {                                                \
+        for (long round = 1; round <= rounds; round++) {                                                               \
+            type value = SPREAD(round);                                                                                \
+            _Pragma("GCC unroll 8") for (size_t i = 0; i < count; i += WIDTH(type)) {                                  \
+                SHOW(value);                                                                                           \
+                *(type *)&block[i] = value;                                                                            \
+            }                                                                                                          \
+            ROUND_ENDS();                                                                                              \
+        }                                                                                                              \
+    }
+
+#define KERNELS(kind, type, SHOW, SPREAD, TOTAL)                                                                       \
+    MEM_KERNEL(kind##_copy, type, SHOW, x)                                                                             \
+    MEM_KERNEL(kind##_scale, type, SHOW, x *FACTOR_USED)                                                               \
+    MEM_KERNEL(kind##_add, type, SHOW, x + y)                                                                          \
+    MEM_KERNEL(kind##_triad, type, SHOW, x + y * FACTOR_USED)                                                          \
+    READ_KERNEL(kind##_read, type, SHOW, TOTAL)                                                                        \
+    WRITE_KERNEL(kind##_write, type, SHOW, SPREAD)
+
+#define AS_DOUBLE(number) ((double)(number))
+#define PAIR(number) _mm_set1_pd((double)(number))
+#define PAIR_SUM(pair) (_mm_cvtsd_f64(pair) + _mm_cvtsd_f64(_mm_unpackhi_pd(pair, pair)))
+
+KERNELS(integer, int64_t, SHOW_INTEGER, , AS_DOUBLE)
+KERNELS(float, double, SHOW_REAL, AS_DOUBLE, AS_DOUBLE)
+KERNELS(sse, __m128d, SHOW_REAL, PAIR, PAIR_SUM)
+
+static Kernel *const kernels[KINDS][OPERATIONS] = {
+    {integer_copy, integer_scale, integer_add, integer_triad},
+    {float_copy, float_scale, float_add, float_triad},
+    {sse_copy, sse_scale, sse_add, sse_triad},
+};
+static Reader *const readers[KINDS] = {integer_read, float_read, sse_read};
+static Writer *const writers[KINDS] = {integer_write, float_write, sse_write};
+
+/* --- values ----------------------------------------------------------------------------------------------------- */
+
+static void set(union element *element, enum kind kind, int64_t value) {
+    if (kind == INTEGER)
+        element->integer = value;
+    else
+        element->real = (double)value;
+}
+
+static double get(const union element *element, enum kind kind) {
+    return kind == INTEGER ? (double)element->integer : element->real;
+}
+
+/* Values that differ from one element to the next, and between a and b. */
+static int64_t value_a(size_t i) {
+    return 1 + (int64_t)(i % 1021);
+}
+
+static int64_t value_b(size_t i) {
+    return 1 + (int64_t)(i % 509);
+}
+
+static int64_t value_c(enum operation operation, size_t i) {
+    switch (operation) {
+    case COPY:
+        return value_a(i);
+    case SCALE:
+        return FACTOR * value_a(i);
+    case ADD:
+        return value_a(i) + value_b(i);
+    default:
+        return value_a(i) + FACTOR * value_b(i);
+    }
+}
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void fail(const char *what, size_t element, double found, double expected) {
+    fprintf(stderr, "ramspeed: %s: element %zu is %.17g, must be %.17g\n", what, element, found, expected);
+    exit(1);
+}
+
+static union element *allocate(long long size_bytes) {
+    union element *elements = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
+    if (elements == NULL) {
+        fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
+        exit(1);
+    }
+    return elements;
+}
+
+static double speed(double bytes, double seconds) {
+    if (seconds > 0)
+        return bytes / seconds;
+    fprintf(stderr, "ramspeed: %.0f bytes took no time that the clock can see: give more bytes per pass\n", bytes);
+    exit(1);
+}
+
+/* --- modes ------------------------------------------------------------------------------------------------------ */
+
+/* Gives the bytes per second of one operation, after checking every element of c. */
+static double measure_mem(const struct settings *settings, enum operation operation, union element *arrays[3]) {
+    size_t count = (size_t)settings->array_bytes / sizeof(union element);
+    long long round_bytes = operation_arrays[operation] * settings->array_bytes;
+    long long rounds = settings->passes * ((settings->pass_bytes + round_bytes - 1) / round_bytes);
+    Kernel *kernel = kernels[settings->kind][operation];
+    for (size_t i = 0; i < count; i++)
+        set(&arrays[2][i], settings->kind, -1);
+    double start_seconds = now_seconds();
+    for (long long round = 0; round < rounds; round++)
+        kernel(arrays[0], arrays[1], arrays[2], count);
+    double seconds = now_seconds() - start_seconds;
+    for (size_t i = 0; i < count; i++) {
+        double found = get(&arrays[2][i], settings->kind);
+        if (found != (double)value_c(operation, i))
+            fail(operation_names[operation], i, found, (double)value_c(operation, i));
+    }
+    return speed((double)(rounds * round_bytes), seconds);
+}
+
+static void run_mem(const struct settings *settings) {
+    size_t count = (size_t)settings->array_bytes / sizeof(union element);
+    double speeds[OPERATIONS];
+    double sum = 0;
+    union element *arrays[3];
+    for (int i = 0; i < 3; i++)
+        arrays[i] = allocate(settings->array_bytes);
+    for (size_t i = 0; i < count; i++) {
+        set(&arrays[0][i], settings->kind, value_a(i));
+        set(&arrays[1][i], settings->kind, value_b(i));
+    }
+    for (int i = 0; i < OPERATIONS; i++)
+        sum += speeds[i] = measure_mem(settings, (enum operation)i, arrays);
+    printf("program: ramspeed mem\nkind: %s\n", kind_names[settings->kind]);
+    printf("array_bytes: %lld\nbytes_per_pass: %lld\n", settings->array_bytes, settings->pass_bytes);
+    printf("passes: %ld\n", settings->passes);
+    for (int i = 0; i < OPERATIONS; i++)
+        printf("%s_bytes_per_second: %.3f\n", operation_names[i], speeds[i]);
+    printf("average_bytes_per_second: %.3f\nverified: yes\n", sum / OPERATIONS);
+    for (int i = 0; i < 3; i++)
+        free(arrays[i]);
+}
+
+static void check_block(const struct settings *settings, const union element *block, size_t count, long rounds) {
+    for (size_t i = 0; i < count; i++) {
+        double found = get(&block[i], settings->kind);
+        if (found != (double)rounds)
+            fail("write", i, found, (double)rounds);
+    }
+}
+
+/* Gives the bytes per second for one size of block, after checking what was read or written. */
+static double measure_mark(const struct settings *settings, long long size_bytes, union element *block) {
+    size_t count = (size_t)size_bytes / sizeof *block;
+    long rounds = (long)((settings->pass_bytes + size_bytes - 1) / size_bytes);
+    double block_sum = 0;
+    double seconds = 0;
+    for (size_t i = 0; i < count; i++) {
+        set(&block[i], settings->kind, value_a(i));
+        block_sum += (double)value_a(i);
+    }
+    for (long pass = 0; pass < settings->passes; pass++) {
+        double sum = block_sum * (double)rounds;
+        double start_seconds = now_seconds();
+        if (settings->write)
+            writers[settings->kind](block, count, rounds);
+        else
+            sum = readers[settings->kind](block, count, rounds);
+        seconds += now_seconds() - start_seconds;
+        if (sum != block_sum * (double)rounds)
+            fail("sum of read", 0, sum, block_sum * (double)rounds);
+        if (settings->write)
+            check_block(settings, block, count, rounds);
+    }
+    return speed((double)settings->passes * (double)rounds * (double)size_bytes, seconds);
+}
+
+static void run_mark(const struct settings *settings) {
+    const char *operation = settings->write ? "write" : "read";
+    double speeds[MOST_SIZES];
+    for (int i = 0; i < settings->sizes; i++) {
+        union element *block = allocate(settings->size_bytes[i]);
+        speeds[i] = measure_mark(settings, settings->size_bytes[i], block);
+        free(block);
+    }
+    printf("program: ramspeed mark\nkind: %s\noperation: %s\n", kind_names[settings->kind], operation);
+    printf("bytes_per_pass: %lld\npasses: %ld\n", settings->pass_bytes, settings->passes);
+    for (int i = 0; i < settings->sizes; i++)
+        printf("%s_%lld_bytes_per_second: %.3f\n", operation, settings->size_bytes[i], speeds[i]);
+    printf("verified: yes\n");
+}
+
+/* --- command line ----------------------------------------------------------------------------------------------- */
+
+/* Read a size with its unit, such as 64MiB, up to `end`; 0 for anything else, or what the kernels cannot work on. */
+static long long read_size(const char *text, const char *end) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+    char *unit = NULL;
+    long long number = *text >= '0' && *text <= '9' ? strtoll(text, &unit, 10) : 0;
+    for (int i = 0; i < 4 && number > 0; i++) {
+        size_t length = strlen(units[i]);
+        bool same = (size_t)(end - unit) == length && strncmp(unit, units[i], length) == 0;
+        if (same && number <= MOST_BYTES >> (10 * i) && (number << (10 * i)) % STEP_BYTES == 0)
+            return number << (10 * i);
+    }
+    return 0;
+}
+
+static bool read_sizes(const char *text, struct settings *settings) {
+    for (settings->sizes = 0; settings->sizes < MOST_SIZES; text++) {
+        const char *end = text + strcspn(text, ",");
+        long long size_bytes = read_size(text, end);
+        settings->size_bytes[settings->sizes++] = size_bytes;
+        if (size_bytes == 0 || *end == '\0')
+            return size_bytes > 0;
+        text = end;
+    }
+    return false;
+}
+
+static bool read_option(const char *option, const char *text, struct settings *settings) {
+    const char *end = text + strlen(text);
+    if (strcmp(option, "--kind") == 0) {
+        for (settings->kind = 0; settings->kind < KINDS; settings->kind++)
+            if (strcmp(text, kind_names[settings->kind]) == 0)
+                return true;
+        return false;
+    }
+    if (strcmp(option, "--passes") == 0) {
+        char *rest = NULL;
+        settings->passes = *text >= '0' && *text <= '9' ? strtol(text, &rest, 10) : 0;
+        return settings->passes > 0 && settings->passes <= MOST_PASSES && rest == end;
+    }
+    if (strcmp(option, "--bytes-per-pass") == 0)
+        return (settings->pass_bytes = read_size(text, end)) > 0;
+    if (!settings->mark && strcmp(option, "--array") == 0)
+        return (settings->array_bytes = read_size(text, end)) > 0;
+    if (settings->mark && strcmp(option, "--sizes") == 0)
+        return read_sizes(text, settings);
+    settings->write = strcmp(text, "write") == 0;
+    return settings->mark && strcmp(option, "--operation") == 0 && (settings->write || strcmp(text, "read") == 0);
+}
+
+int main(int argc, char **argv) {
+    struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .array_bytes = 32LL << 20};
+    settings.sizes = 1;
+    settings.size_bytes[0] = 4096;
+    settings.mark = argc > 1 && strcmp(argv[1], "mark") == 0;
+    bool valid = argc > 1 && argc % 2 == 0 && (settings.mark || strcmp(argv[1], "mem") == 0);
+    for (int i = 2; valid && i < argc; i += 2)
+        valid = read_option(argv[i], argv[i + 1], &settings);
+    if (!valid) {
+        fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
+                        "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
+                        "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
+                        "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
+        return 2;
+    }
+    if (settings.mark)
+        run_mark(&settings);
+    else
+        run_mem(&settings);
+    return fflush(stdout) == 0 ? 0 : 1;
+}

@@ -1,0 +1,89 @@
+"""The one place that prints errors and exits.
+
+An error of the user is two lines on standard error, `error: …` and `hint: …`, and an exit code: 2 for wrong usage or a
+wrong suite, 3 where nothing could be measured. A bug keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import typer
+from typer.main import get_command
+
+from tare.model import Fault, SuiteError, TareError
+
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
+_PIPE_CLOSED = 141  # 128 + SIGPIPE
+_USUAL_HINTS = {2: "`tare --help` lists the commands", 3: "`tare doctor` tells what is usable here"}
+
+
+def main() -> None:
+    """Run the command line that this process was started with."""
+    try:
+        from tare.cli import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    sys.exit(run(app, sys.argv[1:]))
+
+
+def run(app: typer.Typer, argv: Sequence[str]) -> int:
+    """Run a command line and give its exit code. Errors of the user are printed; all others are raised."""
+    try:
+        code = get_command(app).main(args=list(argv), prog_name="tare", standalone_mode=False)
+        sys.stdout.flush()
+    except (TareError, typer.TyperException) as error:
+        _print(_faults(error))
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except (BrokenPipeError, SystemExit) as error:
+        if not _is_closed_pipe(error):
+            raise
+        _drop_output()
+        return _PIPE_CLOSED
+    return code if isinstance(code, int) else 0
+
+
+def _faults(error: TareError | typer.TyperException) -> tuple[Fault, ...]:
+    if isinstance(error, SuiteError):
+        return error.faults
+    if isinstance(error, TareError):
+        return (Fault(str(error), error.hint or _USUAL_HINTS.get(error.exit_code, "")),)
+    said = error.format_message().rstrip(".")
+    if not said:  # the help was asked for by giving no arguments, and is already on the screen
+        return ()
+    return (_usage_fault(said, error),)
+
+
+def _usage_fault(said: str, error: typer.TyperException) -> Fault:
+    what = re.sub(r"(\. Did you mean .*\?| \(Possible options: .*\))$", "", said)
+    nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", said)
+    command = getattr(getattr(error, "ctx", None), "command_path", "tare")
+    hint = f'did you mean "{nearest[1]}"?' if nearest else f"`{command} --help` shows what it takes"
+    return Fault(what[:1].lower() + what[1:].replace("Input should", "it should"), hint)
+
+
+def _print(faults: Sequence[Fault]) -> None:
+    for fault in faults:
+        what = "; ".join(line.strip() for line in fault.what.splitlines() if line.strip())
+        sys.stderr.write(f"error: {what}\nhint: {fault.hint}\n")
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    """Tell whether the reader of our output went away; Typer turns that into an exit."""
+    return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, so that Python does not complain while it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+
+
+if __name__ == "__main__":
+    main()

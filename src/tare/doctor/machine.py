@@ -1,0 +1,232 @@
+"""What a machine is, from the kernel's own text files.
+
+The parsers take text. `read_facts` and `read_cores` take a function that gives the text of a file, or "" where there is
+none, so that they work on any host that can run `cat`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tare.model import Facts
+
+Read = Callable[[str], str]
+CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
+
+CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
+
+# What makers of virtual machines write into the firmware tables that a guest sees.
+_FIRMWARE_NAMES = (
+    ("virtualbox", "virtualbox"),
+    ("vmware", "vmware"),
+    ("virtual machine", "hyper-v"),
+    ("xen", "xen"),
+    ("bochs", "bochs"),
+    ("bhyve", "bhyve"),
+    ("parallels", "parallels"),
+    ("kvm", "kvm"),
+    ("qemu", "qemu"),
+    ("amazon ec2", "kvm"),
+    ("google compute engine", "kvm"),
+    ("openstack", "kvm"),
+)
+
+_CLOCK_NAMES = {
+    "kvm-clock": "kvm",
+    "xen": "xen",
+    "hyperv_clocksource_tsc_page": "hyper-v",
+    "hyperv_clocksource": "hyper-v",
+}
+
+# What engines leave in the names of control groups and in the options of the root mount.
+_CONTAINER_TRACES = (
+    ("/docker", "docker"),
+    ("/libpod", "podman"),
+    ("/containers/storage/", "podman"),
+    ("/kubepods", "kubernetes"),
+    ("/lxc", "lxc"),
+    ("/io.containerd", "containerd"),
+)
+
+
+@dataclass(frozen=True)
+class Cpuinfo:
+    """What /proc/cpuinfo says. `model` is "" and `cpus` 0 where it does not say; `hypervisor` tells of a guest."""
+
+    model: str
+    cpus: int
+    hypervisor: bool
+    architecture: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What /proc/meminfo says, in bytes. None where a line is missing."""
+
+    total_bytes: int | None
+    available_bytes: int | None
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
+
+
+def parse_cpuinfo(text: str) -> Cpuinfo:
+    """Read /proc/cpuinfo of x86, Arm, RISC-V and POWER machines."""
+    flags = _first_field(text, "flags").split()
+    cpus = len(re.findall(r"^processor\s*:\s*\d+\s*$", text, re.MULTILINE))
+    return Cpuinfo(_cpu_model(text), cpus, "hypervisor" in flags, _architecture(text, flags))
+
+
+def _first_field(text: str, name: str) -> str:
+    found = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _cpu_model(text: str) -> str:
+    for name in ("model name", "cpu model", "uarch", "cpu"):
+        if model := _first_field(text, name):
+            return " ".join(model.split())
+    # 64-bit Arm gives only numbers; with both of them the core can be looked up.
+    maker, part = _first_field(text, "CPU implementer"), _first_field(text, "CPU part")
+    return f"Arm implementer {maker} part {part}" if maker and part else ""
+
+
+def _architecture(text: str, flags: list[str]) -> str:
+    if flags:
+        return "x86_64" if "lm" in flags else "i686"
+    if _first_field(text, "CPU architecture") == "8":
+        return "aarch64"
+    return "riscv64" if _first_field(text, "isa").startswith("rv64") else ""
+
+
+def parse_meminfo(text: str) -> Memory:
+    """Read /proc/meminfo."""
+    kibibytes = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    total, available, swap_total, swap_free = (
+        kibibytes[name] * 1024 if name in kibibytes else None
+        for name in ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    )
+    return Memory(total, available, swap_total, swap_free)
+
+
+def parse_os_release(text: str) -> str:
+    """Read the name for people from os-release(5), such as `Debian GNU/Linux 12 (bookworm)`; "" where there is none."""
+    fields = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    for name in ("PRETTY_NAME", "NAME", "ID"):
+        if value := fields.get(name, "").strip().strip("\"'"):
+            return str(value)
+    return ""
+
+
+def parse_mounts_cgroup_version(mounts_text: str) -> CgroupVersion:
+    """Tell from /proc/mounts which version of control groups is there; `hybrid` is both at once."""
+    kinds = {words[2] for line in mounts_text.splitlines() if len(words := line.split()) > 2}
+    if "cgroup" in kinds:
+        return "hybrid" if "cgroup2" in kinds else "v1"
+    return "v2" if "cgroup2" in kinds else "none"
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Read a list of CPU numbers as the kernel writes it: `0-3,8` is 0, 1, 2, 3 and 8. Raises ValueError."""
+    numbers: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def parse_cores(sibling_lists: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+    """Group CPU numbers into physical cores, from the texts of thread_siblings_list of all CPUs.
+
+    Every core is there once, in the order of its first CPU; a core of two numbers runs two threads.
+    """
+    return tuple(sorted({parse_cpu_list(text) for text in sibling_lists if text.strip()}))
+
+
+def read_cpus(read: Read) -> tuple[int, ...]:
+    """Read the numbers of the CPUs that are online."""
+    listed = parse_cpu_list(read("/sys/devices/system/cpu/online"))
+    return listed or tuple(range(parse_cpuinfo(read("/proc/cpuinfo")).cpus))
+
+
+def read_cores(read: Read) -> tuple[tuple[int, ...], ...]:
+    """Read which CPUs are threads of one physical core: a file for each CPU. () where the kernel does not say."""
+    return parse_cores(
+        read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list") for number in read_cpus(read)
+    )
+
+
+def read_facts(read: Read) -> Facts:
+    """Read what a host says of itself. An empty text or 0 means that it does not say."""
+    cpuinfo = parse_cpuinfo(read("/proc/cpuinfo"))
+    return Facts(
+        kernel=read("/proc/sys/kernel/osrelease").strip(),
+        architecture=read("/proc/sys/kernel/arch").strip() or cpuinfo.architecture,
+        operating_system=parse_os_release(read("/etc/os-release")),
+        cpu_model=cpuinfo.model,
+        cpus=cpuinfo.cpus or len(read_cpus(read)),
+        memory_bytes=parse_meminfo(read("/proc/meminfo")).total_bytes or 0,
+        clock_source=read(f"{CLOCK_SOURCES}/current_clocksource").strip(),
+        virtualization=read_virtualization(read, cpuinfo),
+    )
+
+
+def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:
+    """Name the container and the virtual machine around a host, inner first, as `docker/kvm`; "" on bare metal.
+
+    A guest whose maker cannot be told is `unknown hypervisor`. A container without any trace of its engine is not seen.
+    """
+    return "/".join(name for name in (read_container(read), read_hypervisor(read, cpuinfo)) if name)
+
+
+def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
+    """Name the hypervisor under a host, or "".
+
+    x86 guests have a CPU flag for it; Arm guests are known by their firmware tables alone.
+    """
+    kind = read("/sys/hypervisor/type").strip()
+    if kind == "xen":
+        # The first domain of Xen has the machine's own firmware, but Xen is under it all the same.
+        return "xen"
+    firmware = " ".join(read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor"))
+    named = name_hypervisor(firmware, read(f"{CLOCK_SOURCES}/available_clocksource"))
+    if cpuinfo.hypervisor:
+        return named or "unknown hypervisor"
+    # Clouds rent bare metal out under the same names: on x86, without the flag, the firmware proves nothing.
+    return "" if cpuinfo.architecture in {"x86_64", "i686"} else named
+
+
+def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
+    """Name a hypervisor from the firmware tables, or else from the clocks that it offers; "" if neither tells.
+
+    QEMU is `kvm` only where the clock of KVM is offered: the same firmware also runs on an emulated CPU.
+    """
+    lower = firmware_text.lower()
+    by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
+    by_clock = next((_CLOCK_NAMES[clock] for clock in clock_sources_text.split() if clock in _CLOCK_NAMES), "")
+    return by_clock or by_firmware if by_firmware == "qemu" else by_firmware or by_clock
+
+
+def read_container(read: Read) -> str:
+    """Name the engine of the container around a host, or "".
+
+    systemd leaves the name in /run, others in the environment of the first process. Docker and Podman can be told by
+    the names of control groups and by where the root file system comes from. An empty /.dockerenv proves nothing: disks
+    that were made from an image have it as well.
+    """
+    if told := read("/run/systemd/container").strip():
+        return told
+    environment = read("/proc/1/environ").split("\0")
+    if told := next((entry[10:] for entry in environment if entry.startswith("container=")), ""):
+        return told
+    return name_container(read("/proc/1/cgroup"), read("/proc/self/mounts"))
+
+
+def name_container(cgroup_text: str, mounts_text: str) -> str:
+    """Name a container's engine from /proc/1/cgroup and /proc/self/mounts; "" if neither tells."""
+    root = next((line for line in mounts_text.splitlines() if line.split()[1:2] == ["/"]), "")
+    traces = f"{cgroup_text}\n{root}"
+    return next((name for word, name in _CONTAINER_TRACES if word in traces), "")

@@ -1,0 +1,176 @@
+"""Control groups of tare's own: they hold an instance to its limits, count what it uses, and find its processes.
+
+Version 2 is the norm; version 1, and both side by side (hybrid), exist. Technologies that make no group of their own
+are started in one of ours; for the others the limits are read back from theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts.local import read_text
+from tare.ledger import Ledger
+from tare.model import Limits, TareError
+
+_CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "cpuacct")
+_JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
+# A group can be removed once its processes are gone; children first.
+_REMOVE = """
+for group do
+    [ -d "$group" ] || continue
+    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        find "$group" -name cgroup.procs -exec cat {} + | while read -r process; do kill -9 "$process"; done
+        find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
+        sleep 0.05
+    done
+done
+"""
+_NO_LIMIT = 1 << 62  # version 1 says "no limit" by a huge number of pages
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the controllers are mounted: one place for version 2, one for each controller for version 1."""
+
+    version: int
+    mounts: dict[str, str]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Top folders, each once."""
+        return tuple(dict.fromkeys(self.mounts.values()))
+
+
+def parse_layout(mounts: str) -> Layout:
+    """Read the layout from the text of /proc/self/mounts. A version 1 controller hides an empty version 2 tree."""
+    first: dict[str, str] = {}
+    second = ""
+    for line in mounts.splitlines():
+        _, place, kind, options = line.split()[:4]
+        if kind == "cgroup2":
+            second = second or place
+        if kind == "cgroup":
+            first |= {name: place for name in options.split(",") if name in _CONTROLLERS}
+    if first:
+        return Layout(1, first)
+    if second:
+        return Layout(2, dict.fromkeys(_CONTROLLERS, second))
+    raise TareError("no control groups are mounted", "mount them: tare can neither limit nor count without")
+
+
+@dataclass(frozen=True)
+class ControlGroup:
+    """A group with the limits of one instance. `join` is a prefix that starts a command inside the group."""
+
+    name: str
+    layout: Layout
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The group's folders, one for each tree."""
+        return tuple(f"{root}/{self.name}" for root in self.layout.roots)
+
+    @property
+    def join(self) -> tuple[str, ...]:
+        """Command prefix."""
+        # In version 2 processes may only be in leaves, and runtimes add groups of their own below ours.
+        leaf = "/tare-main" if self.layout.version == 2 else ""
+        return ("sh", "-c", _JOIN, "sh", ":".join(f"{path}{leaf}" for path in self.paths))
+
+    def processes(self) -> tuple[int, ...]:
+        """Numbers of all processes in the group and below."""
+        return processes_below(self.paths[0])
+
+
+@contextlib.contextmanager
+def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
+    """Make a group that holds what runs in it to the limits; all that is in it is killed after the block."""
+    layout = parse_layout(read_text("/proc/self/mounts"))
+    group = ControlGroup(name, layout)
+    with contextlib.ExitStack() as stack:
+        if layout.version == 2:
+            stack.enter_context(_enabled(ledger, layout.roots[0]))
+        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *group.paths))
+        for path in group.paths:
+            Path(path).mkdir()
+        for file, value in _settings(group, limits):
+            file.write_text(value, encoding="ascii")
+        if layout.version == 2:
+            Path(group.paths[0], "tare-main").mkdir()
+        yield group
+
+
+def memory_limit_of(pid: int) -> int | None:
+    """Smallest memory limit of a process and of the groups above it, in bytes; None where there is none."""
+    layout = parse_layout(read_text("/proc/self/mounts"))
+    root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
+    place = group_of(read_text(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    found = []
+    while place not in ("", "/"):
+        text = read_text(f"{root}{place}/{file}").strip()
+        if text.isdigit() and int(text) < _NO_LIMIT:
+            found.append(int(text))
+        place = place.rpartition("/")[0]
+    return min(found, default=None)
+
+
+def group_folder(pid: int) -> str:
+    """Folder of the group that a process is in, in the tree that counts memory."""
+    layout = parse_layout(read_text("/proc/self/mounts"))
+    place = group_of(read_text(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    return f"{layout.mounts.get('memory', '')}{place}"
+
+
+def group_of(text: str, controller: str, version: int) -> str:
+    """Read a process's group from the text of /proc/PID/cgroup; an empty text where it has none."""
+    for line in text.splitlines():
+        number, controllers, place = line.split(":", 2)
+        if (version == 2 and number == "0") or controller in controllers.split(","):
+            return place
+    return ""
+
+
+def processes_below(folder: str) -> tuple[int, ...]:
+    """Numbers of the processes in a group and in the groups below it."""
+    numbers: list[int] = []
+    for procs in (Path(folder) / "cgroup.procs", *Path(folder).glob("**/*/cgroup.procs")):
+        numbers += [int(line) for line in read_text(str(procs)).split()]
+    return tuple(numbers)
+
+
+def kernel_bytes(folder: str) -> int | None:
+    """Kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
+    for line in read_text(f"{folder}/memory.stat").splitlines():
+        if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
+            return int(line.split()[1])
+    text = read_text(f"{folder}/memory.kmem.usage_in_bytes").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[Path, str]]:
+    def file(controller: str, name: str) -> Path:
+        return Path(group.layout.mounts[controller], group.name, name)
+
+    memory_nodes = read_text("/sys/devices/system/node/online").strip() or "0"
+    yield file("cpuset", "cpuset.mems"), memory_nodes
+    yield file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
+    yield (
+        file("memory", "memory.max" if group.layout.version == 2 else "memory.limit_in_bytes"),
+        str(limits.memory_bytes),
+    )
+
+
+@contextlib.contextmanager
+def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
+    """Enable the controllers that we need at the top of the version 2 tree, and disable again those that were not."""
+    control = Path(root, "cgroup.subtree_control")
+    missing = [name for name in ("cpu", "cpuset", "memory", "pids") if name not in control.read_text().split()]
+    with contextlib.ExitStack() as stack:
+        if missing:
+            script = 'for name do echo "-$name" > "$0"; done # tare-controllers'
+            stack.enter_context(ledger.undone_by("sh", "-c", script, str(control), *missing))
+            control.write_text(" ".join(f"+{name}" for name in missing))
+        yield

@@ -1,0 +1,57 @@
+"""The inside of a container or of a chroot: a host that is reached by a command of another host.
+
+Commands are run under `run` from the image (programs/run.c), which ends the whole tree at the time limit, or when the
+connection to it is lost, so that nothing goes on inside after tare has gone away.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+
+from tare.doctor.machine import read_facts
+from tare.hosts.process import checked
+from tare.model import Facts, Host, Output, Process, TimedOut
+
+RUN = "/usr/lib/tare/run"
+_GRACE_SECONDS = 10.0  # for the engine between us and `run`
+
+
+class ExecHost:
+    """A host behind a prefix on another host, such as `docker exec -i NAME`."""
+
+    def __init__(self, outer: Host, *prefix: str) -> None:
+        self.outer = outer
+        self.prefix = prefix
+
+    def wrap(self, *argv: str) -> tuple[str, ...]:
+        """Give the command line for the outer host that runs a command inside."""
+        return (*self.prefix, *argv)
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command; see `Host.run`."""
+        command = self.wrap(RUN, "-t", f"{timeout:.3f}", "--", *argv)
+        output = self.outer.run(*command, timeout=timeout + _GRACE_SECONDS, input=input, check=False)
+        if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
+            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", f"the command was: {' '.join(command)}")
+        inside = Output(argv, output.exit_code, output.stdout, output.stderr, output.seconds)
+        return checked(inside) if check else inside
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command; see `Host.spawn`. Unless it watches a life line itself, `run` watches one for it."""
+        guard = () if life_line else (RUN, "-s", "--")
+        return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file in; see `Host.put`."""
+        mode = f"{source.stat().st_mode & 0o7777:o}"
+        script = 'cat > "$1" && chmod "$2" "$1"'
+        self.run("sh", "-c", script, "sh", str(target), mode, timeout=60, input=source.read_bytes())
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file out; see `Host.get`."""
+        target.write_bytes(self.run("cat", str(source), timeout=60).stdout)
+
+    def facts(self) -> Facts:
+        """Read what the inside says that it is."""
+        return read_facts(lambda path: self.run("cat", path, timeout=20, check=False).text)

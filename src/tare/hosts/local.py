@@ -1,0 +1,61 @@
+"""The machine that tare runs on, as a host."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+
+from tare.doctor.machine import read_facts
+from tare.hosts import process
+from tare.model import Facts, Output, TareError
+
+_CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 0x4000, 0x80000
+
+
+class LocalHost:
+    """The machine that tare itself runs on."""
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command; see `Host.run`."""
+        return process.execute(argv, timeout, input, check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[process.LocalProcess]:
+        """Start a command; see `Host.spawn`."""
+        return process.started(argv, life_line)
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file; see `Host.put`."""
+        shutil.copy(source, target)
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file; see `Host.get`."""
+        shutil.copyfile(source, target)
+
+    def facts(self) -> Facts:
+        """Read what this machine is."""
+        return read_facts(read_text)
+
+
+def read_text(path: str) -> str:
+    """Give the text of a file, or an empty text where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def isolate_mounts() -> None:
+    """Move this process to a mount namespace of its own: what it mounts vanishes with it, however it ends.
+
+    Mounts of the machine go on to appear here. On a machine with hybrid control groups the empty version 2 tree is
+    taken out of sight, because container runtimes refuse the mixture; see docs/decisions/private-mounts.md.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None):
+        raise TareError(f"cannot have mounts of its own: {os.strerror(ctypes.get_errno())}", "run tare as root")
+    unified = "/sys/fs/cgroup/unified"
+    if f" {unified} cgroup2 " in read_text("/proc/self/mounts"):
+        process.execute(("umount", unified), timeout=10)

@@ -1,0 +1,183 @@
+"""Starts and ends processes: the only module that does.
+
+A started process belongs to a tree, which is known by an entry in its environment and by its ancestry. Ending it ends
+all of the tree, also what has left the session or was adopted by another parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from tare.model import Line, Output, TimedOut, TrialFailed
+
+_TREE = "TARE_TREE"
+_KEPT_LINES = 10_000
+
+
+def execute(argv: Sequence[str], timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    """Run a command to its end; see `Host.run`."""
+    tree = uuid.uuid4().hex
+    began = time.monotonic()
+    process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        stdout, stderr = process.communicate(input, timeout)
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", _shown(argv)) from None
+    finally:
+        if process.returncode is None:  # timed out, or we were interrupted
+            kill_tree(process.pid, tree)
+            process.communicate()
+    output = Output(tuple(argv), _exit_code(process.returncode), stdout, stderr, time.monotonic() - began)
+    if check:
+        checked(output)
+    return output
+
+
+def checked(output: Output) -> Output:
+    """Give the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
+    if output.exit_code:
+        words = output.stderr.decode("utf-8", "replace").strip() or output.text.strip()
+        last = words.splitlines()[-1][:300] if words else "it printed nothing"
+        raise TrialFailed(f"{output.argv[0]}: exit code {output.exit_code}: {last}", _shown(output.argv))
+    return output
+
+
+@contextlib.contextmanager
+def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProcess]:
+    """Start a command that is gone, with all of its tree, after the block; see `Host.spawn`."""
+    tree = uuid.uuid4().hex
+    # A command that watches its life line must not be killed outright with us: it has a tree of its own to end.
+    guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
+    with tempfile.TemporaryFile() as errors:
+        process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+        local = LocalProcess(process, errors, tuple(argv))
+        try:
+            yield local
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            if life_line:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(3)
+            kill_tree(process.pid, tree)
+            process.wait()
+            local.drained()
+
+
+class LocalProcess:
+    """A process of this machine. Its standard output is read as it comes, so that it never waits for us."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], argv: tuple[str, ...]) -> None:
+        self.pid = process.pid
+        self.argv = argv
+        self._process = process
+        self._errors = errors
+        self._lines: deque[Line] = deque(maxlen=_KEPT_LINES)
+        self._ended = False
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def read_line(self, timeout: float) -> Line:
+        """Give the next line; see `Process.read_line`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._lines or self._ended, timeout):
+                raise TimedOut(f"{self.argv[0]}: printed nothing for {timeout:g} s", _shown(self.argv))
+            if not self._lines:
+                words = self.errors().strip().splitlines()
+                raise TrialFailed(f"{self.argv[0]}: ended: {words[-1] if words else 'no output'}", _shown(self.argv))
+            return self._lines.popleft()
+
+    def running(self) -> bool:
+        """Tell whether the process is still there."""
+        return self._process.poll() is None
+
+    def errors(self) -> str:
+        """Give what was written to standard error, at most the last 64 KiB."""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), 65536, max(0, size - 65536)).decode("utf-8", "replace")
+
+    def drained(self) -> None:
+        """Wait until all that was printed has been read."""
+        self._reader.join(timeout=5)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started`
+        with self._process.stdout as stream:
+            for line in stream:
+                entry = Line(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n"))
+                with self._changed:
+                    self._lines.append(entry)
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def kill_tree(pid: int, tree: str) -> None:
+    """Kill a process, its descendants, and all that carry the tree's entry in their environment; wait up to 5 s."""
+    deadline = time.monotonic() + 5
+    while (pids := _members(pid, tree)) and time.monotonic() < deadline:
+        for member in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def _start(argv: Sequence[str], tree: str, stdout: int, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            tuple(argv),
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env=os.environ | {_TREE: tree},
+            start_new_session=True,  # so that Ctrl-C reaches us alone
+        )
+    except OSError as error:
+        raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
+
+
+def _members(pid: int, tree: str) -> set[int]:
+    parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    found = {child for child, parent in parents.items() if parent is not None and _carries(child, tree)}
+    if parents.get(pid) is not None:
+        found.add(pid)
+    while more := {child for child, parent in parents.items() if parent in found and child not in found}:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _parent(entry: Path) -> int | None:
+    """Give the parent's number; None for a process that is gone, or has ended and only waits to be reaped."""
+    try:
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return None
+    return None if state in "ZX" else int(parent)
+
+
+def _carries(pid: int, tree: str) -> bool:
+    try:
+        return f"{_TREE}={tree}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def _exit_code(returncode: int) -> int:
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def _shown(argv: Sequence[str]) -> str:
+    return f"the command was: {' '.join(argv)}"

@@ -1,0 +1,150 @@
+"""What a technology is, and what it is given to start an instance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from tare.hosts.chroot import bytes_below, fresh_root
+from tare.hosts.control_groups import ControlGroup, limited
+from tare.hosts.exec import ExecHost
+from tare.hosts.local import read_text
+from tare.ledger import Ledger
+from tare.model import Family, Host, Image, Instance, Limits, Mark, Problem, TrialFailed
+from tare.network import Network
+
+ANSWER_PORT = 17007
+INIT = "/usr/lib/tare/init"
+ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
+
+
+@dataclass
+class Timeline:
+    """The moments of an instance's start, on the machine's monotonic clock."""
+
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self, name: str, seconds: float | None = None) -> None:
+        """Note a moment: now, unless said."""
+        self.marks.append(Mark(name, time.monotonic() if seconds is None else seconds))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What an instance is to be. `folder` is a place on the disk that is not there yet and is the instance's own.
+
+    `ports` are the TCP ports that have to be reachable by the client. The technology marks `requested` on the timeline
+    when all that is done once for many instances is done, and `started` when it starts the technology's own tool.
+    """
+
+    name: str
+    image: Image
+    limits: Limits
+    network: Network
+    ports: tuple[int, ...]
+    folder: Path
+    ledger: Ledger
+    timeline: Timeline = field(default_factory=Timeline)
+
+    @property
+    def open_files(self) -> tuple[str, ...]:
+        """Command prefix that sets the limit of open files."""
+        return ("prlimit", f"--nofile={self.limits.open_files}:{self.limits.open_files}", "--")
+
+    @property
+    def cpu_list(self) -> str:
+        """The CPUs that the instance is pinned to, as the kernel writes lists."""
+        return ",".join(map(str, self.limits.cpus))
+
+    @staticmethod
+    def listen(address: str) -> str:
+        """Where `init` has to answer."""
+        return f"{address}:{ANSWER_PORT}"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What tare itself gives an instance whose technology has none of it: a control group and a fresh root.
+
+    The instance's footprint is the processes of the group, its disk what was written over the image.
+    """
+
+    launch: Launch
+    group: ControlGroup
+    root: Path
+
+    def entered(self, host: Host) -> ExecHost:
+        """Give the inside of an instance that is entered through the namespaces of its first process, our `init`."""
+        pid = next((pid for pid in self.group.processes() if read_text(f"/proc/{pid}/cmdline").startswith(INIT)), None)
+        if pid is None:
+            raise TrialFailed("the instance's first process is not there", "`tare show` has its last words")
+        limits = (*self.group.join, *self.launch.open_files, "env", "-i", *ENVIRONMENT)
+        kinds = ("--mount", "--pid", "--ipc", "--uts", "--net", "--root", "--wd")
+        return ExecHost(host, *limits, "nsenter", f"--target={pid}", *kinds, "--")
+
+    def instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
+        """Describe the instance that was started here."""
+        return Instance(
+            name=self.launch.name,
+            inside=inside,
+            address=address,
+            path=path,
+            processes=self.group.processes,
+            proof={"control group": self.group.paths[0]} | proof,
+            disk=lambda: bytes_below(self.launch.folder / "upper"),
+        )
+
+
+@contextmanager
+def prepared(launch: Launch) -> Iterator[Ground]:
+    """Make the ground of an instance; all of it is gone after the block."""
+    launch.timeline.mark("requested")
+    with limited(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
+        with fresh_root(launch.ledger, launch.image, launch.folder) as root:
+            yield Ground(launch, group, root)
+
+
+class Technology(Protocol):
+    """Starts instances on a host. Its settings are its dataclass fields."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    family: ClassVar[Family]
+
+    @property
+    def path(self) -> str:
+        """How packets travel between client and instance: `host`, `bridge`, `nat`, `tap`, `none`."""
+
+    def version(self, host: Host) -> str:
+        """Give the version of the tool, or an empty text where it is not installed."""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find what is missing here, each with its fix. Changes nothing, starts nothing that stays."""
+
+    def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
+        """Start an instance; it is gone, with all that it made, after the block."""
+
+
+def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Find which tools a host lacks. `packages` names the Debian package of each; not being root is a problem too."""
+    script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
+    missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()
+    return tuple(
+        Problem("tare is not run by root", "sudo tare …")
+        if tool == "root"
+        else Problem(f"{tool} is not installed", f"apt-get install {packages[tool]}")
+        for tool in missing
+    )
+
+
+def first_line(host: Host, *argv: str) -> str:
+    """Give the first line that a command prints, or an empty text where it cannot be run."""
+    try:
+        lines = host.run(*argv, timeout=20, check=False).text.splitlines()
+    except TrialFailed:
+        return ""
+    return lines[0].strip() if lines else ""

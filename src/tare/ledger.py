@@ -1,0 +1,71 @@
+"""The ledger: what tare has made on the machine, written down before it is made, so that `tare clean` can undo it.
+
+An entry is a command that undoes one thing. It names something that starts with `tare-`, or it is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tare.hosts.local import LocalHost
+from tare.model import TareError
+
+_UNDO_SECONDS = 60.0
+
+
+def state_folder() -> Path:
+    """Folder in which tare keeps images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
+    return Path(os.environ.get("TARE_HOME", "/var/lib/tare"))
+
+
+class Ledger:
+    """The ledger of one run, a file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._entries: list[tuple[str, ...]] = []
+
+    @contextlib.contextmanager
+    def undone_by(self, *argv: str) -> Iterator[None]:
+        """Promise that a command is run after the block, by us or by `tare clean`."""
+        if not any("tare-" in word for word in argv[1:]):
+            raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
+        self._entries.append(argv)
+        self._write()
+        try:
+            yield
+        finally:
+            LocalHost().run(*argv, timeout=_UNDO_SECONDS, check=False)
+            self._entries.remove(argv)
+            self._write()
+
+    def _write(self) -> None:
+        if not self._entries:
+            self.path.unlink(missing_ok=True)
+            return
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text("".join(json.dumps(entry) + "\n" for entry in self._entries), encoding="utf-8")
+        fresh.replace(self.path)
+
+
+def leftovers(folder: Path) -> dict[Path, tuple[tuple[str, ...], ...]]:
+    """Read all ledgers in a folder: for each file what has to be undone, the last thing made first.
+
+    Raises TareError for an entry that is not an undo of tare's: the file has been tampered with, and nothing is run.
+    """
+    found = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        try:
+            entries = [tuple(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+            good = all(isinstance(word, str) for entry in entries for word in entry)
+        except (ValueError, TypeError):
+            good, entries = False, []
+        if not good or not all(any("tare-" in word for word in entry[1:]) for entry in entries):
+            raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand")
+        found[path] = tuple(reversed(entries))
+    return found

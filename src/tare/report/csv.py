@@ -1,0 +1,66 @@
+"""Tidy tables for spreadsheets and data frames: one row a measured value, and one row a cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from tare.journal import Run
+from tare.model import Caution
+from tare.statistics.cells import CautionCount, Cell, Summary
+
+VALUES = (
+    "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
+    "cautions",
+)  # fmt: skip
+CELLS = (
+    "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
+    "maximum", "baseline", "n", "ratio", "low", "high", "decision", "notes", "cautions", "failures", "skipped",
+)  # fmt: skip
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `values.csv` (ok trials only) and `summary.csv`. Base units; an empty field is no value."""
+    return {"values.csv": _table(VALUES, _values(run)), "summary.csv": _table(CELLS, _cells(summary))}
+
+
+def _values(run: Run) -> Iterable[Sequence[object]]:
+    for trial in run.trials:
+        if trial.status != "ok":
+            continue
+        where = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        for value in trial.values:
+            what = (value.metric, value.point, value.value, value.unit, value.better)
+            yield (*where, *what, trial.path, _kinds(trial.cautions))
+
+
+def _cells(summary: Summary) -> Iterable[Sequence[object]]:
+    for cell in summary.cells:
+        yield (
+            *(summary.suite, cell.workload, cell.metric, cell.point, cell.stack, cell.unit, cell.better, cell.trials),
+            *(cell.mean, cell.sd, cell.relative_sd, cell.minimum, cell.maximum, summary.baseline, cell.n),
+            *(cell.ratio, cell.low, cell.high, cell.verdict, "; ".join(cell.notes), _kinds(cell.cautions)),
+            *(_failures(cell), cell.skipped),
+        )
+
+
+def _kinds(cautions: Sequence[Caution | CautionCount]) -> str:
+    return "; ".join(dict.fromkeys(caution.kind for caution in cautions))
+
+
+def _failures(cell: Cell) -> str:
+    return "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_field(value) for value in row] for row in rows)
+    return text.getvalue().encode()
+
+
+def _field(value: object) -> object:
+    """Keep a spreadsheet from running text as a formula: a run folder may come from a stranger."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value

@@ -1,0 +1,240 @@
+"""Charts as Vega-Lite specifications, made with Altair from cells and trials.
+
+Colours are told apart by readers with the common colour blindnesses (Okabe and Ito, "Color universal design", 2008),
+and never carry a meaning alone: verdicts differ in shape, stacks in shape too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from tare.report.numbers import plus_minus, scale
+from tare.statistics.cells import Cell
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+# The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
+INK = "#1b1f24"
+FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+BETTER, WORSE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#7d8590", "#b08900"
+VERDICTS = {
+    "better": (BETTER, "triangle-up"),
+    "worse": (WORSE, "triangle-down"),
+    "cannot be separated": (SAME, "circle"),
+    "too few blocks": (UNKNOWN, "cross"),
+}
+STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+# What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
+MARKS = ("started", "kernel", "userspace", "ready")
+PHASES = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
+WIDTH = 520
+ROW_HEIGHT = 24
+# Ratios spread more widely than this are drawn on a logarithmic axis.
+WIDE = 4.0
+
+
+def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
+    """Draw each stack's ratio to the baseline with its interval, and the ratio of every block faintly beside it."""
+    shown = [cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"]
+    if not shown:
+        return None
+    stacks = [cell.stack for cell in shown]
+    rows: Rows = [
+        {"stack": c.stack, "ratio": c.ratio, "low": c.low or c.ratio, "high": c.high or c.ratio, "verdict": c.verdict}
+        for c in shown
+    ]
+    blocks: Rows = [{"stack": cell.stack, "ratio": ratio} for cell in shown for ratio in cell.ratios]
+    known = [row[name] for row in rows for name in ("low", "high")] + [row["ratio"] for row in blocks]
+    axis = _ratio_scale(known)
+    direction = "more is better" if shown[0].better == "higher" else "less is better"
+    x = alt.X(
+        "ratio:Q",
+        title=f"percent of {baseline}, {direction}",
+        scale=axis,
+        axis=alt.Axis(labelExpr=_FACTORS, tickCount=6),
+    )
+    y = alt.Y("stack:N", sort=stacks, title=None)
+    colour = _by_verdict(alt.Color, 0)
+    base = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT))
+    layers = [
+        alt.Chart(_data([{"one": 1.0}]))
+        .mark_rule(color=INK, strokeDash=[4, 3], aria=False)
+        .encode(x=alt.X("one:Q", scale=axis)),
+        alt.Chart(_data(blocks)).mark_tick(color=INK, opacity=0.3, height=10, thickness=1, aria=False).encode(x=x, y=y),
+        base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=colour),
+        base.mark_point(filled=True, size=85, opacity=1).encode(
+            x=x, y=y, color=colour, shape=_by_verdict(alt.Shape, 1)
+        ),
+    ]
+    return _spec(alt.layer(*layers))
+
+
+def strip(cells: Sequence[Cell], values: Sequence[tuple[str, int, float]], title: str) -> Spec | None:
+    """Draw the raw values (stack, block, value) of one metric off the sweep, and the mean of each stack."""
+    shown = [cell for cell in cells if cell.mean is not None]
+    if not shown or not values:
+        return None
+    unit = scale(max(abs(value) for _, _, value in values), shown[0].unit)
+    rows: Rows = [{"stack": stack, "block": block, "value": value / unit.factor} for stack, block, value in values]
+    means: Rows = [{"stack": cell.stack, "mean": (cell.mean or 0.0) / unit.factor} for cell in shown]
+    least, most = min(row["value"] for row in rows), max(row["value"] for row in rows)
+    wide = least > 0 and most / least > 2 * WIDE
+    axis = _log_scale(least, most) if wide else alt.Scale(zero=False, nice=True)
+    label = f"{title}, {unit.label}" if unit.label else title
+    x = alt.X("value:Q", title=label, scale=axis, axis=alt.Axis(format=_NUMBER, tickCount=5, labelOverlap=True))
+    y = alt.Y("stack:N", sort=[cell.stack for cell in shown], title=None)
+    points = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_circle(
+        size=42, opacity=0.55, color=BETTER
+    )
+    ticks = alt.Chart(_data(means)).mark_tick(color=INK, height=16, thickness=2)
+    detail = alt.Detail("block:Q")
+    return _spec(alt.layer(points.encode(x=x, y=y, detail=detail), ticks.encode(x=alt.X("mean:Q", scale=axis), y=y)))
+
+
+def sweep(cells: Sequence[Cell], stacks: Sequence[str], titles: tuple[str, str], point_unit: str) -> Spec | None:
+    """Draw mean ± SD against the points of a sweep, a line for each stack, as figures 3 and 5 of the 2017 paper do.
+
+    `titles` name the metric and the sweep; `stacks` are all of the run, so that a stack looks alike in every chart.
+    """
+    shown = [cell for cell in cells if cell.mean is not None and cell.point is not None]
+    if len({cell.point for cell in shown}) < 2:
+        return None
+    unit = scale(max(abs(cell.mean or 0.0) for cell in shown), shown[0].unit)
+    rows: Rows = [_sweep_row(cell, unit.factor) for cell in shown]
+    points = sorted({cell.point for cell in shown if cell.point is not None})
+    wide = points[0] > 0 and points[-1] / points[0] > 20
+    labels = _SIZES if point_unit == "bytes" else alt.Undefined
+    axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, format=_NUMBER, grid=False)
+    name = f"{titles[1]}, {point_unit}" if point_unit and point_unit != "bytes" else titles[1]
+    x = alt.X(
+        "point:Q", title=name, axis=axis, scale=alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
+    )
+    y = alt.Y("mean:Q", title=f"{titles[0]}, {unit.label} (mean ± SD)", axis=alt.Axis(format=_NUMBER, tickCount=6))
+    present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
+    colour = alt.Color("stack:N", sort=present, scale=_by_stack(present, stacks, STACKS), legend=alt.Legend(title=None))
+    shape = alt.Shape("stack:N", sort=present, scale=_by_stack(present, stacks, SHAPES), legend=alt.Legend(title=None))
+    base = alt.Chart(_data(rows), width=WIDTH - 60, height=280)
+    layers = [
+        base.mark_rule(strokeWidth=1.2, aria=False).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
+        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+        base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+    ]
+    return _spec(alt.layer(*layers))
+
+
+def startup(phases: Sequence[tuple[str, str, float]], totals: Sequence[tuple[str, float, str]]) -> Spec | None:
+    """Draw stacked phases (stack, mark that ends it, seconds), with (stack, seconds, text) of each total."""
+    if not phases:
+        return None
+    unit = scale(max(seconds for _, seconds, _ in totals), "s")
+    names = sorted({phase for _, phase, _ in phases}, key=_phase)
+    rows: Rows = [
+        {"stack": stack, "phase": phase, "time": seconds / unit.factor, "place": _phase(phase)}
+        for stack, phase, seconds in phases
+    ]
+    ends: Rows = [{"stack": stack, "time": seconds / unit.factor, "text": text} for stack, seconds, text in totals]
+    y = alt.Y("stack:N", sort=[stack for stack, _, _ in totals], title=None)
+    x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=_NUMBER))
+    palette = alt.Scale(domain=names, range=[PHASES[_phase(name)] for name in names])
+    colour = alt.Color("phase:N", sort=names, scale=palette, legend=alt.Legend(title=None, orient="top"))
+    bars = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
+    texts = alt.Chart(_data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
+    return _spec(
+        alt.layer(
+            bars.encode(x=x, y=y, color=colour, order=alt.Order("place:Q")),
+            texts.encode(x=alt.X("time:Q"), y=y, text="text:N"),
+        )
+    )
+
+
+def bars(values: Sequence[tuple[str, str, float]], title: str, unit: str) -> Spec | None:
+    """Draw one bar for each (stack, workload, value), those of a stack together."""
+    if not values or max(value for _, _, value in values) <= 0:
+        return None
+    chosen = scale(max(value for _, _, value in values), unit)
+    rows: Rows = [
+        {"stack": stack, "workload": workload, "value": value / chosen.factor, "text": plus_minus(value, None, unit)}
+        for stack, workload, value in values
+    ]
+    workloads = list(dict.fromkeys(workload for _, workload, _ in values))
+    y = alt.Y("stack:N", sort=list(dict.fromkeys(stack for stack, _, _ in values)), title=None)
+    x = alt.X("value:Q", title=f"{title}, {chosen.label}", axis=alt.Axis(format=_NUMBER, tickCount=5))
+    offset = alt.YOffset("workload:N", sort=workloads)
+    palette = alt.Scale(domain=workloads, range=[STACKS[index % len(STACKS)] for index in range(len(workloads))])
+    colour = alt.Color("workload:N", sort=workloads, scale=palette, legend=alt.Legend(title=None, orient="top"))
+    base = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(9)).encode(x=x, y=y, yOffset=offset)
+    texts = base.mark_text(align="left", dx=4, color=INK, fontSize=9, aria=False).encode(text="text:N")
+    return _spec(alt.layer(base.mark_bar().encode(color=colour), texts))
+
+
+# As many digits as are needed, without exponents.
+_NUMBER = ",.6~r"
+_FACTORS = "datum.label == '' ? '' : datum.value >= 10 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, ',~r') : format(datum.value, '.4~%')"
+_SIZES = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~g') + ' GiB' : "
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + ' MiB' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '~g') + ' KiB' : format(datum.value, '~g') + ' B'"
+)
+
+
+def _phase(name: str) -> int:
+    return MARKS.index(name) if name in MARKS else len(MARKS)
+
+
+def _sweep_row(cell: Cell, factor: float) -> dict[str, Any]:
+    mean, spread = (cell.mean or 0.0) / factor, (cell.sd or 0.0) / factor
+    return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean - spread, "high": mean + spread}
+
+
+def _ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
+    least, most = min(*ratios_seen, 1.0), max(*ratios_seen, 1.0)
+    if most / least > WIDE:
+        return _log_scale(least, most)
+    room = (most - least) * 0.06 or 0.01
+    return alt.Scale(domain=[least - room, most + room], nice=False, zero=False)
+
+
+def _log_scale(least: float, most: float) -> alt.Scale:
+    return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
+
+
+def _by_verdict(channel: Any, which: int) -> Any:
+    palette = alt.Scale(domain=list(VERDICTS), range=[look[which] for look in VERDICTS.values()])
+    return channel("verdict:N", scale=palette, legend=None)
+
+
+def _by_stack(present: Sequence[str], stacks: Sequence[str], looks: Sequence[str]) -> alt.Scale:
+    return alt.Scale(domain=list(present), range=[looks[stacks.index(stack) % len(looks)] for stack in present])
+
+
+def _data(rows: Rows) -> alt.InlineData:
+    return alt.InlineData(values=rows)
+
+
+def _spec(chart: alt.LayerChart | alt.FacetChart) -> Spec:
+    styled = (
+        chart.configure(background="transparent", font=FONT, padding=4)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            domainColor=INK,
+            tickColor=INK,
+            gridColor=INK,
+            gridOpacity=0.12,
+            domainOpacity=0.5,
+            tickOpacity=0.5,
+            labelFontSize=11,
+            titleFontSize=11,
+            titleFontWeight="normal",
+            labelLimit=220,
+        )
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=11, labelLimit=220)
+    )
+    spec: Spec = styled.to_dict()
+    return spec

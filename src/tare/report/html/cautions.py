@@ -1,0 +1,110 @@
+"""Cautions, failures and skips, numbered and listed, so that a mark beside a value leads to its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.report.numbers import listing
+from tare.statistics.cells import CautionCount, Cell, Summary
+
+# Texts that differ in a number only are many; the journal has them all.
+_MOST_TEXTS = 3
+
+# Number of the doubt, and what it says of this value.
+Marks = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A kind of caution: its number in the page, what it said, and which values it touches."""
+
+    number: int
+    kind: str
+    texts: tuple[str, ...]
+    more: int
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why some stacks have no value, and where."""
+
+    text: str
+    where: tuple[str, ...]
+
+
+def doubts(summary: Summary) -> tuple[Doubt, ...]:
+    """Give the kinds of cautions of a run, numbered in the order in which they are met."""
+    found: dict[str, dict[tuple[str, str], CautionCount]] = {}
+    for cell in summary.headlines:
+        for caution in cell.cautions:
+            found.setdefault(caution.kind, {})[cell.workload, caution.stack] = caution
+    with_values: dict[str, int] = {}
+    for cell in summary.headlines:
+        with_values[cell.workload] = with_values.get(cell.workload, 0) + (cell.trials > 0)
+    entries = enumerate(found.items(), start=1)
+    return tuple(_doubt((number, kind), places, with_values) for number, (kind, places) in entries)
+
+
+def _doubt(name: tuple[int, str], places: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
+    texts = tuple(dict.fromkeys(text for caution in places.values() for text in caution.texts))
+    where: dict[str, list[CautionCount]] = {}
+    for (workload, _), caution in places.items():
+        where.setdefault(workload, []).append(caution)
+    lines = tuple(f"{workload}: {_touched(found, with_values[workload])}" for workload, found in where.items())
+    return Doubt(*name, texts[:_MOST_TEXTS], max(len(texts) - _MOST_TEXTS, 0), lines)
+
+
+def _touched(found: list[CautionCount], stacks: int) -> str:
+    """Name the stacks that a caution touches and how many of their trials; all of them in two words."""
+    counts = {f"{caution.trials} of {caution.of}" for caution in found}
+    if len(found) == stacks > 2 and len(counts) == 1:
+        return f"every stack {counts.pop()}"
+    return ", ".join(f"{caution.stack} {caution.trials} of {caution.of}" for caution in found)
+
+
+def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
+    """Give the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
+    found: dict[int, list[str]] = {}
+    numbers = {doubt.kind: doubt.number for doubt in numbered}
+    for caution in cell.cautions:
+        text = f"{caution.kind}: {caution.stack}, {caution.trials} of {caution.of} trials"
+        found.setdefault(numbers[caution.kind], []).append(text)
+    return tuple((number, "; ".join(texts)) for number, texts in sorted(found.items()))
+
+
+def skips(summary: Summary) -> tuple[Reason, ...]:
+    """List the reasons of skipped stacks, each once."""
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for cell in summary.headlines:
+        if cell.skipped:
+            reasons.setdefault(cell.skipped, []).append((cell.stack, cell.workload))
+    return _grouped(summary, reasons)
+
+
+def failures(summary: Summary) -> tuple[Reason, ...]:
+    """List the reasons of failed trials, each once, with how many there were."""
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    for cell in summary.headlines:
+        for failure in cell.failures:
+            reasons.setdefault(failure.reason, []).append((cell.stack, cell.workload))
+    return _grouped(summary, reasons)
+
+
+def _grouped(summary: Summary, reasons: dict[str, list[tuple[str, str]]]) -> tuple[Reason, ...]:
+    grouped = []
+    for text, places in reasons.items():
+        lines = []
+        for stack in dict.fromkeys(stack for stack, _ in places):
+            own = [workload for at, workload in places if at == stack]
+            lines.append(f"{stack}: {_where(own, summary)}")
+        grouped.append(Reason(text, tuple(lines)))
+    return tuple(grouped)
+
+
+def _where(workloads: list[str], summary: Summary) -> str:
+    counts = {workload: workloads.count(workload) for workload in workloads}
+    if set(counts) == set(summary.workloads) and max(counts.values()) == 1:
+        return "all workloads"
+    return listing(tuple(f"{name} ({count} trials)" if count > 1 else name for name, count in counts.items()))

@@ -1,0 +1,148 @@
+"""Which charts the page shows, drawn."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from tare.journal import Run, WorkloadRecord
+from tare.model import Footprint
+from tare.report import figures
+from tare.report.svg import draw
+from tare.statistics.cells import Summary
+from tare.units import format_duration
+
+# Charts of single metrics beyond this many are left to the table.
+_MOST_STRIPS = 4
+# A total so many times another's hides its phases on a common axis.
+_HIDES = 8.0
+# Stacks within this factor of the baseline are drawn once more where others are far off.
+_NEAR = 1.25
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart in the page, with the sentence that says how to read it."""
+
+    caption: str
+    svg: Markup
+
+
+def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> tuple[Drawing, ...]:
+    """Draw a workload: ratios, then sweeps, then raw values off the sweep."""
+    headlines = [cell for cell in summary.headlines if cell.workload == record.name]
+    ratios = figures.ratios(headlines, summary.baseline)
+    caption = f"Percent of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
+    drawings = [_drawing(ratios, f"{prefix}r", caption)]
+    compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
+    near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
+    if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
+        caption = f"The stacks near {summary.baseline} alone, on a finer scale."
+        drawings.append(_drawing(figures.ratios(near, summary.baseline), f"{prefix}n", caption))
+    drawings += _sweeps(summary, record, prefix)
+    drawings += _strips(summary, run, record, prefix)
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+    """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
+    moments = {stack: _moments(run, stack) for stack in summary.stacks}
+    moments = {stack: found for stack, found in moments.items() if found}
+    if not moments:
+        return ()
+    totals = {stack: found[-1][1] for stack, found in moments.items()}
+    drawings = [_start(moments, "start", "From the request to each mark of the timeline, medians of the trials.")]
+    quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
+    if len(quick) > 1:
+        drawings.append(_start(quick, "quick", "The quicker stacks alone, on a finer scale."))
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+    """Draw what instances cost the machine, in memory and on disk: medians over the trials that tell it."""
+    memory = figures.bars(_medians(run, summary, _memory), "memory", "bytes")
+    disk = figures.bars(_medians(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
+    text = (
+        "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
+    )
+    drawings = (
+        _drawing(memory, "memory", text),
+        _drawing(disk, "disk", "Bytes that an instance wrote to disk; medians."),
+    )
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def _sweeps(summary: Summary, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
+    sweep = record.sweep
+    drawings: list[Drawing | None] = []
+    for index, metric in enumerate(record.metrics):
+        cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name]
+        titles = (metric.title, sweep.name if sweep else "point")
+        spec = figures.sweep(cells, summary.stacks, titles, sweep.unit if sweep else "")
+        caption = f"{metric.title} against {titles[1]}, mean ± SD of the trials."
+        drawings.append(_drawing(spec, f"{prefix}s{index}", caption))
+    return drawings
+
+
+def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
+    drawings: list[Drawing | None] = []
+    metrics = [metric for metric in record.metrics if metric.name in summary.rule(record.name).metrics]
+    for index, metric in enumerate(metrics[:_MOST_STRIPS]):
+        cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
+        values = [
+            (trial.stack, trial.block, value.value)
+            for trial in run.trials
+            if trial.workload == record.name and trial.status == "ok"
+            for value in trial.values
+            if value.metric == metric.name and value.point is None
+        ]
+        caption = f"{metric.title}: every trial a dot, the mean a bar."
+        drawings.append(_drawing(figures.strip(cells, values, metric.title), f"{prefix}p{index}", caption))
+    return drawings
+
+
+def _start(moments: dict[str, list[tuple[str, float]]], prefix: str, caption: str) -> Drawing | None:
+    phases, totals = [], []
+    for stack, found in moments.items():
+        for (_, before), (name, after) in zip([("", 0.0), *found], found, strict=False):
+            phases.append((stack, name, max(after - before, 0.0)))
+        totals.append((stack, found[-1][1], format_duration(found[-1][1])))
+    return _drawing(figures.startup(phases, totals), prefix, caption)
+
+
+def _moments(run: Run, stack: str) -> list[tuple[str, float]]:
+    """Give the median of each mark that most trials have, in order of time; of startup trials where there are any."""
+    timed = [trial for trial in run.trials if trial.status == "ok" and trial.timeline]
+    uses = {record.name: record.use for record in run.record.workloads}
+    timed = [trial for trial in timed if uses.get(trial.workload) == "startup"] or timed
+    trials = [trial for trial in timed if trial.stack == stack]
+    seen: dict[str, list[float]] = {}
+    for trial in trials:
+        for mark in trial.timeline:
+            seen.setdefault(mark.name, []).append(mark.seconds)
+    medians = [(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
+    return sorted((mark for mark in medians if mark[0] != "requested"), key=lambda mark: mark[1])
+
+
+def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[tuple[str, str, float]]:
+    """Give the median of each stack and workload, in the run's order."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for trial in run.trials:
+        value = read(trial.footprint) if trial.footprint and trial.status == "ok" else None
+        if value is not None:
+            found.setdefault((trial.stack, trial.workload), []).append(value)
+    places = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
+    return [(*place, float(statistics.median(found[place]))) for place in places if place in found]
+
+
+def _memory(footprint: Footprint) -> int:
+    return footprint.memory_bytes + (footprint.kernel_bytes or 0)
+
+
+def _drawing(spec: figures.Spec | None, prefix: str, caption: str) -> Drawing | None:
+    if spec is None:
+        return None
+    return Drawing(caption, Markup(draw(spec, prefix, caption)))  # noqa: S704  # parsed and written anew by `svg`

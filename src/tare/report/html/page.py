@@ -1,0 +1,243 @@
+"""What the page shows, as values made of text: the template only lays it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.journal import Run
+from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
+from tare.report.html.drawings import Drawing, costs, starts, workload_drawings
+from tare.report.html.stacks import StackFacts, stack_facts
+from tare.report.numbers import GLYPHS, cut, estimate, interval, plus_minus, point, reason, relative_sd, state
+from tare.report.words import answer
+from tare.statistics.cells import Cell, Standing, Summary
+from tare.statistics.summarize import records
+from tare.units import format_duration, format_size
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the matrix or of a table. `look` names its colour, `why` the short reason where it has no value."""
+
+    look: str
+    glyph: str
+    estimate: str = ""
+    interval: str = ""
+    n: str = ""
+    why: str = ""
+    detail: str = ""
+    marks: Marks = ()
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the matrix: a stack, its place over all workloads, and each workload."""
+
+    stack: str
+    overall: Entry
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One line of the table of all values."""
+
+    metric: str
+    point: str
+    stack: str
+    spread: str
+    relative_sd: str
+    trials: int
+    entry: Entry
+    notes: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """All of one workload."""
+
+    anchor: str
+    name: str
+    title: str
+    rule: str
+    better: str
+    sweep: str
+    drawings: tuple[Drawing, ...]
+    values: tuple[ValueRow, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of the page."""
+
+    title: str
+    baseline: str
+    started: str
+    version: str
+    answer: tuple[str, ...]
+    workloads: tuple[tuple[str, str, str], ...]  # anchor, name, direction
+    overall: str
+    rows: tuple[Row, ...]
+    doubts: tuple[Doubt, ...]
+    skipped: tuple[Reason, ...]
+    failed: tuple[Reason, ...]
+    sections: tuple[Section, ...]
+    starts: tuple[Drawing, ...]
+    costs: tuple[Drawing, ...]
+    machine: tuple[tuple[str, str], ...]
+    noise: tuple[tuple[str, str], ...]
+    image: str
+    packages: str
+    stacks: tuple[StackFacts, ...]
+    glyphs: dict[str, str]
+    counts: str
+    folder: str
+
+
+def page(summary: Summary, run: Run) -> Page:
+    """Make the page of a run."""
+    numbered = doubts(summary)
+    sections = tuple(_section(summary, run, index) for index in range(len(summary.workloads)))
+    return Page(
+        title=summary.suite,
+        baseline=summary.baseline,
+        started=run.record.started,
+        version=run.record.tare,
+        answer=answer(summary, run.record.machine),
+        workloads=tuple((section.anchor, section.name, section.better) for section in sections),
+        overall=", ".join(summary.overall.workloads),
+        rows=tuple(_row(summary, stack, numbered) for stack in summary.stacks),
+        doubts=numbered,
+        skipped=skips(summary),
+        failed=failures(summary),
+        sections=sections,
+        starts=starts(run, summary),
+        costs=costs(run, summary),
+        machine=_machine(run),
+        noise=run.record.noise,
+        image=run.record.image,
+        packages=run.record.packages,
+        stacks=tuple(stack_facts(stack, run) for stack in summary.stacks),
+        glyphs=GLYPHS,
+        counts=_counts(run),
+        folder=run.folder.name,
+    )
+
+
+def _row(summary: Summary, stack: str, numbered: Sequence[Doubt]) -> Row:
+    cells = [summary.headline(workload, stack) for workload in summary.workloads]
+    return Row(stack, _overall(summary, stack), tuple(_entry(cell, numbered) for cell in cells))
+
+
+def _overall(summary: Summary, stack: str) -> Entry:
+    if stack == summary.baseline:
+        return Entry("baseline", GLYPHS["baseline"], "100 %")
+    standing = next((each for each in summary.overall.standings if each.stack == stack), None)
+    if standing is None:
+        return Entry("none", GLYPHS["no value"], why="not ranked", detail="has no value in some workload")
+    detail = f"{stack}: {standing.verdict}"
+    return Entry(
+        _look(standing.verdict, standing),
+        GLYPHS[standing.verdict],
+        estimate(standing),
+        interval(standing),
+        "",
+        "",
+        detail,
+    )
+
+
+def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
+    now = state(cell)
+    failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
+    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *cell.notes, *_said(cell)])
+    common = {"detail": detail, "failed": failed}
+    if now == "baseline":
+        return Entry(now, GLYPHS[now], "100 %", n=f"n={cell.n or cell.trials}", marks=marks(cell, numbered), **common)
+    if cell.ratio is None:
+        why = reason(cell) or "; ".join(cell.notes)
+        label = now if now in ("skipped", "failed") else ""
+        return Entry("none", GLYPHS[now], label, why=cut(why, 64), marks=marks(cell, numbered), **common)
+    return Entry(
+        _look(now, cell),
+        GLYPHS[now],
+        estimate(cell),
+        interval(cell),
+        f"n={cell.n}",
+        "",
+        marks=marks(cell, numbered),
+        **common,
+    )
+
+
+def _said(cell: Cell) -> list[str]:
+    return [f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions]
+
+
+def _look(verdict: str, value: Cell | Standing) -> str:
+    """Name the style of a verdict, in three strengths by how far from the baseline the value is."""
+    if verdict not in ("better", "worse"):
+        return verdict.replace(" ", "-")
+    ratio = (value.speed if isinstance(value, Standing) else value.ratio) or 1.0
+    far = max(ratio, 1 / ratio)
+    return f"{verdict} strength-{1 if far < 1.05 else 2 if far < 1.5 else 3}"
+
+
+def _section(summary: Summary, run: Run, index: int) -> Section:
+    workload = summary.workloads[index]
+    record = next(record for record in records(run) if record.name == workload)
+    rule = summary.rule(workload)
+    numbered = doubts(summary)
+    titles = {metric.name: metric.title for metric in record.metrics}
+    unit = record.sweep.unit if record.sweep else ""
+    return Section(
+        anchor=f"workload-{index}",
+        name=workload,
+        title=record.title,
+        rule=rule.text,
+        better=rule.better,
+        sweep=record.sweep.name if record.sweep else "",
+        drawings=workload_drawings(summary, run, record, f"w{index}"),
+        values=tuple(
+            _value(cell, titles, unit, numbered) for cell in summary.of(workload) if cell.trials or cell.failures
+        ),
+    )
+
+
+def _value(cell: Cell, titles: dict[str, str], unit: str, numbered: Sequence[Doubt]) -> ValueRow:
+    return ValueRow(
+        metric=titles.get(cell.metric, cell.metric),
+        point=point(cell.point, unit),
+        stack=cell.stack,
+        spread=plus_minus(cell.mean, cell.sd, cell.unit) if cell.mean is not None else "",
+        relative_sd=relative_sd(cell),
+        trials=cell.trials,
+        entry=_entry(cell, numbered),
+        notes="; ".join(cell.notes),
+    )
+
+
+def _machine(run: Run) -> tuple[tuple[str, str], ...]:
+    facts = run.record.machine
+    rows = (
+        ("CPU", facts.cpu_model),
+        ("CPUs", str(facts.cpus) if facts.cpus else ""),
+        ("memory", format_size(facts.memory_bytes) if facts.memory_bytes else ""),
+        ("operating system", facts.operating_system),
+        ("kernel", facts.kernel),
+        ("architecture", facts.architecture),
+        ("clock source", facts.clock_source),
+        ("virtualization", facts.virtualization),
+    )
+    return tuple((name, text or "it does not say") for name, text in rows)
+
+
+def _counts(run: Run) -> str:
+    states = [trial.status for trial in run.trials]
+    seconds = sum(trial.seconds for trial in run.trials)
+    counts = ", ".join(
+        f"{states.count(status)} {status}" for status in ("ok", "failed", "skipped") if states.count(status)
+    )
+    return f"{len(states)} trials ({counts or 'none'}) in {format_duration(seconds)}, seed {run.record.seed}"

@@ -1,0 +1,71 @@
+"""The cells as JSON, for programs: estimate, interval, n, decision and cautions of every value."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tare.journal import Run
+from tare.statistics.cells import Cell, Standing, Summary
+
+FORMAT = 1
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `report.json`. Values are in base units, ratios are stack over baseline."""
+    document = {
+        "format": FORMAT,
+        "tare": run.record.tare,
+        "suite": summary.suite,
+        "started": run.record.started,
+        "baseline": summary.baseline,
+        "confidence": summary.confidence,
+        "stacks": summary.stacks,
+        "workloads": summary.workloads,
+        "machine": asdict(run.record.machine),
+        "image": run.record.image,
+        "overall": {
+            "workloads": summary.overall.workloads,
+            "cells": [_standing(each) for each in summary.overall.standings],
+            "tied": summary.overall.tied,
+            "missing": summary.overall.missing,
+        },
+        "headlines": [_cell(cell) | {"rule": summary.rule(cell.workload).text} for cell in summary.headlines],
+        "cells": [_cell(cell) for cell in summary.cells],
+    }
+    return {"report.json": json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {
+        "workload": cell.workload,
+        "metric": cell.metric,
+        "point": cell.point,
+        "stack": cell.stack,
+        "unit": cell.unit,
+        "better": cell.better,
+        "estimate": cell.ratio,
+        "interval": None if cell.low is None else [cell.low, cell.high],
+        "n": cell.n,
+        "decision": cell.verdict,
+        "trials": cell.trials,
+        "mean": cell.mean,
+        "sd": cell.sd,
+        "relative_sd": cell.relative_sd,
+        "minimum": cell.minimum,
+        "maximum": cell.maximum,
+        "notes": cell.notes,
+        "cautions": [asdict(caution) for caution in cell.cautions],
+        "failures": [asdict(failure) for failure in cell.failures],
+        "skipped": cell.skipped or None,
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "stack": standing.stack,
+        "estimate": standing.speed,
+        "interval": None if standing.low is None else [standing.low, standing.high],
+        "decision": standing.verdict,
+    }

@@ -1,0 +1,147 @@
+"""Numbers for people: percent of the baseline, mean ± SD in one unit, glyphs for verdicts.
+
+`tare.units` writes single quantities; here are those that share a scale or need an interval beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tare.statistics.cells import Cell, Standing
+
+# A verdict is told by glyph and colour both, so that neither colour blindness nor a grey print hides it.
+GLYPHS = {
+    "better": "▲",
+    "worse": "▼",
+    "cannot be separated": "≈",
+    "baseline": "◆",
+    "too few blocks": "?",
+    "no value": "\N{EN DASH}",
+    "skipped": "⊘",
+    "failed": "✕",
+}
+# From here on a factor is easier to read than a percentage.
+TIMES_FROM = 10.0
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "B"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A unit for people: what to divide base units by, and its name."""
+
+    factor: float
+    label: str
+
+
+def scale(value: float, unit: str) -> Scale:
+    """Choose the scale in which a value in base units has one to three digits before the point."""
+    if unit == "s":
+        return _choose(value, _TIMES)
+    if unit == "bytes":
+        return _choose(value, _SIZES)
+    chosen = _choose(value, _PREFIXES)
+    if unit.startswith("bytes/"):
+        return Scale(chosen.factor, f"{chosen.label}B/{unit.removeprefix('bytes/')}")
+    return Scale(chosen.factor, f"{chosen.label} {unit}".strip())
+
+
+def plus_minus(mean: float, sd: float | None, unit: str) -> str:
+    """Write mean ± standard deviation in one scale, with as many digits as the deviation supports."""
+    chosen = scale(mean, unit)
+    mean, spread = mean / chosen.factor, None if sd is None else sd / chosen.factor
+    decimals = _decimals(spread) if spread else 3 - len(f"{abs(mean):.0f}")
+    text = f"{mean:.{max(decimals, 0)}f}"
+    if spread is not None:
+        text += f" ± {spread:.{max(decimals, 0)}f}"
+    return f"{text} {chosen.label}".strip()
+
+
+def estimate(cell: Cell | Standing) -> str:
+    """Write a ratio to the baseline: `98.2 %`, or as a factor from ten times on; empty where there is none."""
+    ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
+    if ratio is None:
+        return ""
+    if ratio >= TIMES_FROM:
+        return f"\N{MULTIPLICATION SIGN}{_factor(ratio)}"
+    return f"{ratio * 100:.{_percent_decimals(cell.low, cell.high)}f} %"
+
+
+def interval(cell: Cell | Standing) -> str:
+    """Write the interval of a ratio in the same terms as its estimate: `[97.1, 99.3]`; empty where there is none."""
+    ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
+    if ratio is None or cell.low is None or cell.high is None:
+        return ""
+    if ratio >= TIMES_FROM:
+        return f"[{_factor(cell.low)}, {_factor(cell.high)}]"
+    decimals = _percent_decimals(cell.low, cell.high)
+    return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
+
+
+def relative_sd(cell: Cell) -> str:
+    """Write the relative standard deviation in percent; empty where there is none."""
+    return "" if cell.relative_sd is None else f"{cell.relative_sd * 100:.1f} %"
+
+
+def point(value: float | None, unit: str) -> str:
+    """Write a point of a sweep: a plain count, or a quantity in its unit."""
+    if value is None:
+        return ""
+    if not unit:
+        return f"{value:,.10g}"
+    chosen = scale(value, unit)
+    return f"{value / chosen.factor:.4g} {chosen.label}"
+
+
+def state(cell: Cell) -> str:
+    """Say in one word what a cell is: its verdict, or `skipped` or `failed` where that is why it has no value."""
+    if cell.verdict != "no value":
+        return cell.verdict
+    if cell.skipped:
+        return "skipped"
+    return "failed" if cell.failures and not cell.trials else "no value"
+
+
+def reason(cell: Cell) -> str:
+    """Say why a cell has no value; empty where it has one."""
+    if cell.verdict != "no value":
+        return ""
+    if cell.skipped or not cell.failures or cell.trials:
+        return cell.skipped or "; ".join(cell.notes)
+    return "; ".join(dict.fromkeys(failure.reason for failure in cell.failures))
+
+
+def cut(text: str, length: int) -> str:
+    """Shorten a text to a length, at a word where there is one."""
+    if len(text) <= length:
+        return text
+    short = text[: length - 1]
+    return (short.rsplit(" ", 1)[0] if " " in short[length // 2 :] else short).rstrip(" ,;:") + "…"
+
+
+def listing(items: tuple[str, ...]) -> str:
+    """Write a list as a sentence does: `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def _choose(value: float, scales: tuple[tuple[float, str], ...]) -> Scale:
+    if value == 0:
+        return Scale(1.0, next(label for factor, label in scales if factor == 1.0))
+    factor, label = next((entry for entry in scales if abs(value) >= entry[0] * 0.9995), scales[-1])
+    return Scale(factor, label)
+
+
+def _decimals(spread: float) -> int:
+    """Give the decimals that show two digits of a deviation, at most four."""
+    return next((decimals for decimals in range(4) if spread * 10**decimals >= 9.5), 4)
+
+
+def _percent_decimals(low: float | None, high: float | None) -> int:
+    if low is None or high is None:
+        return 1
+    return 0 if high - low >= 0.2 else 1 if high - low >= 0.004 else 2
+
+
+def _factor(ratio: float) -> str:
+    return f"{ratio:.{0 if ratio >= 100 else 1}f}" if ratio < 1e6 else f"{ratio:.1e}"

@@ -1,0 +1,71 @@
+"""From a chart's specification to an SVG that can be put into a page: crisp, offline, without scripts."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+import vl_convert
+
+from tare.report.figures import INK, Spec
+
+_SVG = "http://www.w3.org/2000/svg"
+# A chart is drawing alone; whatever else a renderer may emit one day is left out.
+_DRAWN = {"svg", "g", "path", "rect", "line", "circle", "text", "tspan", "title", "defs", "clipPath", "symbol", "use"}
+
+
+def draw(spec: Spec, prefix: str, description: str) -> str:
+    """Draw a specification. `prefix` keeps the identifiers of several charts in one page apart."""
+    return inline(vl_convert.vegalite_to_svg(spec), prefix, description)
+
+
+def inline(svg: str, prefix: str, description: str) -> str:
+    """Make a drawing part of a page: text in the page's colour, marks with a title for the pointer, no clashing names.
+
+    The drawing is parsed and written anew, so that what a stranger's run folder put into a name stays text.
+    """
+    ET.register_namespace("", _SVG)
+    root = ET.fromstring(svg)  # noqa: S314  # our own renderer's output, not a stranger's
+    _keep_drawing(root)
+    for element in root.iter():
+        _rename(element, prefix)
+        _follow_ink(element)
+        _give_title(element)
+    for name in ("aria-label", "aria-roledescription"):
+        root.attrib.pop(name, None)
+    root.set("role", "img")
+    root.set("aria-label", description)
+    root.set("style", f"max-width:{root.attrib.pop('width', '100%')}px")
+    root.attrib.pop("height", None)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _keep_drawing(element: ET.Element) -> None:
+    for child in list(element):
+        if child.tag.removeprefix(f"{{{_SVG}}}") in _DRAWN:
+            _keep_drawing(child)
+        else:
+            element.remove(child)
+
+
+def _rename(element: ET.Element, prefix: str) -> None:
+    if "id" in element.attrib:
+        element.set("id", f"{prefix}-{element.get('id')}")
+    for name, value in element.attrib.items():
+        element.set(name, re.sub(r"url\(['\"]?#([^)'\"]+)['\"]?\)", rf"url(#{prefix}-\1)", value))
+
+
+def _follow_ink(element: ET.Element) -> None:
+    for name in ("fill", "stroke"):
+        if element.get(name, "").lower() == INK:
+            element.set(name, "currentColor")
+
+
+def _give_title(element: ET.Element) -> None:
+    """Turn a mark's label into a title, which browsers show as a tooltip; axes and groups say nothing new."""
+    label = element.attrib.pop("aria-label", "")
+    described = element.attrib.pop("aria-roledescription", "")
+    if element.attrib.pop("role", "") == "graphics-symbol" and described not in ("axis", "legend", "title") and label:
+        title = ET.Element(f"{{{_SVG}}}title")
+        title.text = label
+        element.insert(0, title)

@@ -1,0 +1,128 @@
+"""The matrix on the terminal: stacks against workloads in percent of the baseline, refined while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tare.report.numbers import GLYPHS, cut, estimate, interval, reason, state
+from tare.statistics.cells import Cell, Summary
+
+STYLES = {
+    "better": "bold bright_blue",
+    "worse": "bold dark_orange",
+    "cannot be separated": "default",
+    "baseline": "bold",
+    "too few blocks": "dim",
+}
+WIDTH = 100
+_ONE_LINE, _TWO_LINES = 27, 15  # columns that a cell needs, its padding included
+_FOOTNOTE = 90
+
+
+@dataclass
+class _Footnotes:
+    """Reasons, each once, and the numbers that stand for them in the cells."""
+
+    texts: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts) + 1)
+
+
+def matrix(summary: Summary, width: int = WIDTH) -> Table:
+    """Make the table of headlines for a terminal of `width` columns.
+
+    Stacks are the rows and workloads the columns, or the other way round where only that fits; where neither does, the
+    columns are broken into several tables, one below the other.
+    """
+    cells = {(cell.workload, cell.stack): cell for cell in summary.headlines}
+    stacks, workloads = [_clean(stack) for stack in summary.stacks], list(summary.workloads)
+    label = min(max([len(name) for name in stacks] + [8]), 24) + 3
+    notes = _Footnotes()
+    room = max((width - label) // _TWO_LINES, 1)
+    turned = len(workloads) > room >= len(stacks)
+    rows, columns = (workloads, list(summary.stacks)) if turned else (list(summary.stacks), workloads)
+    narrow = label + len(columns) * _ONE_LINE > width
+    parts = [columns[at : at + room] for at in range(0, len(columns), room)] if narrow else [columns]
+    tables = []
+    for part in parts:
+        grid = [[cells[(row, column) if turned else (column, row)] for column in part] for row in rows]
+        tables.append(_table((rows, part), grid, summary, _Look(turned, narrow, notes)))
+    return _finish(tables, summary, notes)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How one table is drawn."""
+
+    turned: bool
+    narrow: bool
+    notes: _Footnotes
+
+
+def _table(names: tuple[Sequence[str], Sequence[str]], grid: list[list[Cell]], summary: Summary, look: _Look) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("workload" if look.turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
+    for name in names[1]:
+        heading = _clean(name) if look.turned else f"{_clean(name)} {_arrow(summary, name)}"
+        table.add_column(Text(heading), min_width=12)
+    for name, cells in zip(names[0], grid, strict=True):
+        first = f"{_clean(name)} {_arrow(summary, name)}" if look.turned else _clean(name)
+        table.add_row(Text(first), *(_cell(cell, look) for cell in cells))
+    return table
+
+
+def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
+    """Put tables below each other, with the legend and the footnotes under them."""
+    whole = Table.grid(padding=0)
+    for table in tables:
+        whole.add_row(table)
+    legend = Text(style="dim")
+    legend.append(
+        f"percent of {_clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
+    )
+    for verdict in ("better", "worse", "cannot be separated", "too few blocks"):
+        legend.append(f"{GLYPHS[verdict]} {verdict}   ", style=STYLES[verdict])
+    legend.append("! with cautions")
+    whole.add_row(legend)
+    for text, number in notes.texts.items():
+        whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))
+    return whole
+
+
+def _cell(cell: Cell, look: _Look) -> Text:
+    is_now = state(cell)
+    if is_now in ("skipped", "failed", "no value"):
+        return _without_value(cell, is_now, look.notes)
+    if is_now == "baseline":
+        return Text.assemble((f"{GLYPHS[is_now]} 100 %", STYLES[is_now]), (f" n={cell.n or cell.trials}", "dim"))
+    if cell.ratio is None:
+        number = look.notes.number(_clean("; ".join(cell.notes)))
+        return Text(f"{GLYPHS[is_now]} no pair {number})", style="dim")
+    text = Text(f"{GLYPHS[is_now]} {estimate(cell)}", style=STYLES[is_now])
+    marks = "!" if cell.cautions else ""
+    count, between = f" n={cell.n}{marks}", interval(cell)
+    if look.narrow:
+        return text.append(count, "dim").append(f"\n{between}", "dim")
+    return text.append(f" {between}" if between else "", "dim").append(count, "dim")
+
+
+def _without_value(cell: Cell, is_now: str, notes: _Footnotes) -> Text:
+    why = _clean(reason(cell))
+    if why == "no trial was run":
+        return Text("·", style="dim")
+    return Text(f"{GLYPHS[is_now]} {is_now} {notes.number(f'{_clean(cell.stack)}: {why}')})", style="dim")
+
+
+def _arrow(summary: Summary, workload: str) -> str:
+    return "↑" if summary.rule(workload).better == "higher" else "↓"
+
+
+def _clean(text: str) -> str:
+    """Leave out what would steer the terminal: names and reasons may come from a stranger's run folder."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,122 @@
+"""The answer of a run in plain words, for the report's first paragraph and the end of `tare run`."""
+
+from __future__ import annotations
+
+from tare.model import Facts
+from tare.report.numbers import cut, estimate, interval, listing, reason, state
+from tare.statistics.cells import Cell, Overall, Summary
+from tare.units import format_quantity, format_size
+
+
+def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
+    """Give the sentences that say which stack to take, what cannot be told apart, and what is not ranked."""
+    sentences = [
+        *_cheapest(summary, machine),
+        *_inseparable(summary),
+        *_dearest(summary),
+        *_startup(summary),
+        *_unranked(summary),
+        *_doubts(summary),
+    ]
+    return tuple(sentences)
+
+
+def place(machine: Facts) -> str:
+    """Name a machine in a few words; leaves out what it does not say."""
+    parts = (
+        machine.cpu_model,
+        f"{machine.cpus} CPUs" if machine.cpus > 1 else f"{machine.cpus} CPU" if machine.cpus else "",
+        format_size(machine.memory_bytes) if machine.memory_bytes else "",
+        machine.operating_system,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _cheapest(summary: Summary, machine: Facts) -> list[str]:
+    overall, baseline = summary.overall, summary.baseline
+    where = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
+    if not overall.standings:
+        return [f"{where}, no stack can be ranked yet: none has a value beside {baseline} in every workload."]
+    best = overall.standings[0]
+    others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
+    verb = "it kept" if len(overall.standings) > 1 else "kept"
+    comma = ":" if len(overall.standings) > 1 else ""
+    text = f"{where}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
+    text += f" {interval(best)}" if interval(best) else ""
+    sentences = [f"{text} over {_works(overall)}."]
+    if best.low is None:
+        sentences.append("Some values rest on a single block, so nothing can be told apart yet: run more blocks.")
+    elif overall.tied:
+        sentences.append(f"{listing(overall.tied)} cannot be separated from {best.stack}.")
+    return sentences
+
+
+def _inseparable(summary: Summary) -> list[str]:
+    same = tuple(each.stack for each in summary.overall.standings if each.verdict == "cannot be separated")
+    faster = tuple(each.stack for each in summary.overall.standings if each.verdict == "better")
+    sentences = []
+    if same:
+        sentences.append(f"{listing(same)} cannot be separated from {summary.baseline} at this number of blocks.")
+    if faster:
+        verb = "were" if len(faster) > 1 else "was"
+        doubt = "look for the cause before you believe it"
+        sentences.append(f"{listing(faster)} {verb} faster than {summary.baseline}: {doubt}.")
+    return sentences
+
+
+def _dearest(summary: Summary) -> list[str]:
+    standings = summary.overall.standings
+    if len(standings) < 2 or standings[-1].verdict != "worse":
+        return []
+    last = standings[-1]
+    return [f"The most expensive was {last.stack}, at {estimate(last)} of {summary.baseline}'s speed {interval(last)}."]
+
+
+def _startup(summary: Summary) -> list[str]:
+    """Name the quickest and slowest of the workloads that are no speed over time but a start."""
+    sentences = []
+    for workload in summary.workloads:
+        if workload in summary.overall.workloads:
+            continue
+        cells = [cell for cell in summary.headlines if cell.workload == workload and cell.mean is not None]
+        others = sorted((cell for cell in cells if cell.verdict != "baseline"), key=lambda cell: cell.mean or 0.0)
+        if not others:
+            continue
+        own = next((cell for cell in cells if cell.verdict == "baseline"), None)
+        text = f"For {workload}, {others[0].stack} took {_quantity(others[0])}"
+        text += f" and {others[-1].stack} {_quantity(others[-1])}" if len(others) > 1 else ""
+        text += f"; {own.stack} {_quantity(own)}" if own else ""
+        sentences.append(f"{text}.")
+    return sentences
+
+
+def _unranked(summary: Summary) -> list[str]:
+    """Say why stacks are missing from the ranking."""
+    texts = []
+    for stack in summary.overall.missing:
+        cells = [summary.headline(workload, stack) for workload in summary.overall.workloads]
+        lacking = [cell for cell in cells if cell.ratio is None]
+        if lacking:
+            texts.append(f"{stack} ({_lack(lacking, len(cells))})")
+    return [f"Not ranked: {listing(tuple(texts))}."] if texts else []
+
+
+def _lack(lacking: list[Cell], of: int) -> str:
+    first = lacking[0]
+    why = cut(reason(first) or "; ".join(first.notes), 70)
+    words = {"skipped": "skipped", "failed": "failed"}.get(state(first), "no value")
+    where = "" if len(lacking) == of else f" in {listing(tuple(cell.workload for cell in lacking))}"
+    return f"{words}{where}: {why}"
+
+
+def _doubts(summary: Summary) -> list[str]:
+    kinds = {caution.kind: None for cell in summary.headlines for caution in cell.cautions}
+    return [f"Cautions touch these values: {listing(tuple(kinds))}."] if kinds else []
+
+
+def _works(overall: Overall) -> str:
+    return listing(overall.workloads)
+
+
+def _quantity(cell: Cell) -> str:
+    return format_quantity(cell.mean or 0.0, cell.unit)

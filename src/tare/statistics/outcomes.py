@@ -1,0 +1,47 @@
+"""What became of a stack's trials of a workload: which were ok, with which cautions, and why others were not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.model import Trial
+from tare.statistics.cells import CautionCount, Failure
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`ok` counts the trials that have a result; `skipped` is empty unless the stack never ran this workload."""
+
+    ok: int
+    cautions: tuple[CautionCount, ...]
+    failures: tuple[Failure, ...]
+    skipped: str
+
+
+def latest(trials: Sequence[Trial]) -> list[Trial]:
+    """Keep one trial for each workload, stack and block, so that none counts twice: an ok one, else the latest."""
+    kept: dict[tuple[str, str, int], Trial] = {}
+    for trial in trials:
+        place = (trial.workload, trial.stack, trial.block)
+        if place not in kept or trial.status == "ok" or kept[place].status != "ok":
+            kept[place] = trial
+    return list(kept.values())
+
+
+def outcome(stack: str, trials: Sequence[Trial]) -> Outcome:
+    """Count what became of one stack's trials of one workload."""
+    ok = [trial for trial in trials if trial.status == "ok"]
+    skipped = next((trial.reason for trial in trials if trial.status == "skipped"), "")
+    failures = tuple(Failure(trial.trial, trial.block, trial.reason) for trial in trials if trial.status == "failed")
+    return Outcome(len(ok), _cautions(stack, ok), failures, "" if ok else skipped)
+
+
+def _cautions(stack: str, trials: Sequence[Trial]) -> tuple[CautionCount, ...]:
+    texts: dict[str, dict[str, None]] = {}
+    touched: dict[str, set[str]] = {}
+    for trial in trials:
+        for caution in trial.cautions:
+            texts.setdefault(caution.kind, {})[caution.text] = None
+            touched.setdefault(caution.kind, set()).add(trial.trial)
+    return tuple(CautionCount(kind, tuple(texts[kind]), stack, len(touched[kind]), len(trials)) for kind in texts)

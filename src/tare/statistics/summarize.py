@@ -1,0 +1,205 @@
+"""From a run to everything that can be said of its values. Pure, and quick enough to be redone after every block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.journal import Run, WorkloadRecord
+from tare.model import Better, Trial
+from tare.statistics.cells import Cell, Summary, Verdict
+from tare.statistics.describe import Moments, description, moments
+from tare.statistics.grid import Grid, arrange
+from tare.statistics.headlines import Headline, headline
+from tare.statistics.interval import CONFIDENCE
+from tare.statistics.outcomes import Outcome, latest, outcome
+from tare.statistics.ranking import rank
+from tare.statistics.ratios import Ratio, log_differences, ratio_at
+
+
+@dataclass(frozen=True)
+class _Workload:
+    """One workload on its way to cells."""
+
+    record: WorkloadRecord
+    grid: Grid
+    outcomes: tuple[Outcome, ...]
+    headline: Headline
+    reference: int | None
+
+
+def summarize(run: Run) -> Summary:
+    """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
+    trials = latest(run.trials)
+    stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
+    workloads = [_workload(record, stacks, trials, run.record.baseline) for record in records(run)]
+    compared = [workload.headline for workload in workloads if workload.headline.keys]
+    lasting = [
+        workload.headline for workload in workloads if workload.headline.keys and workload.record.use != "startup"
+    ]
+    return Summary(
+        suite=run.record.suite,
+        baseline=run.record.baseline,
+        confidence=CONFIDENCE,
+        stacks=stacks,
+        workloads=tuple(workload.record.name for workload in workloads),
+        cells=tuple(cell for workload in workloads for cell in _cells(workload)),
+        headlines=tuple(cell for workload in workloads for cell in _headlines(workload)),
+        rules=tuple(workload.headline.rule for workload in workloads),
+        overall=rank(stacks, lasting or compared, run.record.baseline),
+    )
+
+
+def records(run: Run) -> list[WorkloadRecord]:
+    """Give the run's workloads, also those that only its trials know."""
+    known = {record.name: record for record in run.record.workloads}
+    for trial in run.trials:
+        known.setdefault(trial.workload, WorkloadRecord(trial.workload, trial.workload, trial.workload, (), None))
+    return list(known.values())
+
+
+def decide(ratio: Ratio | None, better: Better) -> Verdict:
+    """Turn a ratio to the baseline into words."""
+    if ratio is None or ratio.low is None:
+        return "too few blocks"
+    if not ratio.separated:
+        return "cannot be separated"
+    return "better" if (ratio.ratio > 1) == (better == "higher") else "worse"
+
+
+def _workload(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], baseline: str) -> _Workload:
+    own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
+    for trial in trials:
+        if trial.workload == record.name:
+            own[trial.stack].append(trial)
+    grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
+    outcomes = tuple(outcome(stack, found) for stack, found in own.items())
+    reference = stacks.index(baseline) if baseline in stacks else None
+    return _Workload(record, grid, outcomes, headline(grid), reference)
+
+
+def _cells(workload: _Workload) -> list[Cell]:
+    """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
+    grid = workload.grid
+    found = moments(grid.values, grid.present)
+    positive = grid.present & (grid.values > 0)
+    logs = np.log(np.where(positive, grid.values, 1.0))
+    reference = workload.reference if workload.reference is not None else 0
+    differences, both = log_differences(logs, positive, reference)
+    ratios = moments(differences, both)
+    refused = np.asarray((grid.present & ~positive).any(axis=-1))
+    cells = []
+    for place in np.ndindex(refused.shape):
+        blank = _blank(workload, place[0], place[1])
+        cell = _described(blank, found, place)
+        problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
+        cell = _compared(cell, workload, (ratio_at(ratios, place), problem))
+        cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
+    return cells
+
+
+def _headlines(workload: _Workload) -> list[Cell]:
+    """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
+    head, grid = workload.headline, workload.grid
+    reference = workload.reference if workload.reference is not None else 0
+    differences, both = log_differences(head.logs, head.usable, reference)
+    ratios = moments(differences, both)
+    found = moments(grid.values, grid.present)
+    keys = list(head.keys)
+    refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
+    cells = []
+    for stack in range(len(grid.stacks)):
+        cell = replace(
+            _blank(workload, stack, head.keys[0] if head.keys else None),
+            metric=", ".join(head.rule.metrics),
+            point=None,
+            better=head.rule.better,
+        )
+        cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
+        trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
+        problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
+        cell = _compared(replace(cell, trials=trials), workload, (ratio_at(ratios, (stack,)), problem))
+        cells.append(replace(cell, ratios=_ratios(cell, differences[stack], both[stack])))
+    return cells
+
+
+def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
+    grid, own = workload.grid, workload.outcomes[stack]
+    metric = grid.metric(grid.keys[key].metric) if key is not None else None
+    notes = []
+    if key is not None and grid.absurd[stack, key]:
+        notes.append(f"left out: {grid.absurd[stack, key]} values that are no finite number")
+    cautions = own.cautions
+    if workload.reference is not None and stack != workload.reference:
+        cautions += workload.outcomes[workload.reference].cautions
+    return Cell(
+        workload=workload.record.name,
+        metric=metric.name if metric else "",
+        point=grid.keys[key].point if key is not None else None,
+        stack=grid.stacks[stack],
+        unit=metric.unit if metric else "",
+        better=metric.better if metric else "higher",
+        verdict="no value",
+        notes=tuple(notes),
+        cautions=cautions if own.ok else (),
+        failures=own.failures,
+        skipped=own.skipped,
+    )
+
+
+def _described(cell: Cell, found: Moments, place: tuple[int, ...]) -> Cell:
+    seen = description(found, place)
+    if seen is None:
+        return cell
+    return replace(
+        cell,
+        trials=seen.n,
+        mean=seen.mean,
+        sd=seen.sd,
+        relative_sd=seen.relative_sd,
+        minimum=seen.minimum,
+        maximum=seen.maximum,
+    )
+
+
+def _problem(workload: _Workload, stack: int, refused: bool) -> str:
+    """Say why a stack has nothing to compare; empty when it should have."""
+    own = workload.outcomes[stack]
+    if not own.ok:
+        return own.skipped or (f"all {len(own.failures)} trials failed" if own.failures else "no trial was run")
+    if workload.reference is None:
+        return "the baseline is not part of this run"
+    if refused:
+        return "a value is zero or negative, so a ratio has no meaning"
+    return ""
+
+
+def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) -> Cell:
+    """Add the ratio and the verdict, or the reason why there is none."""
+    ratio, problem = found
+    baseline = workload.grid.stacks[workload.reference] if workload.reference is not None else ""
+    if cell.stack == baseline and cell.trials and not problem:
+        return replace(cell, verdict="baseline", n=ratio.n if ratio else 0, ratio=1.0)
+    if cell.stack == baseline and cell.trials:
+        return replace(cell, verdict="baseline", notes=(*cell.notes, problem))
+    if problem:
+        return replace(cell, verdict="no value", notes=(*cell.notes, problem))
+    verdict = decide(ratio, cell.better)
+    if ratio is None:
+        text = f"no block has this value of both {cell.stack} and {baseline}"
+        return replace(cell, verdict=verdict, notes=(*cell.notes, text))
+    notes = cell.notes
+    if ratio.n < 2:
+        notes += ("one block has no interval: at least two are needed",)
+    if ratio.zero_width:
+        notes += (f"all {ratio.n} ratios are equal, so the interval has no width",)
+    return replace(cell, verdict=verdict, n=ratio.n, ratio=ratio.ratio, low=ratio.low, high=ratio.high, notes=notes)
+
+
+def _ratios(cell: Cell, differences: NDArray[np.float64], both: NDArray[np.bool_]) -> tuple[float, ...]:
+    if cell.ratio is None or cell.verdict == "baseline":
+        return ()
+    return tuple(float(ratio) for ratio in np.exp(differences[both]))

@@ -1,0 +1,52 @@
+"""Bubblewrap: the sandbox of Flatpak, namespaces and nothing else, started by one small program.
+
+It makes no control group and no network of its own: tare gives it both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
+from tare.model import Family, Host, Instance, Problem
+
+
+@dataclass(frozen=True)
+class Bubblewrap:
+    """Starts the image's `init` under bwrap; the inside is entered through its namespaces."""
+
+    name: ClassVar[str] = "bubblewrap"
+    title: ClassVar[str] = "Bubblewrap"
+    family: ClassVar[Family] = "sandbox"
+    path: ClassVar[str] = "bridge"
+
+    def version(self, host: Host) -> str:
+        """Give bwrap's version."""
+        return first_line(host, "bwrap", "--version").removeprefix("bubblewrap ")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether bwrap is there."""
+        return missing_tools(host, {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"})
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Start bwrap in a control group and a network namespace of tare's."""
+        with ExitStack() as stack:
+            ground = stack.enter_context(prepared(launch))
+            network = stack.enter_context(launch.network.namespace())
+            enter = (*ground.group.join, *launch.open_files, "nsenter", f"--net=/run/netns/{network}", "--")
+            launch.timeline.mark("started")
+            address = launch.network.instance_address
+            process = stack.enter_context(host.spawn(*enter, *_bwrap(str(ground.root)), INIT, launch.listen(address)))
+            process.read_line(20)
+            yield ground.instance(ground.entered(host), address, self.path)
+
+
+def _bwrap(root: str) -> tuple[str, ...]:
+    namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1")
+    places = ("--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run")
+    environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
+    return ("bwrap", *namespaces, *places, "--clearenv", *environment, "--")

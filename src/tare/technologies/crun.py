@@ -1,0 +1,103 @@
+"""crun: the container runtime in C below Podman, driven directly, without an engine.
+
+tare writes the OCI bundle: the namespaces, capabilities and mounts that Docker and Podman give their containers by
+default, in a network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tare.hosts.exec import ExecHost
+from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
+from tare.model import Family, Host, Instance, Problem
+
+# What Docker leaves a container's root by default.
+_CAPABILITIES = (
+    "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID "
+    "SYS_CHROOT"
+)
+
+
+@dataclass(frozen=True)
+class Crun:
+    """Starts the image's `init` from an OCI bundle."""
+
+    name: ClassVar[str] = "crun"
+    title: ClassVar[str] = "crun"
+    family: ClassVar[Family] = "container"
+    path: ClassVar[str] = "bridge"
+    package: ClassVar[str] = "crun"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The runtime with the options that every call needs."""
+        return (self.name,)
+
+    def version(self, host: Host) -> str:
+        """Give the runtime's version."""
+        return first_line(host, self.command[0], "--version").rpartition("version ")[2]
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the runtime is there."""
+        return missing_tools(host, {self.command[0]: self.package, "ip": "iproute2"})
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Run a bundle in a control group and a network namespace of tare's."""
+        with ExitStack() as stack:
+            ground = stack.enter_context(prepared(launch))
+            network = stack.enter_context(launch.network.namespace())
+            bundle = json.dumps(_bundle(launch, str(ground.root), network))
+            Path(launch.folder, "config.json").write_text(bundle, encoding="utf-8")
+            stack.enter_context(launch.ledger.undone_by(*self.command, "delete", "--force", launch.name))
+            launch.timeline.mark("started")
+            run = (*ground.group.join, *self.command, "run", "--bundle", str(launch.folder), launch.name)
+            process = stack.enter_context(host.spawn(*run))
+            process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
+            inside = ExecHost(host, *launch.open_files, *self.command, "exec", launch.name)
+            yield ground.instance(inside, launch.network.instance_address, self.path, runtime=self.version(host))
+
+
+def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:
+    """Write the OCI runtime specification's configuration, version 1.0.2."""
+    capabilities = [f"CAP_{name}" for name in _CAPABILITIES.split()]
+    limit = launch.limits.open_files
+    return {
+        "ociVersion": "1.0.2",
+        "root": {"path": root},
+        "hostname": "tare",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "cwd": "/",
+            "args": [INIT, launch.listen(launch.network.instance_address)],
+            "env": list(ENVIRONMENT),
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
+            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": limit, "hard": limit}],
+            "noNewPrivileges": True,
+        },
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+            _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+            _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),  # noqa: S108 - its own
+            _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+            _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
+        ],
+        "linux": {
+            "cgroupsPath": f"/{launch.name}/tare-container",
+            "namespaces": [
+                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
+                {"type": "network", "path": f"/run/netns/{network}"},
+            ],
+        },
+    }
+
+
+def _mount(place: str, kind: str, *options: str) -> dict[str, Any]:
+    return {"destination": place, "type": kind, "source": kind, "options": list(options)}

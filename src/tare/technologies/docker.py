@@ -1,0 +1,122 @@
+"""Docker: containers by its daemon, driven by the `docker` client of the user, whichever daemon that talks to.
+
+With `network = "nat"`, its default, the client reaches the container over a published port, as in the 2017 paper; with
+`network = "bridge"` the client is a port of the container's own bridge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tare.hosts.control_groups import group_folder, processes_below
+from tare.hosts.exec import ExecHost
+from tare.launch import INIT, Launch, first_line, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
+
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Docker:
+    """Starts the image's `init` by `docker run`."""
+
+    name: ClassVar[str] = "docker"
+    title: ClassVar[str] = "Docker"
+    family: ClassVar[Family] = "container"
+    package: ClassVar[str] = "docker.io"
+
+    network: Literal["nat", "bridge"] = "nat"
+
+    @property
+    def path(self) -> str:
+        """How packets travel."""
+        return self.network
+
+    def version(self, host: Host) -> str:
+        """Give the engine's version."""
+        return first_line(host, self.name, "version", "--format", "{{.Server.Version}}")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the client is there and its engine answers."""
+        missing = missing_tools(host, {self.name: self.package, "ip": "iproute2"})
+        return missing or self.engine_problems(host)
+
+    def engine_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find why the daemon does not answer."""
+        output = host.run(self.name, "version", "--format", "{{.Server.Version}}", timeout=20, check=False)
+        if output.exit_code == 0:
+            return ()
+        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
+        fix = "systemctl start docker" if "permission denied" not in "".join(words) else "sudo tare …"
+        return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", fix),)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Run a container, detached, whose main process is `init`."""
+        self.imported(host, launch.image)
+        with ExitStack() as stack:
+            address = stack.enter_context(self._network(host, launch))
+            # The name is free, or `--rm` of an earlier container has not come to its end.
+            stack.enter_context(launch.ledger.undone_by(self.name, "rm", "--force", "--volumes", launch.name))
+            launch.timeline.mark("requested")
+            launch.timeline.mark("started")
+            listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
+            options = (*self.limits(host, launch), *self._addresses(launch))
+            create = (self.name, "run", "--detach", "--name", launch.name, *options, launch.image.tag, INIT, listen)
+            host.run(*create, timeout=_SECONDS)
+            pid = self._inspect(host, launch.name)["State"]["Pid"]
+            folder = group_folder(pid)
+            yield Instance(
+                name=launch.name,
+                inside=ExecHost(host, self.name, "exec", "--interactive", launch.name),
+                address=address,
+                path=self.path,
+                processes=lambda: processes_below(folder),
+                proof={"version": self.version(host), "control group": folder},
+                disk=lambda: int(self._inspect(host, launch.name, "--size")["SizeRw"]),
+            )
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Give the engine the image, once: it stays in the engine's store under the name of its content."""
+        if host.run(self.name, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
+            host.run(self.name, "import", str(image.archive), image.tag, timeout=300)
+
+    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
+        """Give the options that set the limits."""
+        files, memory = launch.limits.open_files, launch.limits.memory_bytes
+        return (f"--cpuset-cpus={launch.cpu_list}", f"--memory={memory}", f"--ulimit=nofile={files}:{files}")
+
+    def _addresses(self, launch: Launch) -> tuple[str, ...]:
+        if self.network == "bridge":
+            return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
+        return tuple(f"--publish={launch.network.machine_address}:{port}:{port}" for port in launch.ports)
+
+    @contextmanager
+    def _network(self, host: Host, launch: Launch) -> Iterator[str]:
+        """Make what the container's address needs; gives the address at which the client finds it."""
+        if self.network == "nat":
+            yield launch.network.machine_address
+            return
+        with ExitStack() as stack:
+            stack.enter_context(launch.ledger.undone_by(self.name, "network", "rm", launch.name))
+            stack.enter_context(launch.network.client_on(self.bridge(host, launch)))
+            yield str(launch.network.engine_subnet[10])
+
+    def bridge(self, host: Host, launch: Launch) -> str:
+        """Make a network for the container; gives the name of its bridge."""
+        name = f"{launch.network.prefix}-b"
+        options = (f"--opt=com.docker.network.bridge.name={name}", f"--subnet={launch.network.engine_subnet}")
+        host.run(self.name, "network", "create", *options, launch.name, timeout=_SECONDS)
+        return name
+
+    def _inspect(self, host: Host, name: str, *options: str) -> dict[str, Any]:
+        output = host.run(self.name, "container", "inspect", *options, name, timeout=_SECONDS)
+        try:
+            found: dict[str, Any] = json.loads(output.text)[0]
+        except (ValueError, IndexError) as error:
+            raise TrialFailed(f"{self.name} inspect: not what was expected: {output.text[:200]!r}") from error
+        return found

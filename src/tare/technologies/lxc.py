@@ -1,0 +1,61 @@
+"""LXC: system containers by liblxc, one configuration file each, started by lxc-execute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.launch import INIT, Launch, first_line, missing_tools, prepared
+from tare.model import Family, Host, Instance, Problem
+
+
+@dataclass(frozen=True)
+class Lxc:
+    """Starts the image's `init` as an application container."""
+
+    name: ClassVar[str] = "lxc"
+    title: ClassVar[str] = "LXC"
+    family: ClassVar[Family] = "container"
+    path: ClassVar[str] = "bridge"
+
+    def version(self, host: Host) -> str:
+        """Give liblxc's version."""
+        return first_line(host, "lxc-execute", "--version")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether LXC's tools are there."""
+        return missing_tools(host, {"lxc-execute": "lxc", "ip": "iproute2"})
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Start a container in a control group and a network namespace of tare's."""
+        with ExitStack() as stack:
+            ground = stack.enter_context(prepared(launch))
+            network = stack.enter_context(launch.network.namespace())
+            home = str(launch.folder)
+            (launch.folder / "config").write_text(_configuration(launch, str(ground.root), network), encoding="utf-8")
+            select = ("--name", launch.name, "--lxcpath", home)
+            launch.timeline.mark("started")
+            start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
+            init = (INIT, launch.listen(launch.network.instance_address))
+            process = stack.enter_context(host.spawn(*ground.group.join, *start, "--", *init))
+            process.read_line(20)
+            address = launch.network.instance_address
+            yield ground.instance(ground.entered(host), address, self.path, liblxc=self.version(host))
+
+
+def _configuration(launch: Launch, root: str, network: str) -> str:
+    limit = launch.limits.open_files
+    return f"""\
+lxc.uts.name = tare
+lxc.rootfs.path = dir:{root}
+lxc.apparmor.profile = unconfined
+lxc.autodev = 1
+lxc.mount.auto = proc:mixed sys:ro
+lxc.namespace.share.net = /run/netns/{network}
+lxc.cgroup.relative = 1
+lxc.cgroup.dir = tare-container
+lxc.prlimit.nofile = {limit}:{limit}
+"""

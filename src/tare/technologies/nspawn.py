@@ -1,0 +1,46 @@
+"""systemd-nspawn: the container runtime of systemd, started directly and not registered with machined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.launch import INIT, Launch, first_line, missing_tools, prepared
+from tare.model import Family, Host, Instance, Problem
+
+
+@dataclass(frozen=True)
+class Nspawn:
+    """Starts the image's `init` under systemd-nspawn; the inside is entered through its namespaces."""
+
+    name: ClassVar[str] = "nspawn"
+    title: ClassVar[str] = "systemd-nspawn"
+    family: ClassVar[Family] = "container"
+    path: ClassVar[str] = "bridge"
+
+    def version(self, host: Host) -> str:
+        """Give systemd's version."""
+        return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether systemd-nspawn is there."""
+        packages = {"systemd-nspawn": "systemd-container", "ip": "iproute2", "nsenter": "util-linux"}
+        return missing_tools(host, packages)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Start systemd-nspawn in a control group and a network namespace of tare's."""
+        with ExitStack() as stack:
+            ground = stack.enter_context(prepared(launch))
+            network = stack.enter_context(launch.network.namespace())
+            address = launch.network.instance_address
+            launch.timeline.mark("started")
+            nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={ground.root}")
+            options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")
+            limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
+            command = (*ground.group.join, *nspawn, *options, limit, "--", INIT, launch.listen(address))
+            process = stack.enter_context(host.spawn(*command))
+            process.read_line(20)
+            yield ground.instance(ground.entered(host), address, self.path, systemd=self.version(host))

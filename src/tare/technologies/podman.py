@@ -1,0 +1,49 @@
+"""Podman: containers without a daemon, driven as Docker is; run by root, with the networks of root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.launch import Launch, first_line
+from tare.model import Host, Problem
+from tare.technologies.docker import Docker
+
+
+@dataclass(frozen=True)
+class Podman(Docker):
+    """Starts the image's `init` by `podman run`."""
+
+    name: ClassVar[str] = "podman"
+    title: ClassVar[str] = "Podman"
+    package: ClassVar[str] = "podman"
+
+    def engine_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find why Podman cannot work; it has no daemon."""
+        output = host.run("podman", "info", timeout=30, check=False)
+        if output.exit_code == 0:
+            return ()
+        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
+        return (Problem(f"podman info fails: {words[-1] if words else ''}", "podman info"),)
+
+    def version(self, host: Host) -> str:
+        """Give Podman's version."""
+        return first_line(host, "podman", "--version").removeprefix("podman version ")
+
+    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
+        """Give the options that set the limits, with as many processes as a container may have here.
+
+        Podman's own default is higher than it may be where hard limits cannot be raised. Podman holds itself to the
+        kernel's `pid_max`.
+        """
+        hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
+        most = first_line(host, "cat", "/proc/sys/kernel/pid_max")
+        count = min(int(number) for number in (hard, most, str(1 << 22)) if number.isdigit())
+        return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
+
+    def bridge(self, host: Host, launch: Launch) -> str:
+        """Make a network for the container; Podman chooses the name of its bridge."""
+        subnet = f"--subnet={launch.network.engine_subnet}"
+        host.run("podman", "network", "create", subnet, launch.name, timeout=60)
+        form = "{{.NetworkInterface}}"
+        return host.run("podman", "network", "inspect", "--format", form, launch.name, timeout=60).text.strip()

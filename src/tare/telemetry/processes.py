@@ -1,0 +1,88 @@
+"""What the processes of an instance used together, though they come and go.
+
+The kernel counts for each process, and a process takes its counters with it when it ends, except that its parent then
+gets them added to its own. `Used` turns such counters into a sum that never falls and counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Identity = tuple[int, float]  # process number and start: numbers are given out again
+
+
+@dataclass(frozen=True)
+class Count:
+    """One counter of one process: what it used in all, and how much of that it took over from children that ended.
+
+    Where the kernel does not tell the latter, as for disk transfers, `taken_over` is the same as `total`: the parent's
+    own use then hides at most as much of what its ended children had used, so the sum is a lower bound.
+    """
+
+    parent: int
+    total: float
+    taken_over: float
+
+
+class Used:
+    """Sums up one counter over processes, from the first look on. Unit: that of the counter.
+
+    What a process had used before the first look is left out. A process that nobody saw, because it came and went
+    between two looks, is seen in its parent; without a parent among the processes it is lost.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[Identity, float] = {}
+        self._last: dict[Identity, Count] = {}
+        self._left: dict[Identity, float] = {}
+        self._unclaimed: dict[int, float] = {}
+        self._ended = 0.0
+        self._highest = 0.0
+
+    def look(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
+        """Take in what the living processes say now, and give what all have used since the first look.
+
+        `born` are those that began after the first look: all that they used counts.
+        """
+        self._let_go(counts)
+        for identity, count in counts.items():
+            if identity not in self._before:
+                first = 0.0 if identity in born else count.total
+                self._before[identity] = self._left.get(identity, first)  # it may have been missing for one look only
+        self._last = dict(counts)
+        living = sum(count.total - self._before[identity] for identity, count in counts.items())
+        # The files of parent and child are not read at the same instant, so the sum could dip for one look.
+        self._highest = max(self._highest, self._ended + living)
+        return self._highest
+
+    def _let_go(self, counts: Mapping[Identity, Count]) -> None:
+        """Keep what ended processes used, less what those that waited for them now show as their own."""
+        taken_over = {
+            identity[0]: count.taken_over - self._last[identity].taken_over
+            for identity, count in counts.items()
+            if identity in self._last
+        }
+        ended = {identity: count for identity, count in self._last.items() if identity not in counts}
+        parents = {identity[0]: count.parent for identity, count in ended.items()}
+        used_by_heir: defaultdict[int, float] = defaultdict(float)
+        for parent, used in self._unclaimed.items():
+            used_by_heir[_heir(parent, parents)] += used
+            self._ended -= used
+        for identity, count in ended.items():
+            used_by_heir[_heir(count.parent, parents)] += count.total
+            self._ended -= self._before.pop(identity)
+            self._left[identity] = count.total
+        left = {heir: max(0.0, used - taken_over.get(heir, 0.0)) for heir, used in used_by_heir.items()}
+        self._ended += sum(left.values())
+        # The parent may have been read before it waited for its child: its next reading may still take over.
+        self._unclaimed = {heir: left[heir] for heir in {_heir(count.parent, parents) for count in ended.values()}}
+
+
+def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
+    """Find the nearest ancestor that did not end in the same moment."""
+    unseen = dict(parents_of_ended)
+    while parent in unseen:  # each only once: numbers that were given out again could make a circle
+        parent = unseen.pop(parent)
+    return parent

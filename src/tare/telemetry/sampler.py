@@ -1,0 +1,226 @@
+"""The sampler: what the host and the instance use while a trial runs, ten times a second, into one Parquet file.
+
+Each sample gives two rows, one for each scope. A value that could not be read, or that the kernel does not count for a
+scope, is NULL; it is never 0. Counters are cumulative from the first sample, so a sample that is missing loses nothing;
+a rate is the difference of two rows.
+
+| column | type | host | instance |
+| --- | --- | --- | --- |
+| `seconds` | double | since the first sample, monotonic clock | the same |
+| `scope` | text | `host` | `instance` |
+| `cpu_user` | double | seconds of all CPUs, guests' and niced too | of its processes, children waited for too |
+| `cpu_system` | double | seconds, interrupts too | likewise |
+| `cpu_iowait` | double | seconds | NULL: the kernel does not say by default |
+| `cpu_steal` | double | seconds | NULL: nobody can tell whose time was stolen |
+| `memory_bytes` | bigint | memory that cannot be had (MemTotal - MemAvailable) | sum of resident set sizes |
+| `disk_read_bytes`, `disk_write_bytes` | bigint | whole disks | caused by its processes, without cache hits |
+| `network_receive_bytes`, `network_send_bytes` | bigint | interfaces with hardware behind them | all but the loopback \
+of the network namespace of its first process that has another one than tare; NULL if none has |
+
+Resident set sizes count pages that processes share more than once; the footprint of a trial is its exact counterpart,
+which takes too long to be read ten times a second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from tare.model import Caution
+from tare.telemetry.parsers import STEAL_LIMIT, CpuTimes
+from tare.telemetry.readings import HostReader, InstanceReader, Reading, Totals, read_totals
+
+_JOIN_SECONDS = 5.0  # how long one sample may take before the trial goes on without it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What host and instance had used at a moment, in seconds since the first sample."""
+
+    seconds: float
+    host: Reading
+    instance: Reading
+
+
+class Telemetry:
+    """What was used while the block ran. Complete only after it: before, every summary is None."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.start: Totals | None = None
+        self.end: Totals | None = None
+        self.trouble = ""
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """CPU time of the instance, user and system; None where it could not be read."""
+        return cpu_seconds([sample.instance for sample in self.samples]) if self.end else None
+
+    @property
+    def steal_share(self) -> float | None:
+        """Share of the CPU time that something wanted, on all CPUs, and that the hypervisor gave to others; 0 to 1."""
+        if not (self.start and self.end and self.start.together and self.end.together):
+            return None
+        return self.end.together.since(self.start.together).steal_share
+
+    def busy_share(self, cpus: Sequence[int]) -> float | None:
+        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it cannot be told."""
+        spent = self._spent(cpus)
+        return share(sum(each.used_seconds + each.steal_seconds for each in spent), spent)
+
+    def client_cpu_share(self, cpus: Sequence[int]) -> float | None:
+        """Share of the time of the client's CPUs in which something ran, without stolen time; as `busy_share`."""
+        spent = self._spent(cpus)
+        return share(sum(each.used_seconds for each in spent), spent)
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Give the doubts that what happened on the machine throws on the trial."""
+        found = [steal_caution(self.steal_share)]
+        if self.start and self.end:
+            found.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
+            found.append(throttling_caution(self.start.throttled, self.end.throttled))
+        if self.trouble:
+            found.append(Caution("telemetry", f"The telemetry of this trial was not kept: {self.trouble}."))
+        return tuple(caution for caution in found if caution)
+
+    def _spent(self, cpus: Sequence[int]) -> list[CpuTimes]:
+        if not (self.start and self.end) or not all(cpu in self.start.cpus and cpu in self.end.cpus for cpu in cpus):
+            return []
+        return [self.end.cpus[cpu].since(self.start.cpus[cpu]) for cpu in cpus]
+
+
+def cpu_seconds(readings: Sequence[Reading]) -> float | None:
+    """Give the CPU time of the last reading that has one."""
+    for each in reversed(readings):
+        if each.cpu_user is not None and each.cpu_system is not None:
+            return each.cpu_user + each.cpu_system
+    return None
+
+
+def share(used_seconds: float, spent: Sequence[CpuTimes]) -> float | None:
+    """Give used time as a share of all time of some CPUs; None where no time has passed."""
+    total_seconds = sum(each.total_seconds for each in spent)
+    return min(1.0, max(0.0, used_seconds / total_seconds)) if total_seconds > 0 else None
+
+
+def steal_caution(steal_share: float | None) -> Caution | None:
+    """Doubt a trial that lost more than 1 % of its CPU time to others."""
+    if steal_share is None or steal_share <= STEAL_LIMIT:
+        return None
+    return Caution("steal", f"The hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran.")
+
+
+def swap_caution(pages_before: int | None, pages_after: int | None) -> Caution | None:
+    """Doubt a trial during which pages came back from swap."""
+    if pages_before is None or pages_after is None or pages_after <= pages_before:
+        return None
+    return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran.")
+
+
+def throttling_caution(count_before: int | None, count_after: int | None) -> Caution | None:
+    """Doubt a trial during which CPUs were slowed down to cool."""
+    if count_before is None or count_after is None or count_after <= count_before:
+        return None
+    times = count_after - count_before
+    return Caution("throttling", f"CPU cores were slowed down to cool {times} times while the trial ran.")
+
+
+@contextmanager
+def sample(target: Path, processes: Callable[[], Sequence[int]], period_seconds: float = 0.1) -> Iterator[Telemetry]:
+    """Sample host and instance until the block ends, then write the Parquet file `target`.
+
+    The first and the last sample are taken by the caller's own thread, at the block's very beginning and end.
+    `processes` gives the process numbers of the instance. Nothing that fails here fails the trial: a reading that
+    fails is NULL, and a file that cannot be written is a caution.
+    """
+    telemetry = Telemetry()
+    take = _taker(telemetry, processes)
+    done = threading.Event()
+    thread = threading.Thread(target=_tick, args=(take, done, period_seconds), name="tare-sampler", daemon=True)
+    telemetry.start = read_totals()
+    take()
+    thread.start()
+    try:
+        yield telemetry
+    finally:
+        done.set()
+        telemetry.end = read_totals()
+        thread.join(_JOIN_SECONDS)
+        if thread.is_alive():
+            telemetry.trouble = f"a sample took longer than {_JOIN_SECONDS:.0f} s"
+        else:
+            take()
+            telemetry.trouble = write(target, telemetry.samples)
+
+
+def _taker(telemetry: Telemetry, processes: Callable[[], Sequence[int]]) -> Callable[[], None]:
+    host, instance = HostReader(), InstanceReader(processes)
+    began = time.monotonic()
+    before = host.read()
+
+    def take() -> None:
+        seconds = time.monotonic() - began
+        telemetry.samples.append(Sample(seconds, since(before, host.read()), instance.read()))
+
+    return take
+
+
+def _tick(take: Callable[[], None], done: threading.Event, period_seconds: float) -> None:
+    """Call at every multiple of the period; what is late is left out, so that samples never pile up."""
+    began = time.monotonic()
+    due_seconds = period_seconds
+    while not done.wait(max(0.0, began + due_seconds - time.monotonic())):
+        take()
+        passed_seconds = time.monotonic() - began
+        due_seconds = (passed_seconds // period_seconds + 1) * period_seconds
+
+
+def since(before: Reading, now: Reading) -> Reading:
+    """Give what was used between two readings; memory is no counter and stays as it is."""
+
+    def used(name: str) -> float | None:
+        first, last = getattr(before, name), getattr(now, name)
+        return None if first is None or last is None else last - first
+
+    counters = {field.name: used(field.name) for field in fields(Reading) if field.name != "memory_bytes"}
+    return Reading(memory_bytes=now.memory_bytes, **counters)
+
+
+def write(target: Path, samples: Sequence[Sample]) -> str:
+    """Write samples to a Parquet file, whole or not at all; gives what went wrong, "" if nothing did."""
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.register("samples", _columns(samples))
+            connection.table("samples").write_parquet(str(partial), compression="zstd")
+        partial.replace(target)
+    except (duckdb.Error, OSError) as error:
+        partial.unlink(missing_ok=True)
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _columns(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Give the table's columns as arrays: of the ways into DuckDB, the one that takes least time.
+
+    A masked array is what DuckDB reads as a column with NULLs.
+    """
+    scopes = ("host", "instance")
+    columns: dict[str, Any] = {
+        "seconds": np.array([each.seconds for each in samples for _ in scopes]),
+        "scope": np.array([scope for _ in samples for scope in scopes], dtype=object),
+    }
+    rows = [astuple(reading) for each in samples for reading in (each.host, each.instance)]
+    for field, values in zip(fields(Reading), zip(*rows, strict=True), strict=True):
+        missing = [value is None for value in values]
+        kind = np.int64 if field.name.endswith("_bytes") else np.float64
+        columns[field.name] = np.ma.MaskedArray(np.array([value or 0 for value in values], dtype=kind), missing)
+    return columns

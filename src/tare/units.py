@@ -1,0 +1,131 @@
+"""Quantities with their units: what users write in a suite, and what reports show them.
+
+Inside tare a quantity is a plain number in base units (seconds, bytes, a share from 0 to 1). A suite gives it as text
+with its unit, so that no one has to guess; a bare number is refused. A dataclass of a workload or technology takes
+`Duration`, `Size` and `Percent` as the types of its fields, with a number as the default: `timeout: Duration = 30.0`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
+    "KB": 1000,
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
+}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_DURATION = re.compile(rf"({_NUMBER})(us|ms|s|m|h|d)")
+_DURATIONS = re.compile(rf"(?:{_NUMBER}(?:us|ms|s|m|h|d))+")
+_SIZE = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
+_PERCENT = re.compile(rf"({_NUMBER}) ?%")
+_SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+
+
+def parse_duration(text: object) -> float:
+    """Give the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
+    if not isinstance(text, str) or not _DURATIONS.fullmatch(text):
+        raise ValueError("a duration needs its unit, for example 90s or 5m")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+
+
+def parse_size(text: object) -> int:
+    """Give the bytes of a text such as `512MiB`, `4KiB` or `2GB`; raises ValueError for anything else.
+
+    `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
+    """
+    found = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if found is None or found[2] not in _BYTES:
+        raise ValueError("a size needs its unit, for example 512MiB or 2GB")
+    size = Decimal(found[1]) * _BYTES[found[2]]
+    if size != int(size):
+        raise ValueError("a size is a whole number of bytes, for example 512MiB or 2GB")
+    return int(size)
+
+
+def parse_percent(text: object) -> float:
+    """Give the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
+    found = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("a share needs its percent sign, for example 3%")
+    return float(Decimal(found[1]) / 100)
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=str)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str)]
+Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds for people: `4.2 ms`, `1.5 s`, `2 min 5 s`, `1 h 30 min`."""
+    if not abs(seconds) >= 59.95 or math.isinf(seconds):
+        return _format_short_time(seconds)
+    sign = "-" if seconds < 0 else ""
+    minutes, rest = divmod(round(abs(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min")) if hours else ((minutes, "min"), (rest, "s"))
+    return sign + " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def format_size(size_bytes: float) -> str:
+    """Write bytes for people, in powers of 1024: `512 MiB`, `1.5 KiB`."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{_three_digits(size)} {unit}"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Write a value in base units with three significant digits: `146k requests/s`, `4.2 ms`, `12.3 GB/s`.
+
+    Seconds and bytes take the prefix on their unit, all others on the number. An empty unit gives the number alone.
+    """
+    if unit == "s":
+        return _format_short_time(value)
+    if unit == "bytes":
+        return format_size(value)
+    if unit == "%":
+        return f"{_three_digits(value)}%"
+    prefix, scale = _scale(value)
+    number = _three_digits(value / scale)
+    if unit.startswith("bytes/"):
+        return f"{number} {prefix}B/{unit.removeprefix('bytes/')}"
+    return f"{number}{prefix} {unit}".rstrip()
+
+
+def _format_short_time(seconds: float) -> str:
+    for unit, scale in _SMALL_TIMES:
+        if math.isfinite(seconds) and _rounded(seconds / scale) >= 1:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    nothing_finer = seconds == 0 or not math.isfinite(seconds)
+    return f"{seconds:g} s" if nothing_finer else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def _scale(value: float) -> tuple[str, float]:
+    if not math.isfinite(value):
+        return "", 1.0
+    return next(((prefix, scale) for prefix, scale in _SCALES if _rounded(value / scale) >= 1), ("", 1.0))
+
+
+def _rounded(value: float) -> float:
+    """Round to three digits first: 999.96 k is 1 M for the reader."""
+    return abs(float(f"{value:.3g}"))
+
+
+def _three_digits(value: float) -> str:
+    """Write three significant digits without an exponent; whole digits are all kept, idle zeros are not."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, 2 - math.floor(math.log10(_rounded(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated
+
+import pytest
+import typer
+
+from tare.__main__ import run
+from tare.model import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+ERRORS: dict[str, BaseException] = {
+    "suite": SuiteError(
+        [
+            Fault("quick.toml: workloads[2].clientz: unknown key", 'did you mean "clients"?'),
+            Fault("quick.toml: suite.budget: 10 cannot be used", "a duration needs its unit, for example 90s or 5m"),
+        ]
+    ),
+    "usage": UsageError("no run in runs/x", "give the folder that `tare run` printed"),
+    "unavailable": Unavailable("nothing can run here", "run `tare doctor`"),
+    "bare": TrialFailed("it ended\n  with code 7\n"),
+    "bare usage": UsageError("no such thing"),
+    "interrupt": KeyboardInterrupt(),
+    "abort": typer.Abort(),
+    "pipe": BrokenPipeError(32, "Broken pipe"),
+    "no": typer.Exit(1),
+    "exit": SystemExit(5),
+    "bug": ZeroDivisionError("a bug"),
+}
+
+
+@app.command("run")
+def run_a_suite(suite: str, blocks: Annotated[int, typer.Option()] = 30) -> None:
+    typer.echo(f"{suite} {blocks}")
+
+
+@app.command()
+def fail(name: str) -> None:
+    raise ERRORS[name]
+
+
+@app.command()
+def count() -> str:
+    return "what a command gives back is not an exit code"
+
+
+def errors_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
+
+
+def test_a_command_that_ends_well_exits_with_0_and_prints_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["run", "quick.toml", "--blocks", "3"]) == 0
+    assert capsys.readouterr() == ("quick.toml 3\n", "")
+    assert run(app, ["count"]) == 0
+
+
+def test_help_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["--help"]) == 0
+    assert "Usage: tare" in capsys.readouterr().out
+
+
+def test_no_arguments_show_the_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, []) == 2
+    captured = capsys.readouterr()
+    assert "Usage: tare" in captured.out
+    assert captured.err == ""
+
+
+def test_a_wrong_suite_prints_two_lines_for_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["fail", "suite"]) == 2
+    assert errors_of(capsys) == [
+        "error: quick.toml: workloads[2].clientz: unknown key",
+        'hint: did you mean "clients"?',
+        "error: quick.toml: suite.budget: 10 cannot be used",
+        "hint: a duration needs its unit, for example 90s or 5m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code", "lines"),
+    [
+        ("usage", 2, ["error: no run in runs/x", "hint: give the folder that `tare run` printed"]),
+        ("unavailable", 3, ["error: nothing can run here", "hint: run `tare doctor`"]),
+        ("bare", 3, ["error: it ended; with code 7", "hint: `tare doctor` tells what is usable here"]),
+        ("bare usage", 2, ["error: no such thing", "hint: `tare --help` lists the commands"]),
+    ],
+)
+def test_an_error_of_ours_is_two_lines_and_its_exit_code(
+    name: str, exit_code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(ERRORS[name], TareError)
+    assert run(app, ["fail", name]) == exit_code
+    assert errors_of(capsys) == lines
+
+
+@pytest.mark.parametrize(
+    ("argv", "lines"),
+    [
+        (["rn"], ["error: no such command 'rn'", 'hint: did you mean "run"?']),
+        (["zzz"], ["error: no such command 'zzz'", "hint: `tare --help` shows what it takes"]),
+        (["run"], ["error: missing argument 'suite'", "hint: `tare run --help` shows what it takes"]),
+        (["run", "a", "--blok", "1"], ["error: no such option: --blok", 'hint: did you mean "--blocks"?']),
+        (["run", "a", "--zzz"], ["error: no such option: --zzz", "hint: `tare run --help` shows what it takes"]),
+        (
+            ["run", "a", "b"],
+            ["error: got unexpected extra argument(s) (b)", "hint: `tare run --help` shows what it takes"],
+        ),
+        (
+            ["run", "a", "--blocks"],
+            ["error: option '--blocks' requires an argument", "hint: `tare --help` shows what it takes"],
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
+    argv: list[str], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(app, argv) == 2
+    assert errors_of(capsys) == lines
+
+
+def test_a_wrong_value_of_an_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["run", "a", "--blocks", "many"]) == 2
+    what, hint = errors_of(capsys)
+    assert what.startswith("error: invalid value for '--blocks': ")
+    assert hint == "hint: `tare run --help` shows what it takes"
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("interrupt", 130), ("abort", 130), ("no", 1)])
+def test_an_exit_that_is_no_error_prints_nothing(name: str, exit_code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["fail", name]) == exit_code
+    assert errors_of(capsys) == []
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(app, ["fail", "bug"])
+
+
+def test_an_exit_that_is_not_ours_goes_on() -> None:
+    with pytest.raises(SystemExit, match="5"):
+        run(app, ["fail", "exit"])
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_goes_away_ends_the_program_quietly(lines: int) -> None:
+    program = f"""
+import sys, time, typer
+from tare.__main__ import run
+app = typer.Typer()
+@app.command()
+def talk() -> None:
+    sys.stdin.read()
+    for number in range({lines}):
+        print(number)
+sys.exit(run(app, []))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141

@@ -1,0 +1,371 @@
+"""The programs that keep instances: compiled here as in the image, and run for real."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "programs"
+FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    for name in ("run", "init", "knock"):
+        subprocess.run(("gcc", *FLAGS, "-o", folder / name, SOURCES / f"{name}.c"), check=True, timeout=120)
+    return folder
+
+
+def call(program: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run((program, *arguments), input=data, capture_output=True, check=False, timeout=30)
+
+
+def shell(programs: Path, *options: str, script: str) -> subprocess.CompletedProcess[bytes]:
+    return call(programs / "run", *options, "--", "sh", "-c", script)
+
+
+def daemon(number_file: Path) -> str:
+    """Give the script that starts a daemon in a session of its own, with an orphan's parent, and waits for it."""
+    file = shlex.quote(str(number_file))
+    inner = shlex.quote(f"echo $$ > {file}; exec sleep 60")
+    return f"(setsid sh -c {inner} </dev/null >/dev/null 2>&1 &); until [ -s {file} ]; do sleep 0.01; done"
+
+
+def is_running(number_file: Path) -> bool:
+    try:
+        status = Path(f"/proc/{int(number_file.read_text())}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < deadline, f"{file} was not written"
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def started(*argv: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def first_line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+# --- run -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 124, 255])
+def test_the_exit_code_of_the_command_passes_through(programs: Path, code: int) -> None:
+    assert shell(programs, script=f"exit {code}").returncode == code
+
+
+def test_a_command_killed_by_a_signal_gives_128_and_its_number(programs: Path) -> None:
+    assert shell(programs, script="kill -9 $$").returncode == 137
+
+
+def test_a_command_that_is_not_there_gives_127_and_its_name(programs: Path) -> None:
+    output = call(programs / "run", "--", "no-such-command")
+    assert (output.returncode, output.stderr) == (127, b"run: no-such-command: No such file or directory\n")
+
+
+def test_a_file_that_cannot_be_executed_gives_126(programs: Path, tmp_path: Path) -> None:
+    output = call(programs / "run", "--", str(tmp_path))
+    assert (output.returncode, output.stderr) == (126, f"run: {tmp_path}: Permission denied\n".encode())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--",), ("-t", "soon", "--", "true"), ("-t", "0", "--", "true"), ("-n", "x", "--", "true"), ("-x", "true")],
+)
+def test_wrong_usage_gives_2_and_starts_nothing(programs: Path, arguments: tuple[str, ...]) -> None:
+    output = call(programs / "run", *arguments)
+    assert output.returncode == 2
+    assert b"usage: run" in output.stderr
+
+
+def test_a_mebibyte_of_binary_data_passes_unchanged_both_ways(programs: Path) -> None:
+    data = bytes(range(256)) * 4096
+    output = call(programs / "run", "-t", "20", "--", "cat", data=data)
+    assert output.stdout == data
+    assert (output.returncode, output.stderr) == (0, b"")
+
+
+def test_arguments_with_spaces_quotes_and_newlines_arrive_unchanged(programs: Path) -> None:
+    arguments = ("a b", 'say "it\'s"', "two\nlines", "", "$HOME *", "-t")
+    output = call(programs / "run", "--", "printf", "%s\\0", *arguments)
+    assert output.stdout == "".join(f"{argument}\0" for argument in arguments).encode()
+
+
+def test_a_timeout_kills_a_daemon_that_left_its_session_and_its_parent(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    output = shell(programs, "-t", "1.0", script=f"{daemon(file)}; echo last >&2; sleep 60")
+    assert output.returncode == 124
+    assert output.stderr == b"last\ntare-run: timeout after 1.0 s\n"
+    assert not is_running(file)
+
+
+def test_a_timeout_kills_a_command_that_ignores_signals(programs: Path) -> None:
+    begin = time.monotonic()
+    output = shell(programs, "-t", "0.2", script="trap '' TERM INT HUP; while true; do sleep 60; done")
+    assert output.returncode == 124
+    assert time.monotonic() - begin < 5
+
+
+def test_a_command_that_ends_in_time_is_not_reported(programs: Path) -> None:
+    output = shell(programs, "-t", "20", script="exit 3")
+    assert (output.returncode, output.stderr) == (3, b"")
+
+
+def test_a_daemon_left_behind_is_gone_when_the_command_has_ended(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    assert shell(programs, script=f"{daemon(file)}; exit 5").returncode == 5
+    assert not is_running(file)
+
+
+def test_an_orphan_that_ends_by_itself_does_not_end_the_command(programs: Path) -> None:
+    output = shell(programs, script="(setsid true &); sleep 0.2; echo still here")
+    assert (output.returncode, output.stdout) == (0, b"still here\n")
+
+
+def test_the_tree_is_killed_when_the_life_line_is_cut(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    script = f"{daemon(file)}; sleep 60"
+    with started(programs / "run", "-s", "--", "sh", "-c", script) as process:
+        wait_for(file)
+        assert process.stdin is not None
+        process.stdin.write(b"words on the life line change nothing")
+        process.stdin.flush()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.1)
+        process.stdin.close()
+        assert process.wait(10) == 125
+    assert not is_running(file)
+
+
+def test_with_a_life_line_the_command_reads_nothing(programs: Path) -> None:
+    with started(programs / "run", "-s", "--", "wc", "-c") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"not for the command")
+        process.stdin.flush()
+        assert first_line(process) == b"0\n"
+        assert process.wait(10) == 0
+
+
+@pytest.mark.machine
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory")
+def test_a_root_directory_without_proc_and_dev_is_enough(programs: Path) -> None:
+    # the inner run puts its command into a session of its own, and is killed first
+    with started("/usr/sbin/chroot", programs, "/run", "-s", "--", "/run", "--", "/init", "-") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (125, b"")
+
+
+@pytest.mark.machine
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change mounts")
+def test_without_proc_a_daemon_is_gone_as_well(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    run = shlex.join((str(programs / "run"), "--", "sh", "-c", f"{daemon(file)}; exit 5"))
+    output = call(Path("/usr/bin/unshare"), "--mount", "sh", "-c", f"umount -l /proc && {run}")
+    assert (output.returncode, output.stderr) == (5, b"")
+    assert not is_running(file)
+
+
+@pytest.mark.machine
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make process namespaces")
+@pytest.mark.parametrize("proc", ["--mount-proc", "--mount"])
+def test_in_a_process_namespace_a_daemon_is_gone_with_and_without_its_own_proc(
+    programs: Path, tmp_path: Path, proc: str
+) -> None:
+    file = tmp_path / "number"
+    run = shlex.join((str(programs / "run"), "--", "sh", "-c", f"{daemon(file)}; exit 5"))
+    arguments = ("--pid", "--fork", proc, str(programs / "run"), "--", "sh", "-c", f"{run}; echo $?")
+    assert call(Path("/usr/bin/unshare"), *arguments).stdout == b"5\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_a_signal_to_run_kills_the_tree(programs: Path, tmp_path: Path, number: int, code: int) -> None:
+    file = tmp_path / "number"
+    with started(programs / "run", "--", "sh", "-c", f"{daemon(file)}; sleep 60") as process:
+        wait_for(file)
+        process.send_signal(number)
+        assert process.wait(10) == code
+    assert not is_running(file)
+
+
+def test_the_command_goes_when_run_itself_is_killed(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    with started(programs / "run", "--", "sh", "-c", f"echo $$ > {shlex.quote(str(file))}; exec sleep 60") as process:
+        wait_for(file)
+        process.kill()
+        process.wait(10)
+    deadline = time.monotonic() + 10
+    while is_running(file) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not is_running(file)
+
+
+def test_the_reader_sees_the_end_when_the_command_closes_its_output(programs: Path) -> None:
+    with started(programs / "run", "--", "sh", "-c", "exec >&-; exec sleep 60") as process:
+        begin = time.monotonic()
+        assert first_line(process) == b""
+        assert time.monotonic() - begin < 10
+
+
+def test_the_number_of_open_files_is_limited_softly_and_hard(programs: Path) -> None:
+    assert shell(programs, "-n", "321", script="ulimit -Sn; ulimit -Hn").stdout == b"321\n321\n"
+
+
+def test_a_number_of_open_files_that_the_kernel_refuses_gives_126(programs: Path) -> None:
+    output = shell(programs, "-n", "18446744073709551614", script="echo started")
+    assert (output.returncode, output.stdout) == (126, b"")
+    assert output.stderr == b"run: 18446744073709551614 open files: Operation not permitted\n"
+
+
+def test_the_limits_are_those_of_the_place(programs: Path) -> None:
+    output = shell(programs, "-n", "555", script=f"exec taskset -c 0 {shlex.quote(str(programs / 'run'))} --limits")
+    limits = dict(line.split(": ") for line in output.stdout.decode().splitlines())
+    assert list(limits) == ["cpus", "open_files", "memory", "kernel"]
+    assert (limits["cpus"], limits["open_files"], limits["kernel"]) == ("1", "555", os.uname().release)
+    total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 2**20 < int(limits["memory"]) <= total_bytes
+
+
+# --- init and knock ------------------------------------------------------------------------------------------------
+
+
+def test_knock_hears_when_init_started(programs: Path) -> None:
+    port = free_port()
+    before = time.monotonic_ns()
+    with started(programs / "init", f"127.0.0.1:{port}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        output = call(programs / "knock", "127.0.0.1", str(port), "10")
+    heard, word, began = output.stdout.decode().split()
+    assert (output.returncode, word) == (0, "tare")
+    assert before < int(began) < int(heard) < time.monotonic_ns()
+
+
+def test_knock_may_come_before_init(programs: Path) -> None:
+    port = free_port()
+    with started(programs / "knock", "127.0.0.1", str(port), "10") as knock:
+        time.sleep(0.1)
+        with started(programs / "init", f"127.0.0.1:{port}"):
+            output, _ = knock.communicate(timeout=10)
+    heard, _, began = output.decode().split()
+    assert 0 < int(heard) - int(began) < 1_000_000_000
+
+
+def test_knock_gives_up_with_the_last_error(programs: Path) -> None:
+    port = free_port()
+    begin = time.monotonic()
+    output = call(programs / "knock", "127.0.0.1", str(port), "0.2")
+    assert 0.2 <= time.monotonic() - begin < 5
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr == f"knock: 127.0.0.1:{port}: Connection refused\n".encode()
+
+
+def test_knock_is_not_content_with_a_silent_server(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), "0.1")
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr.endswith(b"connected, but no line came\n")
+
+
+def test_knock_can_be_content_with_a_connection(programs: Path) -> None:
+    before = time.monotonic_ns()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), "10", "connect")
+    heard, word = output.stdout.decode().split()
+    assert (output.returncode, word) == (0, "connected")
+    assert before < int(heard) < time.monotonic_ns()
+
+
+@pytest.mark.parametrize("arguments", [(), ("here", "80", "1"), ("127.0.0.1", "0", "1"), ("127.0.0.1", "80", "soon")])
+def test_knock_says_how_it_is_used(programs: Path, arguments: tuple[str, ...]) -> None:
+    output = call(programs / "knock", *arguments)
+    assert output.returncode == 2
+    assert b"usage: knock ADDRESS PORT SECONDS [connect]" in output.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_init_ends_with_0_when_it_is_asked_to(programs: Path, number: int) -> None:
+    with started(programs / "init", "-") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        process.send_signal(number)
+        assert process.wait(10) == 0
+
+
+def test_init_waits_for_its_address_to_appear(programs: Path) -> None:
+    with started(programs / "init", f"192.0.2.1:{free_port()}") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.1)
+        process.terminate()
+        assert process.wait(10) == 0
+        assert first_line(process) == b""
+
+
+def test_init_refuses_a_port_that_is_taken(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "init", f"127.0.0.1:{server.getsockname()[1]}")
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr == b"init: listen: Address already in use\n"
+
+
+def test_init_prints_its_limits_after_it_is_ready(programs: Path) -> None:
+    with started(programs / "init", "-", "--limits") as process:
+        lines = [first_line(process).decode() for _ in range(5)]
+    assert lines[0] == "tare-init: ready\n"
+    assert [re.sub(":.*", "", line, flags=re.DOTALL) for line in lines[1:]] == [
+        "cpus",
+        "open_files",
+        "memory",
+        "kernel",
+    ]
+
+
+def test_init_uses_no_time_while_it_waits(programs: Path) -> None:
+    with started(programs / "init", f"127.0.0.1:{free_port()}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        time.sleep(0.3)
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    assert int(fields[11]) + int(fields[12]) <= 1
+
+
+def test_init_answers_clients_that_spoke_first_and_many_of_them(programs: Path) -> None:
+    port = free_port()
+    with started(programs / "init", f"127.0.0.1:{port}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        answers = set()
+        for _ in range(200):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                answers.add(client.makefile("rb").readline())
+    assert len(answers) == 1
+    assert re.fullmatch(rb"tare [0-9]+\n", answers.pop())
