@@ -240,6 +240,7 @@ class Instance:
     processes: Callable[[], Sequence[int]]
     proof: Mapping[str, str] = field(default_factory=dict)
     disk: Callable[[], int | None] = lambda: None
+    cautions: tuple[Caution, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ Rows = list[dict[str, Any]]
 # The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
 INK = "#1b1f24"
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+DOT = "#3d94cf"
 BETTER, WORSE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#7d8590", "#b08900"
 VERDICTS = {
     "better": (BETTER, "triangle-up"),
@@ -89,7 +90,7 @@ def strip(cells: Sequence[Cell], values: Sequence[tuple[str, int, float]], title
     x = alt.X("value:Q", title=label, scale=axis, axis=alt.Axis(format=_NUMBER, tickCount=5, labelOverlap=True))
     y = alt.Y("stack:N", sort=[cell.stack for cell in shown], title=None)
     points = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_circle(
-        size=42, opacity=0.55, color=BETTER
+        size=42, opacity=0.7, color=DOT
     )
     ticks = alt.Chart(_data(means)).mark_tick(color=INK, height=16, thickness=2)
     detail = alt.Detail("block:Q")
@@ -174,7 +175,10 @@ def bars(values: Sequence[tuple[str, str, float]], title: str, unit: str) -> Spe
 
 # As many digits as are needed, without exponents.
 _NUMBER = ",.6~r"
-_FACTORS = "datum.label == '' ? '' : datum.value >= 10 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, ',~r') : format(datum.value, '.4~%')"
+_FACTORS = (
+    "datum.label == '' ? '' : datum.value >= 10 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, ',~r') : "
+    "format(datum.value, '.4~%')"
+)
 _SIZES = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~g') + ' GiB' : "
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + ' MiB' : "

@@ -65,7 +65,7 @@ def estimate(cell: Cell | Standing) -> str:
         return ""
     if ratio >= TIMES_FROM:
         return f"\N{MULTIPLICATION SIGN}{_factor(ratio)}"
-    return f"{ratio * 100:.{_percent_decimals(cell.low, cell.high)}f} %"
+    return f"{ratio * 100:.{_percent_decimals(ratio, cell.low, cell.high)}f} %"
 
 
 def interval(cell: Cell | Standing) -> str:
@@ -75,7 +75,7 @@ def interval(cell: Cell | Standing) -> str:
         return ""
     if ratio >= TIMES_FROM:
         return f"[{_factor(cell.low)}, {_factor(cell.high)}]"
-    decimals = _percent_decimals(cell.low, cell.high)
+    decimals = _percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
 
 
@@ -137,10 +137,12 @@ def _decimals(spread: float) -> int:
     return next((decimals for decimals in range(4) if spread * 10**decimals >= 9.5), 4)
 
 
-def _percent_decimals(low: float | None, high: float | None) -> int:
+def _percent_decimals(ratio: float, low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 1
-    return 0 if high - low >= 0.2 else 1 if high - low >= 0.004 else 2
+    if ratio >= 2 or high - low >= 0.2:
+        return 0
+    return 2 if ratio < 0.1 and high - low < 0.004 else 1
 
 
 def _factor(ratio: float) -> str:

@@ -20,7 +20,7 @@ STYLES = {
     "too few blocks": "dim",
 }
 WIDTH = 100
-_ONE_LINE, _TWO_LINES = 27, 15  # columns that a cell needs, its padding included
+_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
 _FOOTNOTE = 90
 
 
@@ -66,11 +66,11 @@ class _Look:
 
 
 def _table(names: tuple[Sequence[str], Sequence[str]], grid: list[list[Cell]], summary: Summary, look: _Look) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
     table.add_column("workload" if look.turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
     for name in names[1]:
         heading = _clean(name) if look.turned else f"{_clean(name)} {_arrow(summary, name)}"
-        table.add_column(Text(heading), min_width=12)
+        table.add_column(Text(heading), min_width=_TWO_LINES - 1)
     for name, cells in zip(names[0], grid, strict=True):
         first = f"{_clean(name)} {_arrow(summary, name)}" if look.turned else _clean(name)
         table.add_row(Text(first), *(_cell(cell, look) for cell in cells))
@@ -104,7 +104,8 @@ def _cell(cell: Cell, look: _Look) -> Text:
     if cell.ratio is None:
         number = look.notes.number(_clean("; ".join(cell.notes)))
         return Text(f"{GLYPHS[is_now]} no pair {number})", style="dim")
-    text = Text(f"{GLYPHS[is_now]} {estimate(cell)}", style=STYLES[is_now])
+    shown = estimate(cell).replace(" %", "%") if look.narrow else estimate(cell)
+    text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
     count, between = f" n={cell.n}{marks}", interval(cell)
     if look.narrow:

@@ -131,7 +131,8 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     metric = grid.metric(grid.keys[key].metric) if key is not None else None
     notes = []
     if key is not None and grid.absurd[stack, key]:
-        notes.append(f"left out: {grid.absurd[stack, key]} values that are no finite number")
+        count = int(grid.absurd[stack, key])
+        notes.append(f"left out: {count} {'value' if count == 1 else 'values'} that no measurement gives")
     cautions = own.cautions
     if workload.reference is not None and stack != workload.reference:
         cautions += workload.outcomes[workload.reference].cautions

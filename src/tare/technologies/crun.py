@@ -33,34 +33,35 @@ class Crun:
     family: ClassVar[Family] = "container"
     path: ClassVar[str] = "bridge"
     package: ClassVar[str] = "crun"
+    program: ClassVar[str] = "crun"
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The runtime with the options that every call needs."""
-        return (self.name,)
+    def options(self, host: Host) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks the host
+        """Give the options that every call of the runtime needs."""
+        return ()
 
     def version(self, host: Host) -> str:
         """Give the runtime's version."""
-        return first_line(host, self.command[0], "--version").rpartition("version ")[2]
+        return first_line(host, self.program, "--version").rpartition("version ")[2]
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the runtime is there."""
-        return missing_tools(host, {self.command[0]: self.package, "ip": "iproute2"})
+        return missing_tools(host, {self.program: self.package, "ip": "iproute2"})
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a bundle in a control group and a network namespace of tare's."""
+        command = (self.program, *self.options(host))
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch))
             network = stack.enter_context(launch.network.namespace())
             bundle = json.dumps(_bundle(launch, str(ground.root), network))
             Path(launch.folder, "config.json").write_text(bundle, encoding="utf-8")
-            stack.enter_context(launch.ledger.undone_by(*self.command, "delete", "--force", launch.name))
+            stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
             launch.timeline.mark("started")
-            run = (*ground.group.join, *self.command, "run", "--bundle", str(launch.folder), launch.name)
+            run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
             process = stack.enter_context(host.spawn(*run))
             process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
-            inside = ExecHost(host, *launch.open_files, *self.command, "exec", launch.name)
+            inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
             yield ground.instance(inside, launch.network.instance_address, self.path, runtime=self.version(host))
 
 

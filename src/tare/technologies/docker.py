@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
+from tare.hosts.local import read_text
 from tare.launch import INIT, Launch, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
 
@@ -70,12 +72,13 @@ class Docker:
             host.run(*create, timeout=_SECONDS)
             pid = self._inspect(host, launch.name)["State"]["Pid"]
             folder = group_folder(pid)
+            around = _helpers(pid, launch.network.machine_address)
             yield Instance(
                 name=launch.name,
                 inside=ExecHost(host, self.name, "exec", "--interactive", launch.name),
                 address=address,
                 path=self.path,
-                processes=lambda: processes_below(folder),
+                processes=lambda: (*processes_below(folder), *around),
                 proof={"version": self.version(host), "control group": folder},
                 disk=lambda: int(self._inspect(host, launch.name, "--size")["SizeRw"]),
             )
@@ -120,3 +123,13 @@ class Docker:
         except (ValueError, IndexError) as error:
             raise TrialFailed(f"{self.name} inspect: not what was expected: {output.text[:200]!r}") from error
         return found
+
+
+def _helpers(pid: int, address: str) -> tuple[int, ...]:
+    """Find the processes that an engine keeps for a container outside of it: its shim, and proxies of its ports."""
+    proxies = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if "docker-proxy" in (line := read_text(str(path))) and f"\0{address}\0" in line
+    ]
+    return (int(read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1]), *proxies)

@@ -15,3 +15,4 @@ class Runc(Crun):
     name: ClassVar[str] = "runc"
     title: ClassVar[str] = "runc"
     package: ClassVar[str] = "runc"
+    program: ClassVar[str] = "runc"

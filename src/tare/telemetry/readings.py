@@ -77,10 +77,19 @@ def read_text(path: str) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def read_as(parse: Callable[[str], _T], path: str) -> _T | None:
+def read_short_text(path: str) -> str:
+    """Read a file of one process, which the kernel gives whole at the first reading; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _CHUNK_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def read_as(parse: Callable[[str], _T], path: str, read: Callable[[str], str] = read_text) -> _T | None:
     """Read and parse a file; None where one of the two fails."""
     try:
-        return parse(read_text(path))
+        return parse(read(path))
     except (OSError, ValueError):
         return None
 
@@ -205,11 +214,20 @@ class InstanceReader:
 
 
 def _read_process(pid: int) -> _Process | None:
-    times = read_as(lambda text: parse_process_times(text, TICKS_PER_SECOND), f"/proc/{pid}/stat")
-    resident = read_as(lambda text: parse_resident_bytes(text, PAGE_BYTES), f"/proc/{pid}/statm")
+    times = read_as(_parse_times, f"/proc/{pid}/stat", read_short_text)
+    resident = read_as(_parse_resident, f"/proc/{pid}/statm", read_short_text)
     if times is None or resident is None:  # it has vanished
         return None
-    return _Process((pid, times.started_seconds), times, resident, read_as(parse_process_transfer, f"/proc/{pid}/io"))
+    transfer = read_as(parse_process_transfer, f"/proc/{pid}/io", read_short_text)
+    return _Process((pid, times.started_seconds), times, resident, transfer)
+
+
+def _parse_times(text: str) -> ProcessTimes:
+    return parse_process_times(text, TICKS_PER_SECOND)
+
+
+def _parse_resident(text: str) -> int:
+    return parse_resident_bytes(text, PAGE_BYTES)
 
 
 def _user(times: ProcessTimes) -> Count:

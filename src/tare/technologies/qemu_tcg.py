@@ -1,0 +1,36 @@
+"""QEMU in emulation (TCG): the machine of `qemu` without KVM, its processor translated in software.
+
+It works everywhere and is many times slower. It has a name of its own so that nobody reads emulation as virtualization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tare.launch import Launch
+from tare.model import Caution, Family, Host, Instance, Problem
+from tare.technologies.qemu import Qemu
+
+
+@dataclass(frozen=True)
+class QemuTcg(Qemu):
+    """Boots the image in emulation."""
+
+    name: ClassVar[str] = "qemu-tcg"
+    title: ClassVar[str] = "QEMU emulation"
+    family: ClassVar[Family] = "emulator"
+    acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
+
+    def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask
+        """Emulation needs nothing."""
+        return ()
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot a machine in emulation; see `Qemu.launch`."""
+        caution = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
+        with super().launch(host, launch) as instance:
+            yield replace(instance, cautions=(caution,))

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
+
+from tare.journal import Run
+from tare.report.numbers import cut, plus_minus
+from tare.report.terminal import matrix
+from tare.statistics.summarize import summarize
+
+
+def _lines(run: Run, width: int = 100) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(matrix(summarize(run), width))
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue().splitlines()
+
+
+def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
+    names = ["native", *(f"stack-{number}" for number in range(1, stacks))]
+    records = [replace(DHRYSTONE, name=f"work-{number}") for number in range(workloads)]
+    trials = [
+        make_trial(stack, block, [measured("speed", 100.0 + block + place % 3)], record.name)
+        for record in records
+        for block in range(blocks)
+        for place, stack in enumerate(names)
+    ]
+    return make_run(trials, records)
+
+
+def test_a_cell_has_glyph_percent_interval_and_n_on_one_line_where_there_is_room() -> None:
+    assert "▼ 90.1 % [88.8, 91.5] n=4" in "\n".join(_lines(pairs([90, 91, 89, 90.5], [100, 100, 100, 100])))
+
+
+def test_six_workloads_fit_a_hundred_columns() -> None:
+    lines = _lines(_many(5, 6))
+    assert max(len(line) for line in lines) <= 100
+    assert all(f"work-{number} ↑" in lines[1] for number in range(6))
+    assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("stacks", "workloads"), [(4, 12), (20, 10), (2, 1)])
+def test_no_table_is_wider_than_its_terminal(stacks: int, workloads: int) -> None:
+    for width in (80, 100, 160):
+        lines = _lines(_many(stacks, workloads), width)
+        assert max(len(line) for line in lines) <= width
+        assert all(any(f"work-{number} ↑" in line for line in lines) for number in range(workloads))
+
+
+def test_many_workloads_on_few_stacks_become_rows() -> None:
+    lines = _lines(_many(3, 12))
+    assert lines[1].split() == ["workload", "native", "stack-1", "stack-2"]
+
+
+def test_skipped_and_failed_stacks_have_their_reason_as_a_footnote() -> None:
+    text = "\n".join(_lines(believable_run()))
+    assert "✕ failed 1)" in text
+    assert "1) gvisor: nginx did not answer on port 8080 within 20 s" in text
+    assert text.count("KVM does not boot a probe guest here") == 1
+
+
+def test_a_single_block_is_shown_without_an_interval() -> None:
+    text = "\n".join(_lines(pairs([90], [100])))
+    assert "? 90.0 % n=1" in text
+
+
+def test_values_with_cautions_are_marked() -> None:
+    assert "n=5!" in "\n".join(_lines(believable_run()))
+    assert "! with cautions" in "\n".join(_lines(believable_run()))
+
+
+def test_a_table_without_trials_is_drawn() -> None:
+    run = pairs([90], [100])
+    assert "·" in "\n".join(_lines(replace(run, trials=())))
+
+
+def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
+    run = pairs([90], [100])
+    bad = replace(
+        make_trial("\x1b[31mred [bold]x", 0, ()), status="skipped", reason="\x1b]0;title\x07[blink]no[/blink]"
+    )
+    text = "\n".join(_lines(make_run([*run.trials, bad])))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[blink]no[/blink]" in text
+
+
+def test_a_big_matrix_is_made_and_drawn_quickly_enough_to_refine_it_live() -> None:
+    summary = summarize(_many(20, 10))
+    best = 1.0
+    for _ in range(5):
+        before = time.perf_counter()
+        matrix(summary)
+        best = min(best, time.perf_counter() - before)
+    assert best < 0.05
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "unit", "text"),
+    [
+        (146200.0, 3100.0, "requests/s", "146.2 ± 3.1 k requests/s"),
+        (0.0042, 0.00031, "s", "4.20 ± 0.31 ms"),
+        (0.0042, None, "s", "4.20 ms"),
+        (312 * 1024.0**2, None, "bytes", "312 MiB"),
+        (11.2e9, 0.4e9, "bytes/s", "11.20 ± 0.40 GB/s"),
+        (0.0, 0.0, "s", "0.00 ± 0.00 s"),
+        (5.0, 0.0, "", "5.00 ± 0.00"),
+    ],
+)
+def test_mean_and_deviation_share_one_scale(mean: float, sd: float | None, unit: str, text: str) -> None:
+    assert plus_minus(mean, sd, unit) == text
+
+
+def test_a_long_reason_is_cut_at_a_word() -> None:
+    assert cut("no hypervisor is loaded here", 20) == "no hypervisor is…"
+    assert cut("short", 20) == "short"

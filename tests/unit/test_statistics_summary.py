@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
+
+from tare.journal import Run
+from tare.model import Caution, Metric, Trial
+from tare.statistics.cells import Cell, Summary
+from tare.statistics.summarize import summarize
+
+
+def _docker(run: Run) -> Cell:
+    return summarize(run).headline("dhrystone", "docker")
+
+
+def test_a_stack_that_is_always_slower_is_worse() -> None:
+    cell = _docker(pairs([90, 91, 89, 90.5], [100, 100, 100, 100]))
+    assert (cell.verdict, cell.n, cell.trials, cell.separated) == ("worse", 4, 4, True)
+    assert cell.mean == 90.125
+    assert cell.ratio == pytest.approx(0.9012, abs=1e-4)
+
+
+def test_more_is_worse_where_less_is_better() -> None:
+    assert _docker(pairs([110, 111, 109], [100, 100, 100], "lower")).verdict == "worse"
+    assert _docker(pairs([90, 91, 89], [100, 100, 100], "lower")).verdict == "better"
+
+
+def test_what_differs_less_than_it_varies_cannot_be_separated() -> None:
+    cell = _docker(pairs([90, 110, 99], [100, 100, 100]))
+    assert (cell.verdict, cell.separated) == ("cannot be separated", False)
+
+
+def test_one_block_is_too_few_and_says_so() -> None:
+    cell = _docker(pairs([90], [100]))
+    assert (cell.verdict, cell.low, cell.n) == ("too few blocks", None, 1)
+    assert cell.ratio == pytest.approx(0.9)
+    assert cell.notes == ("one block has no interval: at least two are needed",)
+
+
+def test_equal_ratios_are_noted() -> None:
+    cell = _docker(pairs([90, 90], [100, 100]))
+    assert cell.notes == ("all 2 ratios are equal, so the interval has no width",)
+    assert cell.verdict == "worse"
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0])
+def test_a_value_that_is_not_above_zero_has_no_ratio_but_a_mean(value: float) -> None:
+    cell = _docker(pairs([value, 6], [100, 100]))
+    assert (cell.verdict, cell.ratio, cell.low) == ("no value", None, None)
+    assert cell.mean == (value + 6) / 2
+    assert cell.notes == ("a value is zero or negative, so a ratio has no meaning",)
+
+
+def test_a_baseline_of_zero_takes_the_ratio_from_every_stack_but_stays_the_baseline() -> None:
+    summary = summarize(pairs([5, 6], [0, 100]))
+    assert summary.headline("dhrystone", "docker").verdict == "no value"
+    assert summary.headline("dhrystone", "native").verdict == "baseline"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e200])
+def test_a_value_that_is_no_finite_number_is_left_out_and_noted(value: float) -> None:
+    cell = _docker(pairs([value, 90, 91], [100, 100, 100]))
+    assert (cell.n, cell.trials, cell.mean) == (2, 2, 90.5)
+    assert summarize(pairs([value, 90], [100, 100])).of("dhrystone")[1].notes[0].startswith("left out: 1 value")
+
+
+def test_only_blocks_in_which_both_are_ok_are_compared() -> None:
+    run = pairs([90, 80, 70], [100, 100, 100])
+    trials = [
+        replace(trial, status="failed", reason="crash", values=()) if _is(trial, "docker", 1) else trial
+        for trial in run.trials
+    ]
+    trials = [trial for trial in trials if not _is(trial, "native", 2)]
+    cell = _docker(replace(run, trials=tuple(trials)))
+    assert (cell.n, cell.trials) == (1, 2)
+    assert cell.ratio == pytest.approx(0.9)
+    assert [failure.reason for failure in cell.failures] == ["crash"]
+
+
+def test_blocks_that_never_meet_are_too_few_and_say_so() -> None:
+    run = pairs([90, 80], [100, 100])
+    trials = [trial for trial in run.trials if not (_is(trial, "docker", 0) or _is(trial, "native", 1))]
+    cell = _docker(replace(run, trials=tuple(trials)))
+    assert (cell.verdict, cell.n, cell.mean) == ("too few blocks", 0, 80.0)
+    assert cell.notes == ("no block has this value of both docker and native",)
+
+
+def test_a_trial_that_is_in_the_journal_twice_counts_once() -> None:
+    run = pairs([90, 91], [100, 100])
+    cell = _docker(replace(run, trials=(*run.trials, *run.trials)))
+    assert (cell.n, cell.trials) == (2, 2)
+
+
+def test_a_failed_trial_that_was_repeated_with_success_is_no_failure() -> None:
+    run = pairs([90, 91], [100, 100])
+    failed = replace(run.trials[2], status="failed", reason="crash", values=())
+    cell = _docker(replace(run, trials=(failed, *run.trials)))
+    assert (cell.n, cell.failures) == (2, ())
+
+
+def test_repeats_inside_a_trial_are_averaged_and_never_counted() -> None:
+    trials = [
+        make_trial("native", 0, [measured("speed", 100)]),
+        make_trial("docker", 0, [measured("speed", 80), measured("speed", 100)]),
+    ]
+    cell = _docker(make_run(trials))
+    assert (cell.n, cell.trials, cell.mean) == (1, 1, 90.0)
+
+
+def test_a_skipped_stack_keeps_its_reason() -> None:
+    run = pairs([90], [100])
+    skipped = replace(make_trial("xen", 0, ()), status="skipped", reason="no hypervisor")
+    cell = summarize(make_run([*run.trials, skipped])).headline("dhrystone", "xen")
+    assert (cell.verdict, cell.skipped, cell.notes) == ("no value", "no hypervisor", ("no hypervisor",))
+
+
+def test_a_stack_that_only_fails_says_so() -> None:
+    run = pairs([90, 91], [100, 100])
+    trials = [
+        replace(trial, status="failed", reason="crash", values=()) if trial.stack == "docker" else trial
+        for trial in run.trials
+    ]
+    cell = _docker(replace(run, trials=tuple(trials)))
+    assert (cell.verdict, cell.notes) == ("no value", ("all 2 trials failed",))
+    assert [failure.reason for failure in cell.failures] == ["crash", "crash"]
+
+
+def test_a_run_without_its_baseline_has_means_but_no_ratios() -> None:
+    run = pairs([90, 91], [100, 100])
+    cell = _docker(replace(run, record=replace(run.record, baseline="bare")))
+    assert (cell.verdict, cell.mean, cell.ratio) == ("no value", 90.5, None)
+    assert cell.notes == ("the baseline is not part of this run",)
+
+
+def test_a_run_without_trials_has_a_headline_for_every_pair() -> None:
+    run = pairs([90], [100])
+    summary = summarize(replace(run, trials=()))
+    assert [cell.notes for cell in summary.headlines] == [("no trial was run",), ("no trial was run",)]
+    assert summary.overall.standings == ()
+
+
+def test_a_caution_is_counted_once_a_trial_and_the_baselines_touch_the_ratio() -> None:
+    run = pairs([90, 91, 92], [100, 100, 100])
+    steal = (Caution("steal", "1 %"), Caution("steal", "2 %"))
+    cautious = (("docker", 1), ("native", 0), ("native", 2))
+    trials = [replace(t, cautions=steal) if (t.stack, t.block) in cautious else t for t in run.trials]
+    summary = summarize(replace(run, trials=tuple(trials)))
+    own, native = summary.headline("dhrystone", "docker").cautions
+    assert (own.stack, own.trials, own.of, own.texts) == ("docker", 1, 3, ("1 %", "2 %"))
+    assert (native.stack, native.trials, native.of) == ("native", 2, 3)
+    assert [caution.stack for caution in summary.headline("dhrystone", "native").cautions] == ["native"]
+
+
+def test_points_are_compared_one_by_one_in_their_order() -> None:
+    cells = [cell for cell in summarize(_swept()).of("redis") if cell.stack == "docker" and cell.metric == "get"]
+    assert [(cell.point, round(cell.ratio or 0, 3)) for cell in cells] == [(1.0, 0.5), (50.0, 0.8)]
+
+
+def test_a_swept_headline_is_the_geometric_mean_over_points_and_metrics() -> None:
+    summary = summarize(_swept())
+    cell = summary.headline("redis", "docker")
+    # get: sqrt(0.5 * 0.8); set: sqrt(0.9 * 0.9); headline: the geometric mean of both
+    assert cell.ratio == pytest.approx(0.754460, abs=1e-6)
+    assert (cell.mean, cell.n, cell.metric) == (None, 2, "get, set")
+    assert summary.rule("redis").text == "geometric mean of GET and SET, each over 2 points"
+
+
+def test_a_trial_without_all_points_is_no_part_of_a_swept_headline() -> None:
+    run = _swept()
+    trials = [replace(t, values=t.values[1:]) if t.stack == "docker" and t.block == 1 else t for t in run.trials]
+    cell = summarize(replace(run, trials=tuple(trials))).headline("redis", "docker")
+    assert (cell.n, cell.verdict) == (1, "too few blocks")
+
+
+@pytest.mark.parametrize("name", ["average", "integer-average", "total"])
+def test_a_metric_that_sums_up_its_workload_is_the_headline(name: str) -> None:
+    record = replace(
+        DHRYSTONE, metrics=(Metric("copy", "Copy", "bytes/s", "higher"), Metric(name, "Sum", "bytes/s", "higher"))
+    )
+    trials = [
+        make_trial(stack, block, [measured("copy", 1.0), measured(name, value)])
+        for stack, value in (("native", 10.0), ("docker", 8.0))
+        for block in range(2)
+    ]
+    summary = summarize(make_run(trials, [record]))
+    assert summary.headline("dhrystone", "docker").ratio == pytest.approx(0.8)
+    assert (summary.rule("dhrystone").metrics, summary.rule("dhrystone").text) == ((name,), "Sum")
+
+
+def test_a_headline_never_mixes_directions() -> None:
+    record = replace(
+        DHRYSTONE, metrics=(Metric("speed", "Speed", "1/s", "higher"), Metric("delay", "Delay", "s", "lower"))
+    )
+    trials = [
+        make_trial(stack, block, [measured("speed", 10.0 * factor), measured("delay", 5.0 / factor, better="lower")])
+        for stack, factor in (("native", 1.0), ("docker", 0.5))
+        for block in range(2)
+    ]
+    summary = summarize(make_run(trials, [record]))
+    assert summary.rule("dhrystone").metrics == ("speed",)
+    assert summary.headline("dhrystone", "docker").ratio == pytest.approx(0.5)
+
+
+def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
+    run = pairs([90, 91], [100, 100])
+    cell = _docker(replace(run, record=replace(run.record, workloads=())))
+    assert (cell.verdict, cell.unit) == ("worse", "iterations/s")
+
+
+def test_the_cheapest_stack_is_found_with_those_that_cannot_be_told_from_it() -> None:
+    overall = summarize(believable_run()).overall
+    assert [standing.stack for standing in overall.standings] == [
+        "bubblewrap",
+        "crun",
+        "docker",
+        "docker-bridge",
+        "qemu-tcg",
+    ]
+    assert overall.missing == ("gvisor", "qemu", "docker/qemu")
+    assert "startup" not in overall.workloads
+    assert overall.standings[-1].verdict == "worse"
+
+
+def test_overall_speed_inverts_what_is_better_when_lower() -> None:
+    overall = summarize(pairs([200, 201, 199], [100, 100, 100], "lower")).overall
+    assert overall.standings[0].speed == pytest.approx(0.5, abs=1e-4)
+    assert overall.standings[0].verdict == "worse"
+
+
+def test_the_interval_of_a_single_workloads_standing_is_its_headlines() -> None:
+    run = pairs([80, 90, 100], [100, 100, 100])
+    standing, cell = summarize(run).overall.standings[0], _docker(run)
+    assert standing.low == pytest.approx(cell.low)
+    assert standing.high == pytest.approx(cell.high)
+
+
+def test_no_number_of_a_summary_is_without_a_value() -> None:
+    for cell in summarize(believable_run()).cells:
+        assert all(math.isfinite(value) for value in asdict(cell).values() if isinstance(value, float))
+
+
+def test_a_summary_does_not_depend_on_the_order_of_the_trials() -> None:
+    run = pairs([90, 80, 70], [100, 101, 99])
+    assert _ratios(summarize(replace(run, trials=run.trials[::-1]))) == _ratios(summarize(run))
+
+
+def _ratios(summary: Summary) -> list[tuple[str, float | None]]:
+    return [(cell.stack, cell.low) for cell in summary.headlines]
+
+
+def _is(trial: Trial, stack: str, block: int) -> bool:
+    return (trial.stack, trial.block) == (stack, block)
+
+
+def _swept() -> Run:
+    factors = {"native": (1.0, 1.0, 1.0, 1.0), "docker": (0.5, 0.8, 0.9, 0.9)}
+    places = (("get", 1.0), ("get", 50.0), ("set", 1.0), ("set", 50.0))
+    trials = [
+        make_trial(stack, block, [measured(m, 1000.0 * f, p) for (m, p), f in zip(places, found, strict=True)], "redis")
+        for stack, found in factors.items()
+        for block in range(2)
+    ]
+    return make_run(trials, [REDIS])
