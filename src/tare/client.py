@@ -1,4 +1,7 @@
-"""The client: where the load runs. A network namespace of this machine, on CPUs of its own, with the image's programs."""
+"""The client: where the load runs.
+
+It is a network namespace of this machine, on CPUs of its own, with the image's programs.
+"""
 
 from __future__ import annotations
 

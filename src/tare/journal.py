@@ -85,9 +85,8 @@ class Journal:
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         """Keep a trial: its raw output first, so that a line in the journal always has it."""
         (self.folder / "raw" / f"{trial.trial}.json").write_bytes(_RAW.dump_json(tuple(raw), indent=1) + b"\n")
-        line = json.dumps({"format": FORMAT} | json.loads(_TRIAL.dump_json(trial)), allow_nan=False)
         with (self.folder / "trials.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(_line(trial))
             file.flush()
             os.fsync(file.fileno())
 
@@ -136,3 +135,16 @@ def _trial(line: str, where: str) -> Trial:
 def _first(error: ValidationError) -> str:
     fault = error.errors()[0]
     return f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+
+
+def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
+    """Replace the trials of a run; those before are kept as `trials.jsonl.before`."""
+    path = folder / "trials.jsonl"
+    fresh = folder / "trials.jsonl.new"
+    fresh.write_text("".join(_line(trial) for trial in trials), encoding="utf-8")
+    (folder / "trials.jsonl.before").write_bytes(path.read_bytes())
+    fresh.replace(path)
+
+
+def _line(trial: Trial) -> str:
+    return json.dumps({"format": FORMAT} | json.loads(_TRIAL.dump_json(trial)), allow_nan=False) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +37,10 @@ class Timeline:
 class Launch:
     """What an instance is to be. `folder` is a place on the disk that is not there yet and is the instance's own.
 
-    `ports` are the TCP ports that have to be reachable by the client. The technology marks `requested` on the timeline
-    when all that is done once for many instances is done, and `started` when it starts the technology's own tool.
+    `ports` are the TCP ports that have to be reachable by the client. `knock` is called once with the instance's
+    address: from then on the client tries to reach it, and so learns when it answered first. The technology marks
+    `requested` on the timeline when all that is done once for many instances is done, and `started` when it starts the
+    technology's own tool.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Launch:
     ports: tuple[int, ...]
     folder: Path
     ledger: Ledger
+    knock: Callable[[str], None]
     timeline: Timeline = field(default_factory=Timeline)
 
     @property
@@ -100,8 +103,9 @@ class Ground:
 
 
 @contextmanager
-def prepared(launch: Launch) -> Iterator[Ground]:
-    """Make the ground of an instance; all of it is gone after the block."""
+def prepared(launch: Launch, address: str) -> Iterator[Ground]:
+    """Make the ground of an instance that will be found at `address`; all of it is gone after the block."""
+    launch.knock(address)
     launch.timeline.mark("requested")
     with limited(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
         with fresh_root(launch.ledger, launch.image, launch.folder) as root:

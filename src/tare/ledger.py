@@ -41,8 +41,15 @@ class Ledger:
             yield
         finally:
             LocalHost().run(*argv, timeout=_UNDO_SECONDS, check=False)
-            self._entries.remove(argv)
+            if argv in self._entries:
+                self._entries.remove(argv)
             self._write()
+
+    def sweep(self) -> None:
+        """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block."""
+        while self._entries:
+            LocalHost().run(*self._entries.pop(), timeout=_UNDO_SECONDS, check=False)
+        self._write()
 
     def _write(self) -> None:
         if not self._entries:

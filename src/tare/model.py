@@ -218,7 +218,7 @@ class Mark:
 class Footprint:
     """What an instance costs its host: proportional set size of all its processes, kernel memory, disk written."""
 
-    memory_bytes: int
+    memory_bytes: int | None
     kernel_bytes: int | None
     disk_bytes: int | None
     processes: int

@@ -12,7 +12,7 @@ import pytest
 from runs import COSTS, MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs, write
 
 from tare.journal import Run, load
-from tare.model import Caution, Mark, Metric, UsageError
+from tare.model import Caution, Footprint, Mark, Metric, UsageError
 from tare.report import find, formats, write_report
 from tare.report.words import answer
 from tare.statistics.summarize import summarize
@@ -139,6 +139,20 @@ def test_every_chart_is_drawn_in_the_ink_of_the_page(html: str, page: _Page) -> 
     # ratios of 5 workloads and 4 of them enlarged, 4 sweeps, 3 strips, 2 starts, memory and disk
     assert page.tags.count("svg") == 20
     assert "#1b1f24" not in html.split("</style>")[1]
+
+
+def test_a_footprint_that_is_not_known_is_left_out_of_its_chart() -> None:
+    run = pairs([90], [100])
+    unknown = replace(run.trials[0], footprint=Footprint(None, None, None, 1))
+    known = replace(run.trials[1], footprint=Footprint(12 << 20, None, None, 1))
+    text = _Page(_html(replace(run, trials=(unknown, known)))).text
+    assert "12.0 MiB" in text
+    assert "Bytes that an instance wrote" not in text
+
+
+def test_the_table_of_values_has_the_stacks_of_a_point_below_each_other(page: _Page) -> None:
+    rows = re.findall(r"GET (\d+) (\S+) [\d.]+ ± ", page.text)
+    assert rows[:3] == [("1", "native"), ("1", "crun"), ("1", "bubblewrap")]
 
 
 def test_a_strangers_text_stays_text_everywhere() -> None:

@@ -37,6 +37,7 @@ class Layout:
 
     version: int
     mounts: dict[str, str]
+    others: tuple[str, ...] = ()  # version 1 trees that we set nothing in, but runtimes do
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -47,15 +48,18 @@ class Layout:
 def parse_layout(mounts: str) -> Layout:
     """Read the layout from the text of /proc/self/mounts. A version 1 controller hides an empty version 2 tree."""
     first: dict[str, str] = {}
+    others: list[str] = []
     second = ""
     for line in mounts.splitlines():
         _, place, kind, options = line.split()[:4]
         if kind == "cgroup2":
             second = second or place
         if kind == "cgroup":
-            first |= {name: place for name in options.split(",") if name in _CONTROLLERS}
+            ours = {name: place for name in options.split(",") if name in _CONTROLLERS}
+            first |= ours
+            others += [] if ours else [place]
     if first:
-        return Layout(1, first)
+        return Layout(1, first, tuple(others))
     if second:
         return Layout(2, dict.fromkeys(_CONTROLLERS, second))
     raise TareError("no control groups are mounted", "mount them: tare can neither limit nor count without")
@@ -93,7 +97,8 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
     with contextlib.ExitStack() as stack:
         if layout.version == 2:
             stack.enter_context(_enabled(ledger, layout.roots[0]))
-        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *group.paths))
+        everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
+        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere))
         for path in group.paths:
             Path(path).mkdir()
         for file, value in _settings(group, limits):

@@ -33,7 +33,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 # What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
 MARKS = ("started", "kernel", "userspace", "ready")
 PHASES = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
-WIDTH = 520
+WIDTH = 400
 ROW_HEIGHT = 24
 # Ratios spread more widely than this are drawn on a logarithmic axis.
 WIDE = 4.0
@@ -119,7 +119,7 @@ def sweep(cells: Sequence[Cell], stacks: Sequence[str], titles: tuple[str, str],
     present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
     colour = alt.Color("stack:N", sort=present, scale=_by_stack(present, stacks, STACKS), legend=alt.Legend(title=None))
     shape = alt.Shape("stack:N", sort=present, scale=_by_stack(present, stacks, SHAPES), legend=alt.Legend(title=None))
-    base = alt.Chart(_data(rows), width=WIDTH - 60, height=280)
+    base = alt.Chart(_data(rows), width=WIDTH - 50, height=260)
     layers = [
         base.mark_rule(strokeWidth=1.2, aria=False).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
         base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
@@ -233,12 +233,12 @@ def _spec(chart: alt.LayerChart | alt.FacetChart) -> Spec:
             gridOpacity=0.12,
             domainOpacity=0.5,
             tickOpacity=0.5,
-            labelFontSize=11,
-            titleFontSize=11,
+            labelFontSize=12,
+            titleFontSize=12,
             titleFontWeight="normal",
-            labelLimit=220,
+            labelLimit=180,
         )
-        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=11, labelLimit=220)
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12, labelLimit=180)
     )
     spec: Spec = styled.to_dict()
     return spec

@@ -34,12 +34,12 @@ class Bubblewrap:
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Start bwrap in a control group and a network namespace of tare's."""
+        address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch))
+            ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             enter = (*ground.group.join, *launch.open_files, "nsenter", f"--net=/run/netns/{network}", "--")
             launch.timeline.mark("started")
-            address = launch.network.instance_address
             process = stack.enter_context(host.spawn(*enter, *_bwrap(str(ground.root)), INIT, launch.listen(address)))
             process.read_line(20)
             yield ground.instance(ground.entered(host), address, self.path)

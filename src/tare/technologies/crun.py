@@ -51,8 +51,9 @@ class Crun:
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a bundle in a control group and a network namespace of tare's."""
         command = (self.program, *self.options(host))
+        address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch))
+            ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             bundle = json.dumps(_bundle(launch, str(ground.root), network))
             Path(launch.folder, "config.json").write_text(bundle, encoding="utf-8")
@@ -62,7 +63,7 @@ class Crun:
             process = stack.enter_context(host.spawn(*run))
             process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
-            yield ground.instance(inside, launch.network.instance_address, self.path, runtime=self.version(host))
+            yield ground.instance(inside, address, self.path, runtime=self.version(host))
 
 
 def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:

@@ -64,12 +64,17 @@ class Docker:
             address = stack.enter_context(self._network(host, launch))
             # The name is free, or `--rm` of an earlier container has not come to its end.
             stack.enter_context(launch.ledger.undone_by(self.name, "rm", "--force", "--volumes", launch.name))
+            if self.network == "bridge":
+                launch.knock(address)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
             options = (*self.limits(host, launch), *self._addresses(launch))
             create = (self.name, "run", "--detach", "--name", launch.name, *options, launch.image.tag, INIT, listen)
             host.run(*create, timeout=_SECONDS)
+            if self.network == "nat":
+                # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
+                launch.knock(address)
             pid = self._inspect(host, launch.name)["State"]["Pid"]
             folder = group_folder(pid)
             around = _helpers(pid, launch.network.machine_address)

@@ -31,18 +31,18 @@ class Lxc:
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Start a container in a control group and a network namespace of tare's."""
+        address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch))
+            ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             home = str(launch.folder)
             (launch.folder / "config").write_text(_configuration(launch, str(ground.root), network), encoding="utf-8")
             select = ("--name", launch.name, "--lxcpath", home)
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
-            init = (INIT, launch.listen(launch.network.instance_address))
+            init = (INIT, launch.listen(address))
             process = stack.enter_context(host.spawn(*ground.group.join, *start, "--", *init))
             process.read_line(20)
-            address = launch.network.instance_address
             yield ground.instance(ground.entered(host), address, self.path, liblxc=self.version(host))
 
 

@@ -37,11 +37,12 @@ class Native:
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Start `init` in a chroot of a fresh copy of the image."""
+        address = launch.network.machine_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch))
+            ground = stack.enter_context(prepared(launch, address))
             stack.enter_context(enterable(launch.ledger, ground.root))
             enter = (*ground.group.join, *launch.open_files, "env", "-i", *ENVIRONMENT, "chroot", str(ground.root))
             launch.timeline.mark("started")
-            stack.enter_context(host.spawn(*enter, INIT, launch.listen(launch.network.machine_address)))
+            stack.enter_context(host.spawn(*enter, INIT, launch.listen(address)))
             inside = ExecHost(host, *enter)
-            yield ground.instance(inside, launch.network.machine_address, self.path)
+            yield ground.instance(inside, address, self.path)

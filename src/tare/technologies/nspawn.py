@@ -32,10 +32,12 @@ class Nspawn:
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Start systemd-nspawn in a control group and a network namespace of tare's."""
+        address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch))
+            ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
-            address = launch.network.instance_address
+            left = f"/run/systemd/nspawn/propagate/{launch.name}"
+            stack.enter_context(launch.ledger.undone_by("rm", "-rf", left))
             launch.timeline.mark("started")
             nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={ground.root}")
             options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")

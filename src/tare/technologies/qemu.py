@@ -65,6 +65,7 @@ class Qemu:
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk; it is up when it has told its SSH host key."""
+        launch.knock(launch.network.instance_address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
             group = stack.enter_context(_machine_group(launch))

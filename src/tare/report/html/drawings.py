@@ -138,7 +138,9 @@ def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]
     return [(*place, float(statistics.median(found[place]))) for place in places if place in found]
 
 
-def _memory(footprint: Footprint) -> int:
+def _memory(footprint: Footprint) -> int | None:
+    if footprint.memory_bytes is None:
+        return None
     return footprint.memory_bytes + (footprint.kernel_bytes or 0)
 
 

@@ -200,10 +200,14 @@ def _section(summary: Summary, run: Run, index: int) -> Section:
         better=rule.better,
         sweep=record.sweep.name if record.sweep else "",
         drawings=workload_drawings(summary, run, record, f"w{index}"),
-        values=tuple(
-            _value(cell, titles, unit, numbered) for cell in summary.of(workload) if cell.trials or cell.failures
-        ),
+        values=tuple(_value(cell, titles, unit, numbered) for cell in _by_point(summary.of(workload))),
     )
+
+
+def _by_point(cells: Sequence[Cell]) -> list[Cell]:
+    """Put the stacks of one metric and point below each other, where the eye compares them."""
+    order = {place: index for index, place in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
+    return sorted((cell for cell in cells if cell.trials), key=lambda cell: order[cell.metric, cell.point])
 
 
 def _value(cell: Cell, titles: dict[str, str], unit: str, numbered: Sequence[Doubt]) -> ValueRow:

@@ -1,0 +1,90 @@
+"""`tare doctor`: what can be used here and the fix for what cannot, and how noisy this machine is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tare.doctor.noise import Noise, assess
+from tare.doctor.usable import Usable, look_at
+from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.model import Facts
+from tare.units import format_size
+
+_STEAL_SECONDS = 1.0
+_STYLES = {"quiet": "green", "watch": "yellow", "noisy": "red", "unknown": "dim"}
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False) -> None:
+    """Tell which technologies can be used here, with the fix for the rest, and how noisy this machine is.
+
+    It only observes: nothing on the machine is changed.
+    """
+    waiting = Console(stderr=True)
+    host = LocalHost()
+    before, began = read_text("/proc/stat"), time.monotonic()
+    facts = host.facts()
+    mounts = read_text("/proc/self/mounts")
+    if os.geteuid() == 0:
+        isolate_mounts()
+    with waiting.status("looking at the machine") as status:
+        found = []
+        for each in look_at(host):
+            status.update(f"looked at {each.name}")
+            found.append(each)
+        time.sleep(max(0.0, _STEAL_SECONDS - (time.monotonic() - began)))
+    # The mounts as the machine has them, not as tare sees them in its own namespace.
+    noise = assess(lambda path: mounts if path.endswith("/mounts") else read_text(path), before)
+    if as_json:
+        print(_json(found, facts, noise))
+    else:
+        _print(found, facts, noise)
+
+
+def _json(found: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> str:
+    technologies = [{**dataclasses.asdict(each), "usable": each.usable} for each in found]
+    machine = {**dataclasses.asdict(facts), "noise": [dataclasses.asdict(each) for each in noise]}
+    return json.dumps({"format": 1, "technologies": technologies, "machine": machine}, indent=2)
+
+
+def _print(found: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(_technologies(found))
+    usable = sum(each.usable for each in found)
+    console.print(f"\n{usable} of {len(found)} technologies can be used here\n", style="bold")
+    console.print(f"{facts.operating_system}, Linux {facts.kernel} on {facts.architecture}", markup=False)
+    around = f", inside {facts.virtualization}" if facts.virtualization else ", bare metal"
+    console.print(f"{facts.cpu_model}, {facts.cpus} CPUs, {format_size(facts.memory_bytes)}{around}\n", markup=False)
+    console.print(_noise(noise))
+
+
+def _technologies(found: list[Usable]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "technology", "family", "version", "problem and fix"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        sign = Text("✓", style="green") if each.usable else Text("✗", style="red")
+        problems = Text("\n").join(Text(f"{problem.what}\n  → {problem.fix}") for problem in each.problems)
+        table.add_row(sign, each.name, each.family, each.version, problems)
+    return table
+
+
+def _noise(noise: tuple[Noise, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("noise", "is", "what it means and what to do"):
+        table.add_column(column, overflow="fold")
+    for each in noise:
+        doubtful = each.verdict in {"watch", "noisy"}
+        lines = [each.text] if each.verdict != "quiet" else []
+        lines += [f"→ {each.fix}"] if doubtful and each.fix else []
+        table.add_row(each.name, Text(each.value, style=_STYLES[each.verdict]), "\n  ".join(lines))
+    return table

@@ -1,0 +1,38 @@
+"""`tare reparse`: read the values again from the raw output that a run kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tare.journal import load, load_raw, rewrite
+from tare.model import Trial, TrialFailed, Workload
+from tare.suite import parse_suite
+from tare.trial import read_values
+
+
+def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Read all values of a run again from its raw output; the trials before are kept beside the new ones."""
+    found = load(run)
+    suite = parse_suite((run / "suite.toml").read_text(encoding="utf-8"), str(run / "suite.toml"))
+    workloads = {planned.name: planned.workload for planned in suite.workloads}
+    trials = [_read_again(run, trial, workloads[trial.workload]) for trial in found.trials]
+    changed = sum(before != after for before, after in zip(found.trials, trials, strict=True))
+    if changed:
+        rewrite(run, trials)
+    Console(stderr=True).print(f"{changed} of {len(trials)} trials changed", highlight=False)
+
+
+def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
+    """Parse a trial's raw output. One that failed before it had any stays as it is."""
+    raw = load_raw(run, trial.trial)
+    if trial.status == "skipped" or not raw or any(entry.label == "service" for entry in raw):
+        return trial
+    try:
+        return replace(trial, status="ok", reason="", values=read_values(workload, raw))
+    except TrialFailed as error:
+        return replace(trial, status="failed", reason=str(error), values=())

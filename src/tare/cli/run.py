@@ -1,0 +1,215 @@
+"""`tare run`: work through a suite and leave a run folder with its report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tare import __version__
+from tare.cpus import Placement, place
+from tare.display import watching
+from tare.doctor.machine import read_cores
+from tare.doctor.noise import assess
+from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.image import built_image
+from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
+from tare.ledger import leftovers, state_folder
+from tare.lock import only_one
+from tare.model import Image, Limits, Problem, TareError, UsageError
+from tare.report import write_report
+from tare.report.terminal import matrix
+from tare.runner import Work, find_unusable, prepared_place, work_through
+from tare.statistics.summarize import summarize
+from tare.suite import Suite, parse_suite, read_suite
+from tare.units import format_duration, parse_duration
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a call of `tare run` works on."""
+
+    suite: Suite
+    journal: Journal
+    budget_seconds: float | None
+    resumed: Run | None
+
+
+def run(
+    suite: Annotated[Path | None, typer.Argument(help="The suite to run, a TOML file.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-SUITE].")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to spend, such as 30m; ends at a block's end.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
+) -> None:
+    """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
+    session = _session(suite, out, _seconds(budget), resume)
+    if os.geteuid():
+        raise TareError("only root can start containers, machines and networks", "sudo tare run …")
+    console = Console(stderr=True)
+    with only_one(), _stoppable():
+        _warn_of_leftovers(console)
+        isolate_mounts()
+        image = built_image(lambda text: console.print(text, style="dim"))
+        stopped = _work(session, image, console)
+    _finish(session, console, stopped)
+
+
+def _session(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> _Session:
+    if (suite is None) == (resume is None):
+        raise UsageError("give a suite to run, or --resume with a run", "tare run examples/quick.toml")
+    if resume is not None:
+        resumed = load(resume)
+        read = parse_suite((resume / "suite.toml").read_text(encoding="utf-8"), str(resume / "suite.toml"))
+        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
+    assert suite is not None  # noqa: S101 - one of the two is given
+    read = read_suite(suite)
+    folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read.name}"
+    if folder.exists():
+        raise UsageError(f"{folder}: is there already", "choose another folder, or go on with --resume")
+    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None)
+
+
+def _seconds(budget: str | None) -> float | None:
+    try:
+        return None if budget is None else parse_duration(budget)
+    except ValueError as error:
+        raise UsageError(f"--budget {budget}: {error}", "for example --budget 5m") from error
+
+
+def _work(session: _Session, image: Image, console: Console) -> str:
+    """Run the suite; gives why it stopped."""
+    suite = session.suite
+    unusable = find_unusable(suite, lambda text: console.print(text, style="dim"))
+    for stack, problems in unusable.items():
+        _print_problem(console, stack, problems)
+    if len(unusable) == len(suite.stacks):
+        raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
+    placement = _placement(suite)
+    record = _record(session, image)
+    if session.resumed is None:
+        session.journal.create(record, suite.text)
+    else:
+        _check_same(session.resumed.record, record)
+    limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
+    done = session.resumed.trials if session.resumed else ()
+    work = Work(suite, done, unusable, session.budget_seconds)
+    folder = session.journal.folder
+    console.print(f"{len(suite.stacks) - len(unusable)} stacks, results in {folder}", highlight=False)
+    try:
+        with (
+            prepared_place(image, limits, placement, session.journal) as here,
+            watching(console, lambda: load(folder)) as watch,
+        ):
+            return work_through(work, here, session.journal, watch)
+    except KeyboardInterrupt:
+        return "interrupt"
+
+
+def _placement(suite: Suite) -> Placement:
+    """Choose the CPUs, and move tare itself to the client's."""
+    allowed = os.sched_getaffinity(0)
+    cores = [tuple(cpu for cpu in core if cpu in allowed) for core in read_cores(read_text)]
+    placement = place([core for core in cores if core], suite.limits.cpus)
+    os.sched_setaffinity(0, placement.client)
+    return placement
+
+
+def _record(session: _Session, image: Image) -> RunRecord:
+    suite = session.suite
+    return RunRecord(
+        format=FORMAT,
+        tare=__version__,
+        suite=suite.name,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        seed=suite.seed,
+        baseline=suite.baseline,
+        blocks=suite.blocks,
+        stacks=tuple(stack.name for stack in suite.stacks),
+        workloads=tuple(
+            WorkloadRecord(
+                name=planned.name,
+                use=planned.use,
+                title=planned.workload.title,
+                metrics=planned.workload.metrics,
+                sweep=planned.workload.sweep,
+                settings=dict(vars(planned.workload)),
+            )
+            for planned in suite.workloads
+        ),
+        image=image.digest,
+        packages=image.packages,
+        machine=LocalHost().facts(),
+        noise=tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(read_text)),
+    )
+
+
+def _check_same(before: RunRecord, now: RunRecord) -> None:
+    """Refuse to go on with a run of another machine or image: its blocks would not be comparable."""
+    if before.machine != now.machine:
+        raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
+    if before.image != now.image:
+        raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
+
+
+def _finish(session: _Session, console: Console, stopped: str) -> None:
+    """Print the table and write the report, whatever ended the run."""
+    found = load(session.journal.folder)
+    folder = session.journal.folder
+    ok = sum(trial.status == "ok" for trial in found.trials)
+    failed = [trial for trial in found.trials if trial.status == "failed"]
+    if ok:
+        Console(file=sys.stdout).print(matrix(summarize(found), console.width))
+        began = time.monotonic()
+        pages = write_report([found])
+        console.print(
+            f"report: {pages[0]} (written in {format_duration(round(time.monotonic() - began, 1))})", highlight=False
+        )
+    for trial in failed[:5]:
+        console.print(f"failed: {trial.trial}: {trial.reason}", style="red", markup=False)
+    words = {"plan": "all blocks are done", "budget": "the budget is used up", "interrupt": "stopped"}
+    console.print(f"{words[stopped]}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    if stopped == "interrupt":
+        console.print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
+        raise typer.Exit(_INTERRUPTED)
+    if not ok:
+        raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
+
+
+def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) -> None:
+    for problem in problems:
+        console.print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", style="yellow", markup=False)
+
+
+def _warn_of_leftovers(console: Console) -> None:
+    if leftovers(state_folder() / "ledger"):
+        console.print("a killed run left things on this machine: `tare clean` removes them", style="yellow")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn the first Ctrl-C or termination into an orderly stop; a second one cannot break the cleaning up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

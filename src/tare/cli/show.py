@@ -1,0 +1,69 @@
+"""`tare show`: one trial in full, or the list of a run's trials."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tare.journal import Run, load, load_raw
+from tare.model import Trial, UsageError
+from tare.stacks import did_you_mean
+from tare.units import format_duration, format_quantity, format_size
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    trial: Annotated[str | None, typer.Argument(help="A trial of it.", show_default=False)] = None,
+) -> None:
+    """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
+    found = load(run)
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    if trial is None:
+        _list(found, console)
+        return
+    by_name = {each.trial: each for each in found.trials}
+    if trial not in by_name:
+        raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
+    _print(by_name[trial], console)
+    for raw in load_raw(run, trial):
+        console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
+        console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
+        console.print(raw.text.rstrip("\n"), soft_wrap=True)
+
+
+def _list(found: Run, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("trial", "status", "seconds", "reason or cautions"):
+        table.add_column(column, overflow="fold")
+    for trial in found.trials:
+        doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
+        table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
+    console.print(table)
+
+
+def _print(trial: Trial, console: Console) -> None:
+    console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
+    for value in trial.values:
+        point = f" at {value.point:g}" if value.point is not None else ""
+        console.print(f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}")
+    console.print(
+        "timeline: " + ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
+    )
+    if trial.footprint and trial.footprint.memory_bytes is not None:
+        console.print(f"memory: {format_size(trial.footprint.memory_bytes)} in {trial.footprint.processes} processes")
+    if trial.limits:
+        console.print(f"limits asked: {trial.limits.asked}")
+        console.print(f"limits seen:  {trial.limits.seen}")
+    console.print(f"path: {trial.path}")
+    for name, text in trial.proof:
+        console.print(f"{name}: {text}")
+    for caution in trial.cautions:
+        console.print(f"caution: {caution.kind}: {caution.text}", style="yellow")
+    for argv in trial.commands:
+        console.print(f"$ {shlex.join(argv)}", style="dim", soft_wrap=True)

@@ -1,0 +1,42 @@
+"""Which CPUs the instance gets and which the client: the same ones for every stack of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.model import Caution
+
+
+@dataclass(frozen=True)
+class Placement:
+    """CPU numbers of the instance and of the client (which tare itself shares), and the doubts that come with them."""
+
+    server: tuple[int, ...]
+    client: tuple[int, ...]
+    cautions: tuple[Caution, ...] = ()
+
+
+def place(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
+    """Give the instance the last `wanted` CPUs, one of each core as far as they go, and the client the other cores.
+
+    `cores` are the CPUs that tare may use, grouped by physical core. Interrupts and kernel threads prefer the first
+    CPUs, hence the last ones for what is measured.
+    """
+    one_of_each = [core[0] for core in cores]
+    others = [cpu for core in cores for cpu in core[1:]]
+    every = [*one_of_each, *others]
+    server = tuple(sorted(one_of_each[-wanted:] if wanted <= len(one_of_each) else every[-wanted:]))
+    used = [core for core in cores if set(core) & set(server)]
+    client = tuple(sorted(cpu for core in cores if core not in used for cpu in core))
+    if client and len(server) == wanted:
+        return Placement(server, client)
+    cautions = []
+    if len(server) < wanted:
+        cautions.append(Caution("too-few-cpus", f"{wanted} CPUs were asked for, the machine has {len(server)}"))
+    if not client:
+        siblings = tuple(sorted(set(every) - set(server)))
+        shared = "share a core" if siblings else "run on the same CPUs"
+        cautions.append(Caution("shared-cpus", f"client and instance {shared}: the machine is too small"))
+        client = siblings or server
+    return Placement(server, client, tuple(cautions))

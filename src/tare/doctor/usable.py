@@ -1,0 +1,38 @@
+"""Which technologies can be used here, and what mends the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tare import plugins
+from tare.model import Host, Problem, TareError
+
+
+@dataclass(frozen=True)
+class Usable:
+    """A technology here: it can be used if it has no problems."""
+
+    name: str
+    title: str
+    family: str
+    version: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing is in its way."""
+        return not self.problems
+
+
+def look_at(host: Host) -> Iterator[Usable]:
+    """Ask every technology with its default settings, one after the other. A broken one breaks only itself."""
+    for name in plugins.names("technologies"):
+        try:
+            technology = plugins.find("technologies", name)()
+            problems = tuple(technology.problems(host))
+            version = technology.version(host)
+        except TareError as error:
+            yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
+        else:
+            yield Usable(name, technology.title, technology.family, version, problems)

@@ -1,0 +1,73 @@
+"""The load: a program on the client that drives a server, and what all workloads with a load need.
+
+A load program has one thread, so it can use one CPU at most. Where it used nearly all of one, the client was the
+bottleneck and not the server.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from tare.hosts.process import checked
+from tare.model import Host, Raw, Setup, TrialFailed
+
+MOST_CLIENTS = 1000
+# `times` ends with the user and system time of the shell's children that have ended (POSIX.1-2017, 2.14 times).
+_SCRIPT = '"$@" && times >&2'
+_CHILDREN = re.compile(r"(\d+)m(\d+\.\d+)s (\d+)m(\d+\.\d+)s\s*\Z", re.ASCII)
+
+
+def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
+    """Give numbers of clients back; raises ValueError unless they rise from 1 or more to 1000 or less."""
+    if not clients:
+        raise ValueError("give at least one number of clients, for example [1, 50, 200]")
+    if clients[0] < 1 or clients[-1] > MOST_CLIENTS:
+        raise ValueError(f"a number of clients is from 1 to {MOST_CLIENTS}")
+    if any(later <= earlier for earlier, later in itertools.pairwise(clients)):
+        raise ValueError("numbers of clients rise, each one given once, for example [1, 50, 200]")
+    return clients
+
+
+ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
+
+
+def server_address(setup: Setup) -> str:
+    """Give where the server answers; raises TrialFailed for an instance without a network."""
+    if setup.instance.address is None:
+        hint = "leave this stack out of workloads that serve, or give it a network"
+        raise TrialFailed(f"{setup.instance.name}: it has no network", hint)
+    return setup.instance.address
+
+
+def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
+    """Run a load to its end; raises TrialFailed with its last words when it fails.
+
+    The text is its standard output alone. `client_cpu` is its CPU time over the time that the command took, as a share
+    of the one CPU that it can use, 0 to 1; None where the client's shell does not say.
+    """
+    output = client.run("sh", "-c", _SCRIPT, "sh", *argv, timeout=timeout, check=False)
+    checked(replace(output, argv=argv))
+    used_seconds = children_seconds(output.stderr.decode("utf-8", "replace"))
+    share = None if used_seconds is None else min(1.0, used_seconds / output.seconds)
+    return Raw(label, argv, output.text, output.seconds, share)
+
+
+def while_sending(raw: Raw, sending_seconds: float) -> Raw:
+    """Relate the load's CPU time to the seconds in which it sent, for a load that rests while its clients connect."""
+    if raw.client_cpu is None:
+        return raw
+    return replace(raw, client_cpu=min(1.0, raw.client_cpu * raw.seconds / sending_seconds))
+
+
+def children_seconds(text: str) -> float | None:
+    """Read the seconds of CPU, user and system, from the end of what `times` printed; None where there are none."""
+    found = _CHILDREN.search(text)
+    if found is None:
+        return None
+    user_minutes, user_seconds, system_minutes, system_seconds = (float(number) for number in found.groups())
+    return 60 * (user_minutes + system_minutes) + user_seconds + system_seconds

@@ -1,0 +1,211 @@
+"""The loop: blocks of trials, one after the other, until the plan or the budget is at its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tare.client import client_of
+from tare.cpus import Placement
+from tare.hosts.local import LocalHost
+from tare.journal import Journal
+from tare.launch import Technology
+from tare.ledger import Ledger, state_folder
+from tare.model import Caution, Image, Limits, Problem, Raw, Trial, Workload
+from tare.network import connected
+from tare.plan import Block, Step, estimate, plan, remaining
+from tare.suite import Suite
+from tare.trial import Place, attempt
+
+_START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
+
+
+class Watch(Protocol):
+    """Somebody who watches a run: the terminal."""
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+        """Be told what runs now and what is next."""
+
+    def trial_ended(self, trial: Trial) -> None:
+        """Be told of a result."""
+
+    def block_ended(self, block: Block) -> None:
+        """Be told that a block is complete: its trials can be compared."""
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """How far a run is: blocks ended and planned, seconds spent, and seconds left as far as one can tell."""
+
+    blocks_done: int
+    blocks: int
+    spent_seconds: float
+    left_seconds: float
+
+
+@dataclass
+class Pace:
+    """Learns how long trials take: the mean of those of the same workload and stack, else what the workload says."""
+
+    workloads: Mapping[str, Workload]
+    seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def learn(self, trial: Trial) -> None:
+        """Take a trial into account."""
+        if trial.status == "ok":
+            self.seen.setdefault((trial.workload, trial.stack), []).append(trial.seconds)
+
+    def seconds_of(self, step: Step) -> float:
+        """Estimate a trial."""
+        if known := self.seen.get((step.workload, step.stack)):
+            return sum(known) / len(known)
+        return self.workloads[step.workload].seconds() + _START_SECONDS
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done: a suite, less the trials that are done and the stacks that cannot run, and until when."""
+
+    suite: Suite
+    done: tuple[Trial, ...]
+    unusable: Mapping[str, Sequence[Problem]]
+    budget_seconds: float | None
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Give the blocks that are left. A stack that cannot run has one step for each workload, for its reason."""
+        noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
+        left = []
+        for block in remaining(plan(self.suite), {trial.trial for trial in self.done}):
+            can = [step for step in block.steps if step.stack not in self.unusable]
+            cannot = [step for step in block.steps if step.stack in self.unusable]
+            unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
+            noted |= {(step.workload, step.stack) for step in unsaid}
+            if can:
+                left.append(replace(block, steps=(*unsaid, *can)))
+        return tuple(left)
+
+
+def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> str:
+    """Do the blocks that are left; gives why it stopped: `plan` (all is done) or `budget`."""
+    suite = work.suite
+    technologies: dict[str, Technology] = {stack.name: stack.layers[0] for stack in suite.stacks}
+    workloads = {planned.name: planned.workload for planned in suite.workloads}
+    pace = Pace(workloads)
+    for trial in work.done:
+        pace.learn(trial)
+    broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
+    blocks = work.blocks()
+    schedule = Schedule(blocks, work.budget_seconds, time.monotonic(), pace)
+    for index, block in enumerate(blocks):
+        if schedule.over(index):
+            return "budget"
+        for order, step in enumerate(block.steps):
+            raw: tuple[Raw, ...] = ()
+            if step.stack in work.unusable:
+                trial = _skipped(step, work.unusable[step.stack])
+            else:
+                watch.trial_begins(step, schedule.following(index, order), schedule.left(index, order))
+                trial, raw = attempt(place, step, technologies[step.stack], workloads[step.workload])
+            if (step.workload, step.block) in broken:
+                trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
+            journal.append(trial, raw)
+            pace.learn(trial)
+            watch.trial_ended(trial)
+        watch.block_ended(block)
+    return "plan"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The blocks of a run, the time that they may take, and the time that they seem to take."""
+
+    blocks: tuple[Block, ...]
+    budget_seconds: float | None
+    began: float
+    pace: Pace
+
+    def over(self, index: int) -> bool:
+        """Tell whether a block would end after the budget. The first is always done: a run has to say something."""
+        if self.budget_seconds is None or index == 0:
+            return False
+        spent = time.monotonic() - self.began
+        return spent + estimate(self.blocks[index : index + 1], self.pace.seconds_of) > self.budget_seconds
+
+    def following(self, index: int, order: int) -> Step | None:
+        """Give the step after one."""
+        after = [
+            *self.blocks[index].steps[order + 1 :],
+            *(self.blocks[index + 1].steps if index + 1 < len(self.blocks) else ()),
+        ]
+        return after[0] if after else None
+
+    def left(self, index: int, order: int) -> TimeLeft:
+        """Tell how far the run is before a step."""
+        spent = time.monotonic() - self.began
+        block = replace(self.blocks[index], steps=self.blocks[index].steps[order:])
+        left = estimate((block, *self.blocks[index + 1 :]), self.pace.seconds_of)
+        if self.budget_seconds is not None:
+            left = min(left, max(0.0, self.budget_seconds - spent))
+        return TimeLeft(index, len(self.blocks), spent, left)
+
+
+_RESUMED = Caution(
+    "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
+)
+
+
+def _skipped(step: Step, problems: Sequence[Problem]) -> Trial:
+    reason = "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
+    return Trial(
+        trial=step.trial,
+        block=step.block,
+        order=step.order,
+        workload=step.workload,
+        stack=step.stack,
+        status="skipped",
+        reason=reason,
+        started=time.time(),
+        seconds=0.0,
+    )
+
+
+@contextmanager
+def prepared_place(image: Image, limits: Limits, placement: Placement, journal: Journal) -> Iterator[Place]:
+    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
+    prefix = f"tare-{os.getpid():x}"
+    instances = state_folder() / "instances"
+    instances.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ledger = Ledger(state_folder() / "ledger" / f"{prefix}.jsonl")
+    with ExitStack() as stack:
+        stack.callback(ledger.sweep)
+        network = stack.enter_context(connected(ledger, prefix))
+        client = stack.enter_context(client_of(network, image, placement.client, instances / f"{prefix}-client"))
+        yield Place(
+            host=LocalHost(),
+            client=client,
+            image=image,
+            network=network,
+            ledger=ledger,
+            limits=limits,
+            placement=placement,
+            instances=instances,
+            telemetry=journal.folder / "telemetry",
+        )
+
+
+def find_unusable(suite: Suite, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
+    """Ask every stack whether it can run here; gives the problems of those that cannot."""
+    host = LocalHost()
+    found: dict[str, tuple[Problem, ...]] = {}
+    for stack in suite.stacks:
+        if len(stack.layers) > 1:
+            found[stack.name] = (Problem("nested stacks are not there yet", "name one technology"),)
+            continue
+        say(f"checking {stack.name}")
+        if problems := tuple(stack.layers[0].problems(host)):
+            found[stack.name] = problems
+    return found

@@ -1,0 +1,309 @@
+"""One trial: a fresh instance of a stack, one workload, its values, and the doubts that go with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from tempfile import NamedTemporaryFile
+
+from tare.cpus import Placement
+from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
+from tare.hosts.exec import RUN
+from tare.launch import ANSWER_PORT, Launch, Technology, Timeline
+from tare.ledger import Ledger
+from tare.model import (
+    Caution,
+    Facts,
+    Footprint,
+    Host,
+    Image,
+    Instance,
+    Limits,
+    Mark,
+    Measured,
+    Output,
+    Process,
+    Raw,
+    SeenLimits,
+    Service,
+    SetLimits,
+    Setup,
+    Status,
+    TareError,
+    Trial,
+    TrialFailed,
+    Unavailable,
+    Workload,
+)
+from tare.network import Network
+from tare.plan import Step
+from tare.telemetry.footprint import footprint
+from tare.telemetry.sampler import sample
+
+KNOCK = "/usr/lib/tare/knock"
+_START_SECONDS = 120.0
+_SERVICE_SECONDS = 30.0
+_BUSY = 0.95  # share of its CPUs above which a load generator is taken to be the bottleneck
+_KERNEL_SHARE = 0.15  # of a machine's memory that its own kernel may keep from what `free` shows
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the trials of a run are done, and with what."""
+
+    host: Host
+    client: Host
+    image: Image
+    network: Network
+    ledger: Ledger
+    limits: Limits
+    placement: Placement
+    instances: Path
+    telemetry: Path
+
+
+@dataclass
+class _Notes:
+    """What a trial has found so far: kept as it is when the trial fails half way."""
+
+    raw: list[Raw] = field(default_factory=list)
+    values: tuple[Measured, ...] = ()
+    timeline: Timeline = field(default_factory=Timeline)
+    footprint: Footprint | None = None
+    limits: SetLimits | None = None
+    path: str = ""
+    proof: tuple[tuple[str, str], ...] = ()
+    cautions: list[Caution] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+
+
+def attempt(place: Place, step: Step, technology: Technology, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+    """Do a trial. Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through."""
+    notes = _Notes(path=technology.path, cautions=[*place.placement.cautions])
+    began, clock = time.time(), time.monotonic()
+    status: Status = "ok"
+    reason = ""
+    try:
+        _measure(place, step, (technology, workload), notes)
+    except Unavailable as error:
+        status, reason = "skipped", str(error)
+    except TareError as error:
+        status, reason = "failed", str(error)
+    trial = Trial(
+        trial=step.trial,
+        block=step.block,
+        order=step.order,
+        workload=step.workload,
+        stack=step.stack,
+        status=status,
+        reason=reason,
+        started=began,
+        seconds=time.monotonic() - clock,
+        values=notes.values if status == "ok" else (),
+        timeline=_since_requested(notes.timeline.marks),
+        footprint=notes.footprint,
+        limits=notes.limits,
+        path=notes.path,
+        proof=notes.proof,
+        cautions=tuple(dict.fromkeys(notes.cautions)),
+        commands=tuple(dict.fromkeys([*notes.commands, *(raw.argv for raw in notes.raw)])),
+    )
+    return trial, tuple(notes.raw)
+
+
+def _measure(place: Place, step: Step, what: tuple[Technology, Workload], notes: _Notes) -> None:
+    technology, workload = what
+    with _instance(place, technology, workload.port, notes) as instance:
+        notes.limits = SetLimits(place.limits, _seen(instance))
+        notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
+        with (
+            sample(place.telemetry / f"{step.trial}.parquet", instance.processes) as telemetry,
+            _served(place, instance, workload, notes),
+        ):
+            notes.raw += workload.measure(Setup(instance, place.client, tuple(notes.timeline.marks)))
+            notes.footprint = _footprint(instance)
+        notes.cautions += telemetry.cautions()
+        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(place.limits.cpus))
+    notes.values = read_values(workload, notes.raw)
+
+
+def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
+    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
+    metrics = {metric.name: metric for metric in workload.metrics}
+    return tuple(
+        Measured(value.metric, value.point, value.value, metrics[value.metric].unit, metrics[value.metric].better)
+        for value in workload.parse(raw)
+    )
+
+
+@contextmanager
+def _instance(place: Place, technology: Technology, port: int | None, notes: _Notes) -> Iterator[Instance]:
+    """Start an instance and wait until the client has had its first answer."""
+    name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    knocks: list[Process] = []
+    with ExitStack() as stack:
+
+        def knock(address: str) -> None:
+            argv = (KNOCK, address, str(ANSWER_PORT), f"{_START_SECONDS:g}")
+            knocks.append(stack.enter_context(place.client.spawn(*argv)))
+
+        launch = Launch(
+            name=name,
+            image=place.image,
+            limits=place.limits,
+            network=place.network,
+            ports=(ANSWER_PORT, port) if port else (ANSWER_PORT,),
+            folder=place.instances / name,
+            ledger=place.ledger,
+            knock=knock,
+            timeline=notes.timeline,
+        )
+        host = Recorder(place.host, notes.commands)
+        instance = stack.enter_context(technology.launch(host, launch))
+        notes.path, notes.proof = instance.path, tuple(instance.proof.items())
+        for process in knocks:
+            _mark_answer(process, notes.timeline)
+        host.stop()
+        yield instance
+
+
+def _mark_answer(knock: Process, timeline: Timeline) -> None:
+    """Mark when the first answer came, and when `init` says that it began, if its clock is the machine's."""
+    answered, _, began = knock.read_line(_START_SECONDS).text.split()
+    ready = int(answered) / 1e9
+    requested = timeline.marks[0].seconds
+    if requested <= int(began) / 1e9 <= ready and not any(mark.name == "userspace" for mark in timeline.marks):
+        timeline.mark("userspace", int(began) / 1e9)
+    timeline.mark("ready", ready)
+
+
+@contextmanager
+def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
+    """Run the workload's service, if it has one, until the block ends."""
+    # Only bare metal shares the machine's network: its service must not listen on the machine's other addresses.
+    listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
+    service = workload.service(listen)
+    if service is None:
+        yield
+        return
+    if instance.inside is None or instance.address is None:
+        raise TrialFailed("the workload needs a server inside, and a network", "choose another workload for this stack")
+    for path, text in service.files:
+        with NamedTemporaryFile("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            Path(file.name).chmod(0o644)
+            instance.inside.put(Path(file.name), PurePosixPath(path))
+    with instance.inside.spawn(*service.argv) as process:
+        try:
+            _wait_for(place.client, instance.address, service)
+            yield
+        except TrialFailed:
+            notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))
+            raise
+
+
+def _wait_for(client: Host, address: str, service: Service) -> None:
+    knock = (KNOCK, address, str(service.port), f"{_SERVICE_SECONDS:g}", "connect")
+    if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
+        raise TrialFailed(f"{service.argv[0]} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
+
+
+def _seen(instance: Instance) -> SeenLimits:
+    """Read the limits back: from inside, and for memory also from the control groups around the first process."""
+    found: dict[str, int] = {}
+    if instance.inside is not None:
+        text = instance.inside.run(RUN, "--limits", timeout=30).text
+        found = {
+            name: int(value)
+            for name, _, value in (line.partition(": ") for line in text.splitlines())
+            if value.isdigit()
+        }
+    around = [memory_limit_of(pid) for pid in instance.processes()[:1]]
+    memory = [limit for limit in (*around, found.get("memory")) if limit is not None]
+    return SeenLimits(found.get("cpus"), min(memory, default=None), found.get("open_files"))
+
+
+def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
+    """Compare what was asked for with what was seen. A guest's kernel may keep up to 15 % of the memory for itself."""
+    asked, seen = limits.asked, limits.seen
+    cautions = []
+    if seen.cpus is not None and seen.cpus != len(asked.cpus):
+        cautions.append(Caution("limits-differ", f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for"))
+    if seen.open_files is not None and seen.open_files != asked.open_files:
+        text = f"may open {seen.open_files} files, {asked.open_files} were asked for"
+        cautions.append(Caution("limits-differ", text))
+    if seen.memory_bytes is not None:
+        share = seen.memory_bytes / asked.memory_bytes
+        if not 1 - _KERNEL_SHARE <= share <= 1:
+            text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
+            cautions.append(Caution("limits-differ", text))
+    return tuple(cautions)
+
+
+def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
+    """Tell whether the load, not the server, was the bottleneck: its CPUs were full and the server's were not."""
+    if server_busy is not None and server_busy >= _BUSY:
+        return ()
+    bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
+    if not bound:
+        return ()
+    text = f"client-bound: the load had no CPU time to spare at {', '.join(bound)}"
+    return (Caution("client-bound", text),)
+
+
+def _footprint(instance: Instance) -> Footprint:
+    pids = instance.processes()
+    memory, processes = footprint(pids)
+    kernel = kernel_bytes(group_folder(pids[0])) if pids else None
+    return Footprint(memory, kernel, instance.disk(), processes)
+
+
+def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Put the marks in order, in seconds since `requested`."""
+    if not marks:
+        return ()
+    start = next((mark.seconds for mark in marks if mark.name == "requested"), marks[0].seconds)
+    ordered = sorted(marks, key=lambda mark: mark.seconds)
+    return tuple(replace(mark, seconds=mark.seconds - start) for mark in ordered)
+
+
+class Recorder:
+    """A host that notes the commands that a technology runs on it, for the report."""
+
+    def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
+        self._host = host
+        self._commands: list[tuple[str, ...]] | None = commands
+
+    def stop(self) -> None:
+        """Note no more: what follows is the workload's."""
+        self._commands = None
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command; see `Host.run`."""
+        self._note(argv)
+        return self._host.run(*argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command; see `Host.spawn`."""
+        self._note(argv)
+        return self._host.spawn(*argv, life_line=life_line)
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file; see `Host.put`."""
+        self._host.put(source, target)
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file; see `Host.get`."""
+        self._host.get(source, target)
+
+    def facts(self) -> Facts:
+        """Read what the host is."""
+        return self._host.facts()
+
+    def _note(self, argv: tuple[str, ...]) -> None:
+        if self._commands is not None:
+            self._commands.append(argv)

@@ -1,0 +1,130 @@
+"""nginx: a static file over HTTP, in requests a second over the number of clients.
+
+One nginx worker in the instance serves a file from the instance's own disk; wrk on the client asks for it without a
+pause over `clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000
+clients in steps of 100 with weighttp, keep-alive on. nginx is set up as it comes, with sendfile; its log is off, its
+cache of open files too, so each request opens and reads the file. Its worker stays root: a container may know no other
+user.
+
+A refused, broken or overdue connection, or an answer other than 200 to 399, fails the trial.
+
+Settings: `clients`; `duration` of each point, rounded up to whole seconds, which is how wrk counts; `keep_alive`, or
+else every request takes a new connection; `size` of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.load import ClientCounts, measured_load, rising_clients, server_address
+from tare.model import Metric, Raw, Service, Setup, Sweep, TrialFailed, Value
+from tare.units import Duration, Size
+
+_PORT = 18080
+_CONFIGURATION_PATH = "/tmp/tare-nginx.conf"  # noqa: S108 - in an instance of our own
+_FILE_PATH = "/tmp/tare-nginx-file"  # noqa: S108 - likewise
+_CONFIGURATION = """\
+daemon off;
+user root;
+pid /tmp/tare-nginx.pid;
+error_log stderr;
+worker_processes 1;
+events { worker_connections 4000; }
+http {
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000000;
+    server {
+        listen LISTEN backlog=1024;
+        location = /file { alias FILE; }
+        location / { return 404; }
+    }
+}
+"""
+_RESULT = re.compile(
+    r"Running \S+ test @ \S+\n"
+    r"  1 threads and (?P<clients>\d+) connections\n"
+    r"  Thread Stats .*\n    Latency .*\n    Req/Sec .*\n"
+    r"  \d+ requests in \S+, \S+ read\n"
+    r"(?P<trouble>(?:  Socket errors: .*\n)?(?:  Non-2xx or 3xx responses: .*\n)?)"
+    r"Requests/sec: +(?P<rate>\d+\.\d+)\n"
+    r"Transfer/sec: .*\n",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Nginx:
+    """A static file over HTTP."""
+
+    name: ClassVar[str] = "nginx"
+    title: ClassVar[str] = "nginx: static file over HTTP"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep: ClassVar[Sweep | None] = Sweep("clients")
+
+    clients: ClientCounts = (1, 50, 200)
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    keep_alive: bool = True
+    size: Annotated[Size, Field(ge=1, le=16 * 1024**2)] = 1024
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of clients that cannot be measured."""
+        rising_clients(self.clients)
+
+    @property
+    def port(self) -> int:
+        """The server's TCP port, not HTTP's own, which the machine may be using."""
+        return _PORT
+
+    def service(self, listen: str) -> Service:
+        """Give a server in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
+        configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{_PORT}").replace("FILE", _FILE_PATH)
+        content = ("tare\n" * (self.size // 5 + 1))[: self.size]
+        argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
+        return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        """Run wrk once for each number of clients; raises TrialFailed when it or the server fails."""
+        return tuple(self._run(setup, clients) for clients in self.clients)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a point that is missing, broken or had errors."""
+        labels = [f"clients {clients}" for clients in self.clients]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        return tuple(
+            Value("throughput", float(clients), _rate(each.text, clients))
+            for clients, each in zip(self.clients, raw, strict=True)
+        )
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return len(self.clients) * (self._whole_seconds + 0.1)
+
+    @property
+    def _whole_seconds(self) -> int:
+        return math.ceil(self.duration)
+
+    def _run(self, setup: Setup, clients: int) -> Raw:
+        header = () if self.keep_alive else ("-H", "Connection: close")
+        how = ("-t1", f"-c{clients}", f"-d{self._whole_seconds}s", "--timeout", "10s", *header)
+        argv = ("wrk", *how, f"http://{server_address(setup)}:{_PORT}/file")
+        return measured_load(setup.client, f"clients {clients}", *argv, timeout=30 + 2 * self._whole_seconds)
+
+
+def _rate(text: str, clients: int) -> float:
+    """Read the requests a second from what wrk 4.1 printed."""
+    found = _RESULT.fullmatch(text)
+    hint = "`tare show` has the whole output; it is that of `wrk` with one thread"
+    if found and found["trouble"]:
+        raise TrialFailed(f"wrk with {clients} clients: {' '.join(found['trouble'].split())}", hint)
+    rate = float(found["rate"]) if found and int(found["clients"]) == clients else 0.0
+    if not 0 < rate < math.inf:
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; it printed {text[:800]!r}", hint)
+    return rate

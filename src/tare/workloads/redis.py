@@ -1,0 +1,154 @@
+"""Redis: GET and SET of a key-value store in memory, in requests a second over the number of clients.
+
+One Redis server without persistence runs in the instance; redis-benchmark on the client keeps `clients` connections
+busy with one short key, set at the start so that every GET finds it. The 2017 paper (section V-B, Figure 5) measured
+GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining on; its suite here sets `pipeline`,
+whose depth the paper does not give.
+
+redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms the server up and is
+no value; its rate decides how many requests fill `duration`. The time in which the clients connect is not measured.
+
+Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
+request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from tare.load import ClientCounts, measured_load, rising_clients, server_address, while_sending
+from tare.model import Metric, Raw, Service, Setup, Sweep, TrialFailed, Value
+from tare.units import Duration
+
+Operation = Literal["GET", "SET"]
+_PORT = 16379
+_PROBES = 4
+_FIRST_PROBE = 1000  # times `pipeline`: long enough for a clock of milliseconds, short on an emulated machine
+_TURNS = 5  # how often each client sends at least in what is measured
+_COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
+_HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
+
+
+def _each_once(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    if not operations or len(set(operations)) < len(operations):
+        raise ValueError('give GET, SET or both, each once, for example ["GET", "SET"]')
+    return operations
+
+
+@dataclass(frozen=True)
+class Redis:
+    """GET and SET of a key-value store."""
+
+    name: ClassVar[str] = "redis"
+    title: ClassVar[str] = "Redis: key-value store"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("get", "GET throughput", "requests/s", "higher"),
+        Metric("set", "SET throughput", "requests/s", "higher"),
+    )
+    sweep: ClassVar[Sweep | None] = Sweep("clients")
+
+    operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
+    clients: ClientCounts = (1, 50, 200)
+    pipeline: Annotated[int, Field(ge=1, le=128)] = 1
+    keep_alive: bool = True
+    duration: Annotated[Duration, Field(gt=0, le=600)] = 1.0  # redis-benchmark counts its requests in an int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for operations or numbers of clients that cannot be measured."""
+        _each_once(self.operations)
+        rising_clients(self.clients)
+
+    @property
+    def port(self) -> int:
+        """The server's TCP port, not Redis's own, which the machine may be using."""
+        return _PORT
+
+    def service(self, listen: str) -> Service:
+        """Give a server that keeps everything in memory; its backlog is somaxconn of the 2017 paper's Table III."""
+        place = ("--port", str(_PORT), "--bind", listen, "--protected-mode", "no", "--tcp-backlog", "1024")
+        # Without keep-alive, connections that the server has yet to close count too.
+        memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")
+        return Service(("/usr/bin/redis-server", *place, *memory_only, "--daemonize", "no"), _PORT)
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
+
+        The raw outputs that start with `probe`, and the first one, `fill`, hold no values.
+        """
+        raw = [self._run(setup, _Call("fill", "SET", 1, 1))]
+        for operation in self.operations:
+            requests = _FIRST_PROBE * self.pipeline
+            for clients in self.clients:
+                call = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
+                raw += self._calibrated(setup, call)
+                requests = self._requests(raw[-1].text, operation, 0.2)
+        return tuple(raw)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a point that is missing or is no whole result."""
+        measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
+        points = [(operation, clients) for operation in self.operations for clients in self.clients]
+        labels = [f"{operation} {clients}" for operation, clients in points]
+        if [each.label for each in measured] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in measured]}")
+        return tuple(
+            Value(operation.lower(), float(clients), _rate(each.text, operation))
+            for (operation, clients), each in zip(points, measured, strict=True)
+        )
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: redis-benchmark rests for 50 ms after every 64 clients that connect."""
+        connecting = [0.03 + 0.05 * (clients // 64) for clients in self.clients]
+        running = 1.2 * self.duration * len(self.clients)
+        return 0.1 + len(self.operations) * (running + connecting[0] + 2 * sum(connecting))
+
+    def _calibrated(self, setup: Setup, call: _Call) -> list[Raw]:
+        """Probe until a probe takes a twentieth of the duration, then measure with as many requests as fill it."""
+        raw: list[Raw] = []
+        probe = replace(call, label=f"probe {call.label}")
+        for _ in range(_PROBES):
+            raw.append(replace(self._run(setup, probe), client_cpu=None))
+            if probe.requests / _rate(raw[-1].text, call.operation) >= self.duration / 20:
+                break
+            probe = replace(probe, requests=self._requests(raw[-1].text, call.operation, 0.2))
+        least = _TURNS * call.clients * self.pipeline
+        call = replace(call, requests=max(least, self._requests(raw[-1].text, call.operation, 1.0)))
+        measured = self._run(setup, call)
+        return [*raw, while_sending(measured, call.requests / _rate(measured.text, call.operation))]
+
+    def _requests(self, text: str, operation: Operation, share: float) -> int:
+        """Tell how many requests fill this share of the duration, at the rate of an output."""
+        return math.ceil(_rate(text, operation) * self.duration * share)
+
+    def _run(self, setup: Setup, call: _Call) -> Raw:
+        place = ("-h", server_address(setup), "-p", str(_PORT))
+        counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
+        how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
+        return measured_load(setup.client, call.label, "redis-benchmark", *place, *how, timeout=60 + 10 * self.duration)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of redis-benchmark."""
+
+    label: str
+    operation: Operation
+    clients: int
+    requests: int
+
+
+def _rate(text: str, operation: Operation) -> float:
+    """Read the requests a second of one operation from redis-benchmark 7's CSV."""
+    row = rf'"{operation}","(?P<rate>\d+\.\d+)"(?:,"\d+\.\d+"){{{len(_COLUMNS) - 2}}}'
+    found = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)
+    rate = float(found["rate"]) if found else 0.0
+    if not 0 < rate < math.inf:
+        hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
+        raise TrialFailed(f"redis-benchmark gave no rate for {operation}; it printed {text[:400]!r}", hint)
+    return rate

@@ -1,0 +1,75 @@
+"""Start-up: how long an instance takes from being asked for to its first answer over the network.
+
+Every instance has a timeline, whatever else is measured in it; this workload runs nothing more and makes the timeline's
+whole length a value: from the moment at which tare begins to make the instance (`requested`), when all that many
+instances share is done, to the first byte that its `init` answers to the client (`ready`). A stack with a path that
+answers late pays for that too. The moments in between (`started`, `kernel`, `userspace`) are in the trial's timeline.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tare.model import Metric, Raw, Setup, Sweep, TrialFailed, Value
+
+
+@dataclass(frozen=True)
+class Startup:
+    """Time from being asked for to the first answer."""
+
+    name: ClassVar[str] = "startup"
+    title: ClassVar[str] = "Start-up"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower"),)
+    sweep: ClassVar[Sweep | None] = None
+
+    @property
+    def port(self) -> None:
+        """None: the instance's own `init` answers."""
+
+    def service(self, listen: str) -> None:
+        """None: the instance's own `init` answers, so `listen` does not matter."""
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
+        marks = [[mark.name, mark.seconds] for mark in setup.timeline]
+        return (Raw("timeline", (), json.dumps(marks) + "\n", 0.0),)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the seconds from `requested` to `ready`; raises TrialFailed where they cannot be told."""
+        if [each.label for each in raw] != ["timeline"]:
+            raise TrialFailed(f"expected one timeline, found {[each.label for each in raw]}")
+        requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
+        if not requested < ready:
+            raise TrialFailed(f"ready at {ready} s, before it was requested at {requested} s")
+        return (Value("total", None, ready - requested),)
+
+    def seconds(self) -> float:
+        """Nothing: the start of the instance is counted with every trial."""
+        return 0.0
+
+
+def _moment(text: str, name: str) -> float:
+    """Read the seconds of the one mark with this name."""
+    found = [mark[1] for mark in _marks(text) if mark[0] == name]
+    if len(found) != 1 or not math.isfinite(found[0]):
+        hint = "`tare show` has the whole timeline"
+        raise TrialFailed(f"expected one moment {name!r} in the timeline, found {found} in {text[:400]!r}", hint)
+    return float(found[0])
+
+
+def _marks(text: str) -> list[Any]:
+    try:
+        marks = json.loads(text)
+    except ValueError:
+        marks = None
+    if not isinstance(marks, list) or not all(_is_mark(mark) for mark in marks):
+        raise TrialFailed(f"expected a timeline, a list of pairs of a name and seconds, found {text[:400]!r}")
+    return marks
+
+
+def _is_mark(mark: object) -> bool:
+    return isinstance(mark, list) and len(mark) == 2 and isinstance(mark[0], str) and type(mark[1]) in (int, float)
