@@ -100,9 +100,11 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
     broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
     blocks = work.blocks()
     schedule = Schedule(blocks, work.budget_seconds, time.monotonic(), pace)
+    stopped = "plan"
     for index, block in enumerate(blocks):
-        if schedule.over(index):
-            return "budget"
+        if not schedule.fits(index):
+            stopped = "budget"
+            continue
         for order, step in enumerate(block.steps):
             raw: tuple[Raw, ...] = ()
             if step.stack in work.unusable:
@@ -116,7 +118,7 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
             pace.learn(trial)
             watch.trial_ended(trial)
         watch.block_ended(block)
-    return "plan"
+    return stopped
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,12 @@ class Schedule:
     began: float
     pace: Pace
 
-    def over(self, index: int) -> bool:
-        """Tell whether a block would end after the budget. The first is always done: a run has to say something."""
+    def fits(self, index: int) -> bool:
+        """Tell whether a block would end within the budget. The first always does: a run has to say something."""
         if self.budget_seconds is None or index == 0:
-            return False
+            return True
         spent = time.monotonic() - self.began
-        return spent + estimate(self.blocks[index : index + 1], self.pace.seconds_of) > self.budget_seconds
+        return spent + estimate(self.blocks[index : index + 1], self.pace.seconds_of) <= self.budget_seconds
 
     def following(self, index: int, order: int) -> Step | None:
         """Give the step after one."""

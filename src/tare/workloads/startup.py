@@ -44,7 +44,7 @@ class Startup:
             raise TrialFailed(f"expected one timeline, found {[each.label for each in raw]}")
         requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
         if not requested < ready:
-            raise TrialFailed(f"ready at {ready} s, before it was requested at {requested} s")
+            raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s")
         return (Value("total", None, ready - requested),)
 
     def seconds(self) -> float:
