@@ -1,0 +1,63 @@
+# make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
+# make test    every test, linters and types included
+# make setup   only install: Debian packages, and a virtual environment in .venv
+# make bench   what tare itself costs, per technology, on this machine
+# make wheel   build the wheel into dist/
+# make picture the report of the newest run as a picture, by headless Chromium
+
+PYTHON ?= python3
+BUDGET ?= 4m
+UV_VERSION := 0.13.9
+
+# What the demo needs on a fresh Debian 12 besides git, make and Python: the technologies, and what builds the image.
+PACKAGES := bubblewrap containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables libc6-dev lxc \
+	mmdebstrap openssh-client podman python3-venv qemu-system-x86 qemu-utils runc runsc systemd-container util-linux
+TEST_PACKAGES := chromium clang-format procps shellcheck
+
+TARE := .venv/bin/tare
+WITH_DOCKER := tests/lab/with-dockerd
+
+.PHONY: demo test check setup packages test-packages bench wheel picture format
+
+demo: setup
+	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
+	@began=$$(date +%s); $(WITH_DOCKER) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
+		echo "run and report: $$(($$(date +%s) - began)) s" >&2
+
+test: setup test-packages check
+	$(WITH_DOCKER) .venv/bin/pytest
+
+check: setup test-packages
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	clang-format --dry-run -Werror programs/*.c programs/*.h
+	shellcheck programs/guest tests/lab/* .ci/run
+
+setup: packages .venv/.locked
+
+packages:
+	@tests/lab/install $(PACKAGES)
+
+test-packages:
+	@tests/lab/install $(TEST_PACKAGES)
+
+# The packages come first: on a fresh Debian they bring Python's venv.
+.venv/.locked: pyproject.toml uv.lock | packages
+	@began=$$(date +%s); $(PYTHON) -m venv .venv && .venv/bin/pip install --quiet uv==$(UV_VERSION) && \
+		VIRTUAL_ENV= .venv/bin/uv sync --quiet --frozen --inexact --python .venv/bin/python && touch $@ && \
+		echo "virtual environment: $$(($$(date +%s) - began)) s" >&2
+
+bench: setup
+	$(WITH_DOCKER) .venv/bin/python tests/bench/harness_cost.py
+
+wheel: setup
+	.venv/bin/uv build --quiet --wheel
+
+picture: setup test-packages
+	tests/lab/picture "$$(ls -td runs/*/report | head -n 1)/index.html" docs/report.png
+
+format: setup test-packages
+	.venv/bin/ruff format
+	.venv/bin/ruff check --fix
+	clang-format -i programs/*.c programs/*.h
