@@ -6,7 +6,7 @@
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
-BUDGET ?= 4m
+BUDGET ?= 5m
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian 12 besides git, make and Python: the technologies, and what builds the image.

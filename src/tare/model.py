@@ -5,7 +5,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -50,7 +50,11 @@ class Unavailable(TareError):
 
 
 class TrialFailed(TareError):
-    """A trial has no result. It is recorded with this reason and the run goes on."""
+    """A trial has no result. It is recorded with this reason, and what a failed command printed, and the run goes on."""
+
+    def __init__(self, what: str, hint: str = "", output: Output | None = None) -> None:
+        super().__init__(what, hint)
+        self.output = output
 
 
 class TimedOut(TrialFailed):
@@ -331,8 +335,11 @@ class Workload(Protocol):
     def service(self, listen: str) -> Service | None:
         """Tell which server has to run in the instance, if any, answering on the address `listen`."""
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
-        """Run the load, or the program inside, and give what it printed."""
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        """Run the load, or the program inside, and give what each command printed, as soon as it is there.
+
+        What was given before a command failed is kept with the failed trial.
+        """
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values: exactly the declared metrics, or TrialFailed. Pure."""

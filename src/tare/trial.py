@@ -92,6 +92,8 @@ def attempt(place: Place, step: Step, technology: Technology, workload: Workload
         status, reason = "skipped", str(error)
     except TareError as error:
         status, reason = "failed", str(error)
+        if isinstance(error, TrialFailed) and error.output is not None:
+            notes.raw.append(_last_words(error.output))
     trial = Trial(
         trial=step.trial,
         block=step.block,
@@ -123,7 +125,8 @@ def _measure(place: Place, step: Step, what: tuple[Technology, Workload], notes:
             sample(place.telemetry / f"{step.trial}.parquet", instance.processes) as telemetry,
             _served(place, instance, workload, notes),
         ):
-            notes.raw += workload.measure(Setup(instance, place.client, tuple(notes.timeline.marks)))
+            for raw in workload.measure(Setup(instance, place.client, tuple(notes.timeline.marks))):
+                notes.raw.append(raw)  # one by one: what was there before a failure is kept
             notes.footprint = _footprint(instance)
         notes.cautions += telemetry.cautions()
         notes.cautions += client_cautions(notes.raw, telemetry.busy_share(place.limits.cpus))
@@ -253,6 +256,11 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
         return ()
     text = f"client-bound: the load had no CPU time to spare at {', '.join(bound)}"
     return (Caution("client-bound", text),)
+
+
+def _last_words(output: Output) -> Raw:
+    text = (output.stdout + output.stderr).decode("utf-8", "replace")
+    return Raw("failed command", output.argv, text, output.seconds)
 
 
 def _footprint(instance: Instance) -> Footprint:

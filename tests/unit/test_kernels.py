@@ -62,7 +62,7 @@ def setup_with(inside: Inside | None) -> Setup:
 
 @pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
 def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built: Path) -> None:
-    values = workload.parse(workload.measure(setup_with(Inside(built))))
+    values = workload.parse(tuple(workload.measure(setup_with(Inside(built)))))
     assert {value.metric for value in values} == {metric.name for metric in workload.metrics}
     assert all(value.value > 1e4 for value in values)
 
@@ -70,7 +70,7 @@ def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built
 @pytest.mark.parametrize("workload", [Dhrystone(), Whetstone(), Ramspeed()])
 def test_a_unikernel_without_an_inside_fails_the_trial_with_the_reason(workload: Workload) -> None:
     with pytest.raises(TrialFailed, match=f"i1: {workload.name} runs inside"):
-        workload.measure(setup_with(None))
+        tuple(workload.measure(setup_with(None)))
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_a_miscompiled_kernel_fails_the_trial(workload: Workload, tmp_path: Path
     change = {"dhrystone": "-DPROC_7_STEP=3", "whetstone": "-DFACTOR=0.5", "ramspeed": "-DFACTOR_USED=2"}
     compile_kernel(workload.name, tmp_path, change[workload.name])
     with pytest.raises(TrialFailed, match="must be"):
-        workload.measure(setup_with(Inside(tmp_path)))
+        tuple(workload.measure(setup_with(Inside(tmp_path))))
 
 
 @pytest.mark.parametrize("optimization", ["-O0", "-O3"])
 @pytest.mark.parametrize("workload", [Dhrystone(duration=0.01), Whetstone(duration=0.01), SMALL])
 def test_the_values_hold_at_other_optimizations_too(workload: Workload, optimization: str, tmp_path: Path) -> None:
     compile_kernel(workload.name, tmp_path, optimization)
-    assert workload.parse(workload.measure(setup_with(Inside(tmp_path))))
+    assert workload.parse(tuple(workload.measure(setup_with(Inside(tmp_path)))))
 
 
 @pytest.mark.parametrize("operation", ["read", "write"])

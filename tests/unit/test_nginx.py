@@ -140,7 +140,7 @@ def test_a_missing_or_surplus_point_fails_the_trial(clients: Sequence[int]) -> N
 
 def test_wrk_runs_once_for_each_number_of_clients_for_whole_seconds() -> None:
     client = Client()
-    raw = Nginx(clients=(1, 50), duration=1.2).measure(setup_at("198.18.0.10", client))
+    raw = tuple(Nginx(clients=(1, 50), duration=1.2).measure(setup_at("198.18.0.10", client)))
     command = ("wrk", "-t1", "-c50", "-d2s", "--timeout", "10s", "http://198.18.0.10:18080/file")
     assert [each.argv for each in raw] == client.calls
     assert client.calls[1] == command
@@ -150,18 +150,20 @@ def test_wrk_runs_once_for_each_number_of_clients_for_whole_seconds() -> None:
 
 def test_what_was_measured_can_be_parsed() -> None:
     workload = Nginx(clients=(50,))
-    assert workload.parse(workload.measure(setup_at("198.18.0.10", Client()))) == (Value("throughput", 50.0, 49301.24),)
+    assert workload.parse(tuple(workload.measure(setup_at("198.18.0.10", Client())))) == (
+        Value("throughput", 50.0, 49301.24),
+    )
 
 
 def test_without_keep_alive_every_request_says_that_its_connection_ends() -> None:
     client = Client()
-    Nginx(clients=(50,), keep_alive=False).measure(setup_at("198.18.0.10", client))
+    tuple(Nginx(clients=(50,), keep_alive=False).measure(setup_at("198.18.0.10", client)))
     assert client.calls[0][-3:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file")
 
 
 def test_an_instance_without_a_network_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="has no network"):
-        Nginx().measure(setup_at(None, Client()))
+        tuple(Nginx().measure(setup_at(None, Client())))
 
 
 # --- service and settings

@@ -63,7 +63,7 @@ class Client:
 
 def measure(workload: Redis, client: Client) -> Sequence[Raw]:
     instance = Instance(name="tare-x", inside=None, address="198.18.0.10", path="bridge", processes=tuple)
-    return workload.measure(Setup(instance, client, ()))
+    return tuple(workload.measure(Setup(instance, client, ())))
 
 
 # --- parse
@@ -193,7 +193,7 @@ def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_and_probes_
 def test_an_instance_without_a_network_fails_the_trial() -> None:
     instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
     with pytest.raises(TrialFailed, match="has no network"):
-        Redis().measure(Setup(instance, Client(1.0), ()))
+        tuple(Redis().measure(Setup(instance, Client(1.0), ())))
 
 
 # --- service and settings

@@ -33,7 +33,8 @@ class ExecHost:
         command = self.wrap(RUN, "-t", f"{timeout:.3f}", "--", *argv)
         output = self.outer.run(*command, timeout=timeout + _GRACE_SECONDS, input=input, check=False)
         if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
-            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", f"the command was: {' '.join(command)}")
+            hint = f"the command was: {' '.join(command)}"
+            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", hint, output)
         inside = Output(argv, output.exit_code, output.stdout, output.stderr, output.seconds)
         return checked(inside) if check else inside
 

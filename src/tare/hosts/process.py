@@ -29,13 +29,19 @@ def execute(argv: Sequence[str], timeout: float, input: bytes = b"", check: bool
     """Run a command to its end; see `Host.run`."""
     tree = uuid.uuid4().hex
     began = time.monotonic()
-    process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        output = _not_started(argv, error)
+        return checked(output) if check else output
     try:
         stdout, stderr = process.communicate(input, timeout)
     except subprocess.TimeoutExpired:
-        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", _shown(argv)) from None
+        kill_tree(process.pid, tree)
+        output = Output(tuple(argv), 124, *process.communicate(), time.monotonic() - began)
+        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", _shown(argv), output) from None
     finally:
-        if process.returncode is None:  # timed out, or we were interrupted
+        if process.returncode is None:  # we were interrupted
             kill_tree(process.pid, tree)
             process.communicate()
     output = Output(tuple(argv), _exit_code(process.returncode), stdout, stderr, time.monotonic() - began)
@@ -47,9 +53,10 @@ def execute(argv: Sequence[str], timeout: float, input: bytes = b"", check: bool
 def checked(output: Output) -> Output:
     """Give the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
     if output.exit_code:
-        words = output.stderr.decode("utf-8", "replace").strip() or output.text.strip()
-        last = words.splitlines()[-1][:300] if words else "it printed nothing"
-        raise TrialFailed(f"{output.argv[0]}: exit code {output.exit_code}: {last}", _shown(output.argv))
+        words = (output.stderr.decode("utf-8", "replace").strip() or output.text.strip()).splitlines()
+        last = " / ".join(line.strip() for line in words[-3:] if line.strip())[-300:] or "it printed nothing"
+        what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
+        raise TrialFailed(what, _shown(output.argv), output)
     return output
 
 
@@ -60,7 +67,10 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
     # A command that watches its life line must not be killed outright with us: it has a tree of its own to end.
     guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
     with tempfile.TemporaryFile() as errors:
-        process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+        try:
+            process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+        except OSError as error:
+            raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
         local = LocalProcess(process, errors, tuple(argv))
         try:
             yield local
@@ -136,17 +146,20 @@ def kill_tree(pid: int, tree: str) -> None:
 
 
 def _start(argv: Sequence[str], tree: str, stdout: int, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            tuple(argv),
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            env=os.environ | {_TREE: tree},
-            start_new_session=True,  # so that Ctrl-C reaches us alone
-        )
-    except OSError as error:
-        raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
+    return subprocess.Popen(
+        tuple(argv),
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        env=os.environ | {_TREE: tree},
+        start_new_session=True,  # so that Ctrl-C reaches us alone
+    )
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> Output:
+    """Say that there is no such program as a shell does, and as every other host says it: by 127, or 126."""
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 
 
 def _members(pid: int, tree: str) -> set[int]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -97,9 +97,9 @@ class Nginx:
         argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
         return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run wrk once for each number of clients; raises TrialFailed when it or the server fails."""
-        return tuple(self._run(setup, clients) for clients in self.clients)
+        return (self._run(setup, clients) for clients in self.clients)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing, broken or had errors."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -80,11 +80,12 @@ class Ramspeed:
     def service(self, listen: str) -> None:
         """None: it serves nothing, so `listen` does not matter."""
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the program inside, once for each part; raises TrialFailed without an inside, or for a wrong element."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: ramspeed runs inside", "leave this stack out of ramspeed")
-        return tuple(self._run(setup.instance.inside, part) for part in self._parts())
+        inside = setup.instance.inside
+        return (self._run(inside, part) for part in self._parts())
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speeds that the settings imply; raises TrialFailed for anything but whole verified results."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -76,19 +76,19 @@ class Redis:
         memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")
         return Service(("/usr/bin/redis-server", *place, *memory_only, "--daemonize", "no"), _PORT)
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
 
         The raw outputs that start with `probe`, and the first one, `fill`, hold no values.
         """
-        raw = [self._run(setup, _Call("fill", "SET", 1, 1))]
+        yield self._run(setup, _Call("fill", "SET", 1, 1))
         for operation in self.operations:
             requests = _FIRST_PROBE * self.pipeline
             for clients in self.clients:
                 call = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
-                raw += self._calibrated(setup, call)
-                requests = self._requests(raw[-1].text, operation, 0.2)
-        return tuple(raw)
+                for raw in self._calibrated(setup, call):
+                    yield raw
+                requests = self._requests(raw.text, operation, 0.2)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing or is no whole result."""
@@ -108,19 +108,19 @@ class Redis:
         running = 1.2 * self.duration * len(self.clients)
         return 0.1 + len(self.operations) * (running + connecting[0] + 2 * sum(connecting))
 
-    def _calibrated(self, setup: Setup, call: _Call) -> list[Raw]:
+    def _calibrated(self, setup: Setup, call: _Call) -> Iterator[Raw]:
         """Probe until a probe takes a twentieth of the duration, then measure with as many requests as fill it."""
-        raw: list[Raw] = []
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
-            raw.append(replace(self._run(setup, probe), client_cpu=None))
-            if probe.requests / _rate(raw[-1].text, call.operation) >= self.duration / 20:
+            raw = replace(self._run(setup, probe), client_cpu=None)
+            yield raw
+            if probe.requests / _rate(raw.text, call.operation) >= self.duration / 20:
                 break
-            probe = replace(probe, requests=self._requests(raw[-1].text, call.operation, 0.2))
+            probe = replace(probe, requests=self._requests(raw.text, call.operation, 0.2))
         least = _TURNS * call.clients * self.pipeline
-        call = replace(call, requests=max(least, self._requests(raw[-1].text, call.operation, 1.0)))
+        call = replace(call, requests=max(least, self._requests(raw.text, call.operation, 1.0)))
         measured = self._run(setup, call)
-        return [*raw, while_sending(measured, call.requests / _rate(measured.text, call.operation))]
+        yield while_sending(measured, call.requests / _rate(measured.text, call.operation))
 
     def _requests(self, text: str, operation: Operation, share: float) -> int:
         """Tell how many requests fill this share of the duration, at the rate of an output."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ class Startup:
     def service(self, listen: str) -> None:
         """None: the instance's own `init` answers, so `listen` does not matter."""
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterable[Raw]:
         """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
         return (Raw("timeline", (), json.dumps(marks) + "\n", 0.0),)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -60,7 +60,7 @@ class Whetstone:
     def service(self, listen: str) -> None:
         """None: it serves nothing, so `listen` does not matter."""
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the program inside; raises TrialFailed where there is no inside, or where its results are wrong."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: whetstone runs inside", "leave this stack out of whetstone")

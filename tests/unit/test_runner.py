@@ -1,0 +1,501 @@
+"""The loop, on fakes: no root, no engine, nothing on the machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from runs import make_run
+
+from tare import plugins
+from tare.cli.reparse import reparse
+from tare.cpus import Placement
+from tare.hosts.local import LocalHost
+from tare.journal import Journal, load, load_raw
+from tare.launch import Launch
+from tare.ledger import Ledger
+from tare.model import Facts, Host, Image, Instance, Limits, Problem, Raw, Setup, Trial, Unavailable
+from tare.network import Network
+from tare.plan import Block, Step, plan
+from tare.runner import Pace, TimeLeft, Work, find_unusable, work_through
+from tare.suite import Suite, parse_suite
+from tare.technologies.fake import Fake, FakeHost
+from tare.trial import Place
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.startup import Startup
+
+LIMITS = Limits((0,), 512 << 20, 4096)
+
+
+@dataclass(frozen=True)
+class Stopped(Fake):
+    """A fake during whose n-th trial the user presses Ctrl-C."""
+
+    name: ClassVar[str] = "stopped"
+    at: int = 1
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            if len(self._speeds) == self.at:
+                raise KeyboardInterrupt
+            yield instance
+
+
+@dataclass(frozen=True)
+class Gone(Fake):
+    """A fake that was usable when it was asked, and is not when it is started."""
+
+    name: ClassVar[str] = "gone"
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        raise Unavailable("its daemon has gone away", "start it again")
+        yield  # a generator all the same
+
+
+@dataclass(frozen=True)
+class Impatient(Dhrystone):
+    """Dhrystone that gives its program no more than a moment."""
+
+    name: ClassVar[str] = "impatient"
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        assert setup.instance.inside is not None
+        argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
+        output = setup.instance.inside.run(*argv, timeout=0.05)
+        return (Raw("dhrystone", argv, output.text, output.seconds),)
+
+
+@dataclass(frozen=True)
+class Faulty(Startup):
+    """A workload with a bug."""
+
+    name: ClassVar[str] = "faulty"
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
+
+
+class Shelf:
+    """The plug-ins of tare, and those above."""
+
+    OWN: ClassVar[Mapping[str, type[Any]]] = {each.name: each for each in (Stopped, Gone, Impatient, Faulty)}
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        return (*plugins.names(kind), *self.OWN)
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
+
+
+@dataclass
+class Watcher:
+    """Keeps what it is told, and what the journal held at that moment."""
+
+    journal: Path
+    begun: list[tuple[Step, Step | None, TimeLeft]] = field(default_factory=list)
+    lines_before: list[int] = field(default_factory=list)
+    ended: list[Trial] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+        self.begun.append((step, following, left))
+        self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
+
+    def trial_ended(self, trial: Trial) -> None:
+        self.ended.append(trial)
+
+    def block_ended(self, block: Block) -> None:
+        self.blocks.append(block)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A run folder, and what the loop needs around it."""
+
+    folder: Path
+    watcher: Watcher
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        return load(self.folder).trials
+
+    def work(
+        self, suite: Suite, unusable: Mapping[str, Sequence[Problem]] | None = None, budget: float | None = None
+    ) -> str:
+        """Begin a run of the suite, or go on with it."""
+        journal = Journal(self.folder)
+        if not self.folder.exists():
+            journal.create(make_run([]).record, suite.text)
+        return work_through(Work(suite, self.trials, unusable or {}, budget), self._place(), journal, self.watcher)
+
+    def _place(self) -> Place:
+        home = self.folder.parent
+        ledger = Ledger(home / "ledger" / "tare-test.jsonl")
+        return Place(
+            host=LocalHost(),
+            client=FakeHost(1.0, "", LIMITS),
+            image=Image("ab" * 32, home, home, home, home, home, ""),
+            network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
+            ledger=ledger,
+            limits=LIMITS,
+            placement=Placement((0,), (0,)),
+            instances=home / "instances",
+            telemetry=self.folder / "telemetry",
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    folder = tmp_path / "run"
+    return Bench(folder, Watcher(folder / "trials.jsonl"))
+
+
+def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:
+    """A suite of the stacks that the tables make, such as `slow: effect = "3%"`; all are fakes unless they say so."""
+    names = [table.partition(":")[0] for table in tables]
+    text = f"[suite]\nstacks = {json.dumps(names)}\nblocks = {blocks}\nseed = 3\n"
+    for name, _, settings in (table.partition(":") for table in tables):
+        kind = "" if "stack =" in settings else 'stack = "fake"\n'
+        text += f"[stacks.{name}]\n{kind}{settings.strip()}\n"
+    text += "".join(f"[[workloads]]\nuse = {workload}\n" for workload in map(json.dumps, workloads))
+    return parse_suite(text, "test.toml", Shelf())
+
+
+def by_stack(trials: Sequence[Trial], stack: str, workload: str = "dhrystone") -> list[Trial]:
+    return [trial for trial in trials if (trial.stack, trial.workload) == (stack, workload)]
+
+
+def planned(suite: Suite) -> list[str]:
+    return [step.trial for block in plan(suite) for step in block.steps]
+
+
+# --- the fake itself -----------------------------------------------------------------------------------------------
+
+
+def test_a_fake_answers_as_the_real_programs_do(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone", "whetstone", "ramspeed", "startup")))
+    values = {trial.workload: trial.values for trial in bench.trials}
+    assert [trial.status for trial in bench.trials] == ["ok"] * 4
+    assert [value.value for value in values["dhrystone"]] == [20e6]
+    assert [value.value for value in values["whetstone"]] == [4000e6]
+    assert {value.value for value in values["ramspeed"]} == {10e9}
+    assert len(values["ramspeed"]) == 39  # 3 kinds, each 5 operations, read and write at 4 sizes
+    assert [value.value for value in values["startup"]] == [pytest.approx(0.1)]
+
+
+def test_an_effect_of_3_percent_is_3_percent_of_speed(bench: Bench) -> None:
+    bench.work(suite("same:", 'slow: effect = "3%"', blocks=1))
+    [same], [slow] = by_stack(bench.trials, "same"), by_stack(bench.trials, "slow")
+    assert slow.values[0].value / same.values[0].value == pytest.approx(0.97)
+    [start] = by_stack(bench.trials, "slow", "startup")
+    assert start.values[0].value == pytest.approx(0.1 / 0.97)
+
+
+def test_noise_differs_between_instances_and_comes_again_with_the_same_seed(tmp_path: Path) -> None:
+    seen = []
+    for run, seed in (("first", 1), ("second", 1), ("other", 2)):
+        bench = Bench(tmp_path / run / "run", Watcher(tmp_path / "none"))
+        bench.work(suite(f'noisy: noise = "2%"\nseed = {seed}', blocks=5, workloads=("dhrystone",)))
+        seen.append([trial.values[0].value for trial in bench.trials])
+    assert seen[0] == seen[1] != seen[2]
+    assert len(set(seen[0])) == 5
+    assert all(0.85 < value / 20e6 < 1.15 for value in seen[0])
+
+
+def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("startup",)))
+    [trial] = bench.trials
+    assert trial.limits is not None
+    assert (trial.limits.seen.cpus, trial.limits.seen.memory_bytes, trial.limits.seen.open_files) == (
+        1,
+        512 << 20,
+        4096,
+    )
+    assert "limits-differ" not in {caution.kind for caution in trial.cautions}
+    assert [(mark.name, mark.seconds) for mark in trial.timeline] == [
+        ("requested", 0.0),
+        ("started", pytest.approx(0.01)),
+        ("ready", pytest.approx(0.1)),
+    ]
+    assert (trial.path, trial.proof) == ("none", (("kind", "fake"),))
+
+
+def test_a_workload_with_a_server_fails_on_a_fake_with_a_reason(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("redis",)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason == "the workload needs a server inside, and a network"
+
+
+# --- trials that fail ----------------------------------------------------------------------------------------------
+
+
+def test_a_failed_trial_is_recorded_with_its_reason_and_the_run_goes_on(bench: Bench) -> None:
+    assert bench.work(suite("good:", 'bad: fails = "start"')) == "plan"
+    assert [(trial.status, trial.reason) for trial in by_stack(bench.trials, "bad")] == [
+        ("failed", "the fake does not start"),
+        ("failed", "the fake does not start"),
+    ]
+    assert [trial.status for trial in by_stack(bench.trials, "good")] == ["ok", "ok"]
+    assert len(bench.trials) == 8
+
+
+def test_a_crash_of_the_program_fails_the_trial_with_its_exit_code(bench: Bench) -> None:
+    bench.work(suite('bad: fails = "crash"', blocks=1, workloads=("dhrystone",)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason == "/usr/lib/tare/dhrystone: exit code 139: it printed nothing"
+
+
+@pytest.mark.parametrize("workload", ["dhrystone", "whetstone", "ramspeed"])
+def test_garbage_fails_the_trial_with_a_reason_and_without_a_value(bench: Bench, workload: str) -> None:
+    bench.work(suite('bad: fails = "garbage"', blocks=1, workloads=(workload,)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert workload in trial.reason
+    assert "garbage: nan inf -1" in trial.reason
+    assert "garbage: nan inf -1" in load_raw(bench.folder, trial.trial)[0].text
+
+
+@pytest.mark.parametrize("workload", ["dhrystone", "whetstone", "ramspeed"])
+def test_a_program_that_prints_nothing_fails_the_trial_without_a_value(bench: Bench, workload: str) -> None:
+    bench.work(suite('bad: fails = "nothing"', blocks=1, workloads=(workload,)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason.endswith("it printed ''")
+    assert load_raw(bench.folder, trial.trial)[0].text == ""
+
+
+def test_a_program_that_hangs_is_ended_by_its_time_out_and_the_run_goes_on(bench: Bench) -> None:
+    bench.work(suite("good:", 'stuck: fails = "hang"', blocks=1, workloads=("impatient",)))
+    [stuck] = by_stack(bench.trials, "stuck", "impatient")
+    assert (stuck.status, stuck.values) == ("failed", ())
+    assert stuck.reason == "/usr/lib/tare/dhrystone: did not end within 0.05 s"
+    assert by_stack(bench.trials, "good", "impatient")[0].status == "ok"
+
+
+def test_a_technology_that_goes_away_in_the_middle_is_skipped_with_its_reason(bench: Bench) -> None:
+    bench.work(suite("good:", 'late: stack = "gone"', blocks=1, workloads=("startup",)))
+    [late] = by_stack(bench.trials, "late", "startup")
+    assert (late.status, late.reason) == ("skipped", "its daemon has gone away")
+
+
+def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
+    bench.work(suite("good:", 'bad: fails = "start"'))
+    assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.trials}
+
+
+def test_a_bug_of_tare_is_not_taken_for_a_failed_trial(bench: Bench) -> None:
+    with pytest.raises(ZeroDivisionError):
+        bench.work(suite("a:", workloads=("faulty",)))
+    assert bench.trials == ()
+
+
+# --- blocks, skips, budget -----------------------------------------------------------------------------------------
+
+
+def test_every_block_has_all_stacks_once_in_the_planned_order(bench: Bench) -> None:
+    what = suite("a:", "b:", "c:", blocks=3)
+    assert bench.work(what) == "plan"
+    assert [trial.trial for trial in bench.trials] == planned(what)
+    blocks = Counter((trial.workload, trial.block) for trial in bench.trials)
+    assert set(blocks.values()) == {3}
+    assert len(blocks) == 6
+    assert [(block.workload, block.index) for block in bench.watcher.blocks] == list(blocks)
+
+
+def test_a_skipped_stack_is_noted_once_for_each_workload_with_its_fix(bench: Bench) -> None:
+    unusable = {"no": [Problem("no daemon", "start it"), Problem("no network", "plug it in")]}
+    bench.work(suite("yes:", "no:", blocks=3), unusable)
+    skipped = [trial for trial in bench.trials if trial.stack == "no"]
+    assert [(trial.workload, trial.block, trial.status) for trial in skipped] == [
+        ("dhrystone", 0, "skipped"),
+        ("startup", 0, "skipped"),
+    ]
+    assert {trial.reason for trial in skipped} == {"no daemon (fix: start it); no network (fix: plug it in)"}
+    assert len(by_stack(bench.trials, "yes")) == 3
+
+
+def test_a_skip_is_not_noted_again_by_a_resumed_run(bench: Bench) -> None:
+    unusable = {"no": [Problem("no daemon", "start it")]}
+    what = suite("yes:", "no:", blocks=3)
+    bench.work(what, unusable, budget=0.0)
+    assert bench.work(what, unusable) == "plan"
+    assert Counter((trial.stack, trial.workload) for trial in bench.trials) == {
+        ("no", "dhrystone"): 1,
+        ("no", "startup"): 1,
+        ("yes", "dhrystone"): 3,
+        ("yes", "startup"): 3,
+    }
+
+
+def test_the_first_block_runs_whatever_the_budget_is(bench: Bench) -> None:
+    assert bench.work(suite("a:", "b:", blocks=3), budget=0.0) == "budget"
+    assert [(trial.workload, trial.block) for trial in bench.trials] == [("dhrystone", 0), ("dhrystone", 0)]
+
+
+def test_a_block_that_does_not_fit_the_budget_is_left_out_and_a_shorter_one_still_runs(bench: Bench) -> None:
+    what = suite("a:", "b:", blocks=3, workloads=("startup", "dhrystone"))
+    slow = [replace(each, workload=Dhrystone(duration=3000.0)) for each in what.workloads if each.use == "dhrystone"]
+    what = replace(what, workloads=(what.workloads[0], *slow))
+    assert bench.work(what, budget=60.0) == "budget"
+    assert Counter((trial.workload, trial.block) for trial in bench.trials) == {
+        ("startup", 0): 2,
+        ("startup", 1): 2,
+        ("startup", 2): 2,
+    }
+
+
+def test_a_budget_that_is_enough_changes_nothing(bench: Bench) -> None:
+    assert bench.work(suite("a:", "b:"), budget=3600.0) == "plan"
+    assert len(bench.trials) == 8
+
+
+def test_the_time_left_is_never_more_than_the_budget(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=30, workloads=("startup",)), budget=5.0)
+    assert len(bench.watcher.begun) >= 2
+    assert all(0 <= left.left_seconds <= 5 for _, _, left in bench.watcher.begun)
+
+
+def test_the_watch_hears_what_runs_and_what_is_next(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what)
+    steps = [step for block in plan(what) for step in block.steps]
+    assert [step for step, _, _ in bench.watcher.begun] == steps
+    assert [following for _, following, _ in bench.watcher.begun] == [*steps[1:], None]
+    assert [left.blocks_done for _, _, left in bench.watcher.begun] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert {left.blocks for _, _, left in bench.watcher.begun} == {4}
+    assert bench.watcher.ended == list(bench.trials)
+
+
+def test_a_trial_is_on_the_disk_before_the_next_one_starts(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=3))
+    assert bench.watcher.lines_before == list(range(12))
+
+
+def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
+    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
+    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
+    step = block.steps[0]
+    assert pace.seconds_of(step) == pytest.approx(3.6)  # 0.2 + 1.4 of the workload, 2 to start and end
+    for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
+        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
+    assert pace.seconds_of(step) == 3.0
+    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.6)
+
+
+# --- stopping and going on -----------------------------------------------------------------------------------------
+
+
+def stopping(at: int, blocks: int = 3) -> Suite:
+    return suite("a:", f'b: stack = "stopped"\nat = {at}', "c:", blocks=blocks)
+
+
+def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at=3))
+    [*_, (interrupted, _, _)] = bench.watcher.begun
+    assert interrupted.stack == "b"
+    assert [trial.trial for trial in bench.trials] == [step.trial for step, _, _ in bench.watcher.begun[:-1]]
+    assert len(by_stack(bench.trials, "b")) + len(by_stack(bench.trials, "b", "startup")) == 2
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 6])
+def test_a_resumed_run_has_the_trials_of_an_uninterrupted_one(bench: Bench, at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at))
+    before = bench.trials
+    assert bench.work(stopping(at=1000)) == "plan"
+    assert bench.trials[: len(before)] == before
+    assert [trial.trial for trial in bench.trials] == planned(stopping(1))
+    assert len({trial.trial for trial in bench.trials}) == 18
+    assert {trial.status for trial in bench.trials} == {"ok"}
+
+
+def test_trials_of_the_block_that_was_interrupted_say_so(bench: Bench) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at=3))
+    broken = bench.watcher.begun[-1][0]
+    begun_before = {trial.trial for trial in bench.trials}
+    assert (broken.workload, broken.block) in {(trial.workload, trial.block) for trial in bench.trials}
+    bench.work(stopping(at=1000))
+    cautioned = {trial.trial for trial in bench.trials if "resumed-block" in {each.kind for each in trial.cautions}}
+    late = {trial.trial for trial in bench.trials if (trial.workload, trial.block) == (broken.workload, broken.block)}
+    assert cautioned == late - begun_before
+    assert broken.trial in cautioned
+
+
+def test_a_run_stopped_between_blocks_has_no_doubts_when_it_goes_on(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what, budget=0.0)
+    bench.work(what)
+    assert len(bench.trials) == 8
+    assert not any(caution.kind == "resumed-block" for trial in bench.trials for caution in trial.cautions)
+
+
+def test_nothing_is_done_again_in_a_run_that_is_complete(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what)
+    before = (bench.folder / "trials.jsonl").read_bytes()
+    assert bench.work(what) == "plan"
+    assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_a_run_goes_on_after_a_torn_last_line(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what, budget=0.0)
+    path = bench.folder / "trials.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    assert bench.work(what) == "plan"
+    assert [trial.trial for trial in bench.trials] == planned(what)
+
+
+# --- what comes after ----------------------------------------------------------------------------------------------
+
+
+def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Bench) -> None:
+    stacks = (
+        'a: noise = "3%"',
+        'b: effect = "10%"',
+        'c: fails = "garbage"',
+        'd: fails = "crash"',
+        'e: fails = "start"',
+    )
+    bench.work(suite(*stacks, blocks=2, workloads=("dhrystone", "whetstone", "ramspeed", "startup")))
+    before = (bench.folder / "trials.jsonl").read_bytes()
+    reparse(bench.folder)
+    assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone",)))
+    path = bench.folder / "trials.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.replace("20000000.0", "7.0"))
+    assert bench.trials[0].values[0].value == 7.0
+    reparse(bench.folder)
+    assert bench.trials[0].values[0].value == 20e6
+    assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
+
+
+def test_nested_stacks_are_said_not_to_be_there_yet() -> None:
+    what = parse_suite('[suite]\nstacks = ["fake", "fake/fake"]\n[[workloads]]\nuse = "startup"\n', "a.toml")
+    said: list[str] = []
+    assert list(find_unusable(what, said.append)) == ["fake/fake"]
+    assert said == ["checking fake"]
+
+
+def test_a_fake_says_that_it_is_made_up() -> None:
+    facts = FakeHost(1.0, "", LIMITS).facts()
+    assert isinstance(facts, Facts)
+    assert facts.kernel == "fake"
