@@ -45,7 +45,9 @@ class Lines:
         """Say how far it is."""
         left = self._left
         text = f"block {left.blocks_done + 1} of {left.blocks} ({block.workload}) done"
-        self._console.print(f"{text}, about {format_duration(left.left_seconds)} left", markup=False, highlight=False)
+        self._console.print(
+            f"{text}, about {format_duration(round(left.left_seconds))} left", markup=False, highlight=False
+        )
 
 
 class Screen:

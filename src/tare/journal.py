@@ -12,15 +12,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
 from tare.model import Facts, Metric, Raw, Sweep, Trial, UsageError
 
 FORMAT = 1
+_DAMAGED = "the file is damaged or of a newer tare"
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class Journal:
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         """Keep a trial: its raw output first, so that a line in the journal always has it."""
         (self.folder / "raw" / f"{trial.trial}.json").write_bytes(_RAW.dump_json(tuple(raw), indent=1) + b"\n")
-        with (self.folder / "trials.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_line(trial))
+        with (self.folder / "trials.jsonl").open("ab+") as file:
+            _drop_torn_end(file)
+            file.write(_line(trial).encode())
             file.flush()
             os.fsync(file.fileno())
 
@@ -97,12 +99,10 @@ def load(folder: Path) -> Run:
     A last line without its end is what a power cut leaves: that trial was not finished, and is left out.
     """
     try:
-        record = _RECORD.validate_json((folder / "run.json").read_bytes())
+        record = _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
         text = (folder / "trials.jsonl").read_text(encoding="utf-8") if (folder / "trials.jsonl").exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{folder}: not a run: {error}", "give the folder that `tare run` printed") from error
-    except ValidationError as error:
-        raise UsageError(f"{folder / 'run.json'}: {_first(error)}", "the file is damaged or of a newer tare") from error
     trials = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         trials.append(_trial(line, f"{folder / 'trials.jsonl'}:{number}"))
@@ -117,19 +117,42 @@ def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
         raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
 
 
-def _trial(line: str, where: str) -> Trial:
-    hint = "the file is damaged or of a newer tare"
+def _drop_torn_end(file: BinaryIO) -> None:
+    """Cut off a last line without its end: what is written next would not be readable behind it."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - 1))
+    if file.read() not in (b"", b"\n"):
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _record(text: bytes, where: str) -> RunRecord:
+    fields = _fields(text, where, "a run's record")
     try:
-        fields = json.loads(line)
-        found = fields.pop("format")
-    except (ValueError, KeyError, AttributeError) as error:
-        raise UsageError(f"{where}: not a trial", hint) from error
-    if found != FORMAT:
-        raise UsageError(f"{where}: format {found}, this tare reads {FORMAT}", "use a newer tare")
+        return _RECORD.validate_python(fields)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+
+
+def _trial(line: str, where: str) -> Trial:
+    fields = _fields(line, where, "a trial")
+    del fields["format"]
     try:
         return _TRIAL.validate_python(fields)
     except ValidationError as error:
-        raise UsageError(f"{where}: {_first(error)}", hint) from error
+        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+
+
+def _fields(text: str | bytes, where: str, what: str) -> dict[str, Any]:
+    """Read a JSON object of this format."""
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        found = fields["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{where}: not {what}", _DAMAGED) from error
+    if found != FORMAT:
+        raise UsageError(f"{where}: format {found}, this tare reads {FORMAT}", "use a newer tare")
+    return fields
 
 
 def _first(error: ValidationError) -> str:
@@ -147,4 +170,5 @@ def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
 
 
 def _line(trial: Trial) -> str:
-    return json.dumps({"format": FORMAT} | json.loads(_TRIAL.dump_json(trial)), allow_nan=False) + "\n"
+    # Not by pydantic, which would write a number that is none as null.
+    return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"

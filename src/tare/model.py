@@ -50,7 +50,7 @@ class Unavailable(TareError):
 
 
 class TrialFailed(TareError):
-    """A trial has no result. It is recorded with this reason, and what a failed command printed, and the run goes on."""
+    """A trial has no result. It is recorded with this reason and what the failed command printed; the run goes on."""
 
     def __init__(self, what: str, hint: str = "", output: Output | None = None) -> None:
         super().__init__(what, hint)

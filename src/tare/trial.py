@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -136,9 +137,13 @@ def _measure(place: Place, step: Step, what: tuple[Technology, Workload], notes:
 def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
     """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
     metrics = {metric.name: metric for metric in workload.metrics}
+    values = tuple(workload.parse(raw))
+    for value in values:
+        if value.metric not in metrics or not math.isfinite(value.value):
+            raise TrialFailed(f"{workload.name} gave {value.value} for {value.metric!r}", "its plug-in has a bug")
     return tuple(
         Measured(value.metric, value.point, value.value, metrics[value.metric].unit, metrics[value.metric].better)
-        for value in workload.parse(raw)
+        for value in values
     )
 
 

@@ -6,13 +6,14 @@ import dataclasses
 import inspect
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tare import plugins
+from tare.model import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
@@ -28,7 +29,7 @@ def workloads(as_json: Json = False) -> None:
 
 
 def _print(kind: plugins.Kind, columns: tuple[str, ...], as_json: bool) -> None:
-    entries = [_entry(plugins.find(kind, name)) for name in plugins.names(kind)]
+    entries = [entry for name in plugins.names(kind) if (entry := _entry(kind, name))]
     if as_json:
         print(json.dumps({"format": 1, kind: entries}, indent=2))
         return
@@ -40,7 +41,14 @@ def _print(kind: plugins.Kind, columns: tuple[str, ...], as_json: bool) -> None:
     Console(file=sys.stdout).print(table)
 
 
-def _entry(found: type[Any]) -> dict[str, str]:
+def _entry(kind: plugins.Kind, name: str) -> dict[str, str]:
+    """Describe a plug-in, nothing where it is hidden; of a broken one, what is wrong with it."""
+    try:
+        found = plugins.find(kind, name)
+    except UsageError as error:
+        return {"name": name, "title": "", "family": "", "settings": "", "about": str(error)}
+    if getattr(found, "hidden", False):
+        return {}
     module = inspect.getmodule(found)
     about = inspect.getdoc(module) if module else ""
     settings = [f"{field.name} = {field.default!r}" for field in dataclasses.fields(found)]

@@ -28,11 +28,11 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
-    """Parse a trial's raw output. One that failed before it had any stays as it is."""
-    raw = load_raw(run, trial.trial)
-    if trial.status == "skipped" or not raw or any(entry.label == "service" for entry in raw):
+    """Parse a trial's raw output. One that failed keeps its reason, unless its values can be read now."""
+    if trial.status == "skipped":
         return trial
     try:
-        return replace(trial, status="ok", reason="", values=read_values(workload, raw))
+        values = read_values(workload, load_raw(run, trial.trial))
     except TrialFailed as error:
-        return replace(trial, status="failed", reason=str(error), values=())
+        return trial if trial.status == "failed" else replace(trial, status="failed", reason=str(error), values=())
+    return replace(trial, status="ok", reason="", values=values)

@@ -46,6 +46,7 @@ class _Session:
     journal: Journal
     budget_seconds: float | None
     resumed: Run | None
+    noise: tuple[tuple[str, str], ...]
 
 
 def run(
@@ -73,20 +74,24 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
     if resume is not None:
         resumed = load(resume)
         read = parse_suite((resume / "suite.toml").read_text(encoding="utf-8"), str(resume / "suite.toml"))
-        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
+        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed, ())
     assert suite is not None  # noqa: S101 - one of the two is given
     read = read_suite(suite)
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read.name}"
     if folder.exists():
         raise UsageError(f"{folder}: is there already", "choose another folder, or go on with --resume")
-    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None)
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(read_text))
+    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None, noise)
 
 
 def _seconds(budget: str | None) -> float | None:
     try:
-        return None if budget is None else parse_duration(budget)
+        seconds = None if budget is None else parse_duration(budget)
     except ValueError as error:
         raise UsageError(f"--budget {budget}: {error}", "for example --budget 5m") from error
+    if seconds == 0:
+        raise UsageError(f"--budget {budget}: a budget is more than 0", "for example --budget 5m")
+    return seconds
 
 
 def _work(session: _Session, image: Image, console: Console) -> str:
@@ -152,7 +157,7 @@ def _record(session: _Session, image: Image) -> RunRecord:
         image=image.digest,
         packages=image.packages,
         machine=LocalHost().facts(),
-        noise=tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(read_text)),
+        noise=session.noise,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tare.hosts.local import read_text
 from tare.ledger import Ledger
-from tare.model import Limits, TareError
+from tare.model import Limits, TareError, TrialFailed
 
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "cpuacct")
 _JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
@@ -99,13 +99,23 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
             stack.enter_context(_enabled(ledger, layout.roots[0]))
         everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
         stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere))
+        _make(group, limits)
+        yield group
+
+
+def _make(group: ControlGroup, limits: Limits) -> None:
+    what = "folder"
+    try:
         for path in group.paths:
             Path(path).mkdir()
         for file, value in _settings(group, limits):
+            what = f"{file.name} = {value}"
             file.write_text(value, encoding="ascii")
-        if layout.version == 2:
+        if group.layout.version == 2:
             Path(group.paths[0], "tare-main").mkdir()
-        yield group
+    except OSError as error:
+        text = f"control group {group.name}: {what}: {error.strerror}"
+        raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
 
 
 def memory_limit_of(pid: int) -> int | None:

@@ -59,3 +59,5 @@ def isolate_mounts() -> None:
     unified = "/sys/fs/cgroup/unified"
     if f" {unified} cgroup2 " in read_text("/proc/self/mounts"):
         process.execute(("umount", unified), timeout=10)
+        # crun and Podman make folders there all the same: these are of our namespace alone, and gone with it.
+        process.execute(("mount", "-t", "tmpfs", "tare-hidden", unified), timeout=10)

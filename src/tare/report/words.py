@@ -38,15 +38,16 @@ def _cheapest(summary: Summary, machine: Facts) -> list[str]:
     if not overall.standings:
         return [f"{where}, no stack can be ranked yet: none has a value beside {baseline} in every workload."]
     best = overall.standings[0]
+    if best.low is None:
+        why = "some values rest on a single block, which has no interval"
+        return [f"{where}, nothing can be told apart yet: {why}. Run more blocks."]
     others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
     verb = "it kept" if len(overall.standings) > 1 else "kept"
     comma = ":" if len(overall.standings) > 1 else ""
     text = f"{where}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
     text += f" {interval(best)}" if interval(best) else ""
     sentences = [f"{text} over {_works(overall)}."]
-    if best.low is None:
-        sentences.append("Some values rest on a single block, so nothing can be told apart yet: run more blocks.")
-    elif overall.tied:
+    if overall.tied:
         sentences.append(f"{listing(overall.tied)} cannot be separated from {best.stack}.")
     return sentences
 

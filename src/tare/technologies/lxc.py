@@ -56,6 +56,6 @@ lxc.autodev = 1
 lxc.mount.auto = proc:mixed sys:ro
 lxc.namespace.share.net = /run/netns/{network}
 lxc.cgroup.relative = 1
-lxc.cgroup.dir = tare-container
+lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 """

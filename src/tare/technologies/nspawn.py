@@ -36,8 +36,10 @@ class Nspawn:
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
+            root = ground.root.stat()
+            lock = f"/run/systemd/nspawn/locks/inode-{root.st_dev}:{root.st_ino}"
             left = f"/run/systemd/nspawn/propagate/{launch.name}"
-            stack.enter_context(launch.ledger.undone_by("rm", "-rf", left))
+            stack.enter_context(launch.ledger.undone_by("rm", "-rf", left, lock))
             launch.timeline.mark("started")
             nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={ground.root}")
             options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")

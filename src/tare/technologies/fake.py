@@ -1,0 +1,150 @@
+"""fake: answers for the image's programs, made up and repeatable. It starts nothing and measures nothing.
+
+It exists for the tests of tare itself and is hidden from the catalogue and from doctor. Its instances answer the
+command lines of dhrystone, whetstone and ramspeed, and have a timeline for startup; they have no network, so that every
+workload with a server fails.
+
+Settings: `effect`, by how much slower than an unaffected fake it seems to be; `noise`, the relative standard deviation
+of what it says, drawn anew for each instance from `seed`; `fails`, what goes wrong: the `start`, or in every program
+`crash` (it ends by a signal), `garbage` or `nothing` (it prints that), `hang` (it takes all the time it is given).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.hosts.exec import RUN
+from tare.hosts.process import checked
+from tare.launch import Launch
+from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process, TimedOut, TrialFailed
+from tare.units import Percent
+
+Fails = Literal["", "start", "crash", "garbage", "nothing", "hang"]
+_MEMORY_BYTES, _START_SECONDS = 10e9, 0.1  # bytes a second, and the start, of a fake without effect and noise
+_MODULES = (
+    *("array_elements", "array_parameter", "conditional_jumps", "integer_arithmetic"),
+    *("trigonometric_functions", "procedure_calls", "array_references", "standard_functions"),
+)
+_EACH = "".join(f"seconds_{module}: 0.125000000\n" for module in _MODULES)
+_KERNELS = {  # what their outputs say: the title, the name of the passes, lines in between, the result at full speed
+    "dhrystone": ("dhrystone 2.1", "runs", "", ("dhrystones_per_second", 20e6)),
+    "whetstone": ("whetstone double precision", "passes", _EACH, ("mwips", 4000.0)),
+}
+_PRINTED = {"garbage": b"\x00\xff garbage: nan inf -1\n", "nothing": b"", "crash": b"program: cut off he"}
+
+
+@dataclass(frozen=True)
+class Fake:
+    """Starts nothing: made-up answers, for the tests of tare itself."""
+
+    name: ClassVar[str] = "fake"
+    title: ClassVar[str] = "fake, measures nothing"
+    family: ClassVar[Family] = "emulator"
+    path: ClassVar[str] = "none"
+    hidden: ClassVar[bool] = True  # it is nothing that users could choose
+
+    effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
+    noise: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
+    seed: int = 1
+    fails: Fails = ""
+    _speeds: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def version(self, host: Host) -> str:  # noqa: ARG002 - as technologies are asked
+        """Nothing: there is no tool."""
+        return ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - likewise
+        """None, anywhere."""
+        return ()
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - likewise
+        """Give an instance that answers. It takes no time: its timeline is made up as well."""
+        if self.fails == "start":
+            raise TrialFailed("the fake does not start", "it was told so")
+        speed = self._next_speed()
+        requested = time.monotonic()
+        for name, share in (("requested", 0.0), ("started", 0.1), ("ready", 1.0)):
+            launch.timeline.mark(name, requested + share * _START_SECONDS / speed)
+        inside = FakeHost(speed, self.fails, launch.limits)
+        # It has no process: those of tare would be taken for what it costs, and their limits for its own.
+        yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof={"kind": "fake"})
+
+    def _next_speed(self) -> float:
+        """Draw the speed of an instance, 1 without effect and noise: the n-th one is the same for the same seed."""
+        draw = random.Random(f"{self.seed}/{len(self._speeds)}").gauss()  # noqa: S311 - nothing secret
+        self._speeds.append((1 - self.effect) * math.exp(self.noise * draw))
+        return self._speeds[-1]
+
+
+@dataclass(frozen=True)
+class FakeHost:
+    """The inside of a fake: a host that knows the command lines of the image's programs and nothing else."""
+
+    speed: float
+    fails: Fails
+    limits: Limits
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+        """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
+        if argv == (RUN, "--limits"):
+            text = f"cpus: {len(self.limits.cpus)}\nopen_files: {self.limits.open_files}\n"
+            return Output(argv, 0, f"{text}memory: {self.limits.memory_bytes}\n".encode(), b"", 0.0)
+        if self.fails == "hang":
+            time.sleep(timeout)
+            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "the fake was told to hang")
+        stdout = _PRINTED[self.fails] if self.fails in _PRINTED else _answer(argv, self.speed).encode()
+        output = Output(argv, 139 if self.fails == "crash" else 0, stdout, b"", 0.0)  # 128 + SIGSEGV, as shells say it
+        return checked(output) if check else output
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
+        """Refuse: a fake runs nothing; see `Host.spawn`."""
+        raise TrialFailed(f"{argv[0]}: a fake has no processes")
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Refuse: a fake has no files; see `Host.put`."""
+        raise TrialFailed(f"{source}: a fake has no files, {target} neither")
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Refuse: a fake has no files; see `Host.get`."""
+        raise TrialFailed(f"{source}: a fake has no files, so {target} cannot be one of them")
+
+    def facts(self) -> Facts:
+        """Say that it is made up."""
+        return Facts("fake", "", "", "", len(self.limits.cpus), self.limits.memory_bytes, "", "")
+
+
+def _answer(argv: tuple[str, ...], speed: float) -> str:
+    """Give what a program of the image prints, at this share of the speed; raises TrialFailed for any other command."""
+    program, options = PurePosixPath(argv[0]).name, dict(itertools.pairwise(argv))
+    if program == "ramspeed":
+        return _ramspeed(argv[1], options, _MEMORY_BYTES * speed)
+    if program not in _KERNELS:
+        raise TrialFailed(f"{argv[0]}: a fake knows no such program", "use dhrystone, whetstone, ramspeed or startup")
+    title, passes, each, result = _KERNELS[program]
+    seconds = float(options["--seconds"])
+    head = f"program: {title}\n{passes}: {math.ceil(seconds / 1e-6)}\nseconds: {seconds:.9f}\n"
+    return f"{head}{each}{result[0]}: {result[1] * speed:.3f}\nverified: yes\n"
+
+
+def _ramspeed(mode: str, options: Mapping[str, str], bytes_per_second: float) -> str:
+    lines = [f"program: ramspeed {mode}", f"kind: {options['--kind']}"]
+    if mode == "mem":
+        lines.append(f"array_bytes: {options['--array'].removesuffix('B')}")
+        names = ["copy", "scale", "add", "triad", "average"]
+    else:
+        lines.append(f"operation: {options['--operation']}")
+        names = [f"{options['--operation']}_{size.removesuffix('B')}" for size in options["--sizes"].split(",")]
+    lines += [f"bytes_per_pass: {options['--bytes-per-pass'].removesuffix('B')}", f"passes: {options['--passes']}"]
+    lines += [f"{name}_bytes_per_second: {bytes_per_second:.3f}" for name in names]
+    return "\n".join([*lines, "verified: yes", ""])

@@ -1,0 +1,148 @@
+"""What tare itself costs: a trial around an empty program, less the same program by hand with the technology's tool.
+
+Both are done in turn, so that what changes on the machine meanwhile meets both; the medians are compared. By hand there
+is no limit, no network to the client, no telemetry and no answer to wait for: the difference is all of that.
+
+    make bench
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tare import plugins
+from tare.cpus import place
+from tare.doctor.machine import read_cores
+from tare.hosts.chroot import fresh_root
+from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.image import built_image
+from tare.journal import Journal
+from tare.lock import only_one
+from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value
+from tare.plan import Step
+from tare.runner import prepared_place
+from tare.trial import Place, attempt
+
+_TIMES = 9
+_EMULATED_TIMES = 3
+_HOST = LocalHost()
+
+
+@dataclass(frozen=True)
+class Empty:
+    """The empty program."""
+
+    name: ClassVar[str] = "empty"
+    title: ClassVar[str] = "Empty program"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
+    sweep: ClassVar[Sweep | None] = None
+    port: ClassVar[int | None] = None
+
+    def service(self, listen: str) -> Service | None:  # noqa: ARG002 - there is none
+        """Run no server."""
+        return None
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        """Run `true`."""
+        assert setup.instance.inside is not None
+        output = setup.instance.inside.run("true", timeout=60)
+        return (Raw("true", output.argv, output.text, output.seconds),)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Give the seconds as they are."""
+        return (Value("seconds", None, raw[0].seconds),)
+
+    def seconds(self) -> float:
+        """Next to nothing."""
+        return 0.0
+
+
+def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...]:
+    """Give the command line that somebody would type to run `true` with a technology."""
+    oci = {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
+    if name in oci:
+        options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
+        (folder / "config.json").write_text(json.dumps(_bundle(root)), encoding="utf-8")
+        return (oci[name], *options, "run", "--bundle", str(folder), "tare-by-hand")
+    machine = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "512M")
+    drive = ("-snapshot", "-drive", f"file={image.disk},if=virtio,format=raw")
+    boot = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
+    line = ("-append", "root=/dev/vda rw console=ttyS0 panic=-1 init=/bin/true")
+    lxc = ("--name", "tare-by-hand", "--lxcpath", str(folder), "--define", f"lxc.rootfs.path=dir:{root}")
+    return {
+        "native": ("chroot", str(root), "true"),
+        "bubblewrap": ("bwrap", "--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev", "true"),
+        "nspawn": ("systemd-nspawn", "-q", "--register=no", "--keep-unit", "--console=pipe", "-D", str(root), "true"),
+        "lxc": ("lxc-execute", *lxc, "--define", "lxc.apparmor.profile=unconfined", "--", "/bin/true"),
+        "docker": ("docker", "run", "--rm", image.tag, "true"),
+        "podman": ("podman", "run", "--rm", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", image.tag, "true"),
+        "qemu-tcg": ("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", *machine, *drive, *boot, *line),
+    }[name]
+
+
+def _bundle(root: Path) -> dict[str, object]:
+    process = {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/true"], "env": ["PATH=/usr/bin:/bin"]}
+    namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]
+    mounts = [{"destination": "/proc", "type": "proc", "source": "proc"}]
+    return {
+        "ociVersion": "1.0.2",
+        "root": {"path": str(root)},
+        "process": process,
+        "mounts": mounts,
+        "linux": {"namespaces": namespaces},
+    }
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Give the seconds that a call takes."""
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def compare(here: Place, name: str) -> tuple[list[float], list[float]]:
+    """Give the seconds of trials, and of the program by hand, done in turn."""
+    technology = plugins.find("technologies", name)()
+    ours, raw = [], []
+    for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
+        step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
+        trial, _ = attempt(here, step, technology, Empty())
+        if trial.status != "ok":
+            raise SystemExit(f"{name}: {trial.reason}")
+        with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
+            argv = by_hand(name, here.image, root, here.instances / "tare-by-hand")
+            raw.append(timed(lambda argv=argv: _HOST.run(*argv, timeout=60, check=name != "qemu-tcg")))  # type: ignore[misc]
+        ours.append(trial.seconds)
+    return ours[1:], raw[1:]  # the first ones only warm caches
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    isolate_mounts()
+    image = built_image(lambda text: print(text, file=sys.stderr))
+    placement = place(read_cores(read_text), 1)
+    with ExitStack() as stack:
+        stack.enter_context(only_one())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "telemetry").mkdir()
+        limits = Limits(placement.server, 512 << 20, 4096)
+        here = stack.enter_context(prepared_place(image, limits, placement, Journal(folder)))
+        print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
+        for name in plugins.names("technologies"):
+            if name == "fake" or plugins.find("technologies", name)().problems(_HOST):
+                continue
+            ours, raw = (statistics.median(each) for each in compare(here, name))
+            print(f"| {name} | {ours:.3f} | {raw:.3f} | {ours - raw:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

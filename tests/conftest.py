@@ -1,0 +1,116 @@
+"""What all tests share: comparing the machine before and after."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tare.ledger import state_folder
+
+_PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment after their last user has gone
+# Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
+# used first. That is this process's private one: it goes with it.
+_ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
+_ENGINES_OWN_GROUPS = ("docker", "libpod_parent", "machine.slice", "lxc.pivot")
+_PROGRAMS = (
+    *("redis-server", "nginx", "knock", "init", "run", "sleep", "tail", "ssh"),
+    *("qemu-system-x86", "runsc", "runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
+    *("bwrap", "systemd-nspawn", "lxc-execute", "crun", "runc"),
+)
+_FOLDERS = (
+    *("/run/netns", "/run/systemd/nspawn/propagate", "/run/systemd/nspawn/locks", "/run/crun", "/run/runc"),
+    *("/run/runsc", "/run/lxc", "/run/lock/lxc", "/var/lib/lxc"),
+    *("/var/lib/containers/storage/overlay-containers", "/etc/cni/net.d", "/etc/containers/networks"),  # of Podman
+)
+
+State = dict[str, frozenset[str]]
+
+
+@pytest.fixture(scope="session")
+def nothing_left() -> Callable[[], AbstractContextManager[None]]:
+    """Give a block after which the machine must be as it was before, whatever happened in the block."""
+    return _nothing_left
+
+
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    before = _state()
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        left = _added(before, _state())
+        while any(left.values()) and time.monotonic() < deadline:
+            time.sleep(0.25)
+            # What comes and goes belongs to somebody else who works on this machine; what stays is left over.
+            now = _added(before, _state())
+            left = {kind: names & now[kind] for kind, names in left.items()}
+    assert {kind: sorted(names) for kind, names in left.items() if names} == {}
+
+
+def _added(before: State, now: State) -> State:
+    return {kind: now[kind] - before[kind] for kind in now}
+
+
+def _state() -> State:
+    state = {
+        "links": frozenset(link["ifname"] for link in json.loads(_said("ip", "-json", "link"))),
+        "mounts": _mounts("/proc/self/mountinfo"),
+        "mounts of the machine": _mounts("/proc/1/mountinfo"),
+        "control groups": _groups(),
+        "processes": _processes(),
+        "instances": _names(state_folder() / "instances"),
+        "ledgers": _names(state_folder() / "ledger"),
+        "building": frozenset(path.name for path in (state_folder() / "images").glob("tare-building-*")),
+    }
+    state |= {folder: _names(Path(folder)) for folder in _FOLDERS}
+    if shutil.which("docker"):
+        state |= {
+            "docker containers": frozenset(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),
+            "docker networks": frozenset(_said("docker", "network", "ls", "--format", "{{.Name}}").split()),
+            "docker volumes": frozenset(_said("docker", "volume", "ls", "--quiet").split()),
+        }
+    return state
+
+
+def _mounts(path: str) -> frozenset[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    places = (line.split()[4] for line in lines)
+    return frozenset(place for place in places if place not in _ENGINES_OWN_MOUNTS)
+
+
+def _groups() -> frozenset[str]:
+    kinds = ("(", "-fstype", "cgroup", "-o", "-fstype", "cgroup2", ")")
+    folders = _said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds).splitlines()
+    return frozenset(folder for folder in folders if not folder.endswith(_ENGINES_OWN_GROUPS))
+
+
+def _processes() -> frozenset[str]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            name = path.read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        if name in _PROGRAMS:
+            found.add(f"{name} {path.parent.name}")
+    return frozenset(found)
+
+
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+
+
+def _said(*argv: str) -> str:
+    """Give what a command prints, or an empty text where it fails: an engine without its daemon has nothing to list."""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stdout

@@ -1,0 +1,86 @@
+"""The image: built once, named by its content, with the list of what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.image import Recipe, built_image, cached_image
+from tare.ledger import state_folder
+from tare.model import Image
+
+pytestmark = pytest.mark.machine
+
+BUILD = """
+from tare.image import built_image
+from tare.model import TareError
+try:
+    built_image(print)
+except TareError as error:
+    print(f"error: {error}")
+    print(f"hint: {error.hint}")
+"""
+
+
+def test_an_image_that_is_cached_is_not_built_again(image: Image) -> None:
+    said: list[str] = []
+    before = time.monotonic()
+    assert built_image(said.append) == image
+    assert said == []
+    assert time.monotonic() - before < 5
+
+
+def test_an_image_of_another_recipe_is_not_cached() -> None:
+    other = Recipe(packages=("no-such-package",))
+    assert other.key != Recipe().key
+    assert cached_image(other) is None
+
+
+def test_the_digest_is_the_hash_of_the_archive(image: Image) -> None:
+    with image.archive.open("rb") as archive:
+        assert hashlib.file_digest(archive, "sha256").hexdigest() == image.digest
+    assert image.tag == f"tare-image:{image.digest[:16]}"
+
+
+def test_the_list_of_packages_has_versions(image: Image) -> None:
+    versions = dict(line.split(" ") for line in image.packages.splitlines())
+    assert versions["redis-server"].startswith("5:7.0.")
+    assert versions["nginx-light"].startswith("1.22.")
+    assert all(versions.values())
+    assert list(versions) == sorted(versions)
+
+
+def test_the_image_has_every_form_and_nothing_that_differs_from_machine_to_machine(image: Image) -> None:
+    assert (image.root / "usr/lib/tare/init").stat().st_mode & 0o777 == 0o755
+    assert image.disk.stat().st_size == 2 << 30
+    assert image.kernel.stat().st_size > 1 << 20
+    assert image.initrd.stat().st_size > 1 << 14
+    assert list((image.root / "etc/ssh").glob("ssh_host_*")) == []
+    assert not (image.root / "etc/machine-id").exists()
+    assert list((image.root / "var/log").iterdir()) == []
+
+
+def test_no_build_is_left_half_done(image: Image) -> None:
+    del image  # only built
+    assert list((state_folder() / "images").glob("tare-building-*")) == []
+
+
+def test_a_missing_mmdebstrap_is_told_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("cc", "mke2fs", "sh"):
+        (programs / name).symlink_to(f"/usr/bin/{name}" if name != "mke2fs" else "/usr/sbin/mke2fs")
+    environment = os.environ | {"PATH": str(programs), "TARE_HOME": str(tmp_path / "home")}
+    output = subprocess.run(
+        [sys.executable, "-c", BUILD], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert output.stdout == (
+        "error: cannot build the image: mmdebstrap is not installed\nhint: apt-get install mmdebstrap\n"
+    )
+    assert not (tmp_path / "home/images").exists()

@@ -1,0 +1,67 @@
+"""Every instance is fresh, is stopped by its memory limit, and leaves nothing behind, however its block ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tare.launch import Technology
+from tare.model import Host, Instance, TimedOut
+from tare.trial import Place
+
+pytestmark = pytest.mark.machine
+
+Start = Callable[[], AbstractContextManager[Instance]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+ENOUGH_SECONDS = 60.0
+HOG = ("dd", "if=/dev/zero", "of=/dev/null", "count=1")  # it fills a buffer of one block
+
+
+class _Broken(Exception):
+    pass
+
+
+@pytest.fixture
+def _clean(nothing_left: NothingLeft, technology: Technology, place: Place) -> Iterator[None]:
+    """Check that the test leaves nothing. The image is given to engines first, and stays with them."""
+    if imported := getattr(technology, "imported", None):
+        imported(place.host, place.image)
+    with nothing_left():
+        yield
+
+
+@pytest.mark.usefixtures("_clean")
+def test_nothing_is_left_of_an_instance_whose_block_raises(start: Start) -> None:
+    def broken() -> None:
+        with start() as instance:
+            assert instance.inside is not None
+            instance.inside.run("sh", "-c", "echo before > /var/before", timeout=ENOUGH_SECONDS)
+            raise _Broken
+
+    with pytest.raises(_Broken):
+        broken()
+
+
+@pytest.mark.usefixtures("_clean")
+def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
+    start: Start, technology: Technology
+) -> None:
+    with start() as instance:
+        inside = instance.inside
+        assert inside is not None
+        assert inside.run("ls", "/var/before", timeout=ENOUGH_SECONDS, check=False).exit_code == 2
+        assert inside.run(*HOG, "bs=128M", timeout=ENOUGH_SECONDS).exit_code == 0
+        code, words = _ended(inside, *HOG, "bs=768M")
+        # The kernel's killer ends it, or in gVisor the whole sandbox; a guest's kernel does not even promise as much.
+        assert code == 137 or (technology.name == "gvisor" and code != 0) or "memory exhausted" in words
+
+
+def _ended(inside: Host, *argv: str) -> tuple[int, str]:
+    """Run a command, and give its exit code and its words; gVisor's sandbox may end with it, or hang."""
+    try:
+        output = inside.run(*argv, timeout=20, check=False)
+    except TimedOut as error:
+        return -1, str(error)
+    return output.exit_code, output.stderr.decode()

@@ -1,0 +1,136 @@
+"""The network of a run: who reaches whom, on which addresses, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.ledger import Ledger
+from tare.model import TareError, TrialFailed
+from tare.network import INSTANCE_MAC, Network, _free_subnet, connected
+
+pytestmark = pytest.mark.machine
+
+HOST = LocalHost()
+SECONDS = 30.0
+LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
+HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+DEFAULT = "eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+
+
+def _route(destination: str) -> str:
+    return f"tare-1-m\t{destination}\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("routes", "subnet"),
+    [
+        ("", "198.18.0.0/24"),
+        (HEADER + DEFAULT, "198.18.0.0/24"),
+        (HEADER + _route("000012C6"), "198.18.2.0/24"),  # 198.18.0.0 is taken
+        (HEADER + _route("000112C6"), "198.18.2.0/24"),  # 198.18.1.0, the engine's half, is taken
+        (HEADER + _route("000012C6") + _route("000212C6"), "198.18.4.0/24"),
+        (HEADER + _route("0000000A"), "198.18.0.0/24"),  # 10.0.0.0 is somebody else's
+        (HEADER + "".join(_route(f"00{third:02X}12C6") for third in range(256)), "198.19.0.0/24"),
+    ],
+)
+def test_the_first_subnet_without_a_route_is_taken(routes: str, subnet: str) -> None:
+    assert _free_subnet(routes) == ipaddress.IPv4Network(subnet)
+
+
+def test_a_machine_with_routes_to_all_subnets_is_told_about_clean() -> None:
+    routes = "".join(_route(f"00{third:02X}{second}C6") for second in ("12", "13") for third in range(256))
+    with pytest.raises(TareError, match=r"no free subnet left in 198\.18\.0\.0/15") as caught:
+        _free_subnet(HEADER + routes)
+    assert caught.value.hint == "`tare clean` removes what killed runs left behind"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "tare-test.jsonl")
+
+
+@pytest.fixture
+def network(ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Network]:
+    """A network whose names are as long as names get; nothing of it is left after the test."""
+    with nothing_left(), connected(ledger, f"tare-{LARGEST_PID:x}") as found:
+        yield found
+
+
+def test_every_part_of_the_network_can_be_made_under_the_longest_name(network: Network) -> None:
+    bridge = f"{network.prefix}-b"
+    with ExitStack() as stack:
+        stack.enter_context(network.tap())
+        stack.enter_context(network.namespace())
+        stack.enter_context(network.ledger.undone_by("ip", "link", "delete", bridge))
+        stack.enter_context(network.client_on(bridge))
+        names = {*_links(), *_links(network.lan), *_links(network.client)}
+    made = {name for name in names if name.startswith(network.prefix)}
+    assert made == {f"tare-400000-{part}" for part in "mtieb"}
+
+
+def test_the_client_reaches_the_instance_and_the_machine(network: Network) -> None:
+    with network.namespace() as inside:
+        assert _answers(network.client, network.instance_address)
+        assert _answers(network.client, network.machine_address)
+        assert _answers(inside, network.client_address)
+
+
+def test_the_client_has_one_link_and_knows_no_way_but_over_it(network: Network) -> None:
+    subnet, machine = network.subnet, network.machine_address
+    assert sorted(_links(network.client)) == ["eth0", "lo"]
+    routes = json.loads(_said("ip", "-n", network.client, "-json", "route"))
+    ways = [(route["dst"], route["dev"], route.get("gateway", "")) for route in routes]
+    assert ways == [("default", "eth0", machine), (str(subnet), "eth0", "")]
+
+
+def test_the_network_of_an_instance_is_gone_with_it(network: Network) -> None:
+    with network.namespace():
+        assert _answers(network.client, network.instance_address)
+    assert not _answers(network.client, network.instance_address)
+    with network.namespace():
+        assert _answers(network.client, network.instance_address)
+
+
+def test_the_instance_has_the_same_hardware_address_every_time(network: Network) -> None:
+    with network.namespace() as inside:
+        assert json.loads(_said("ip", "-n", inside, "-json", "link", "show", "eth0"))[0]["address"] == INSTANCE_MAC
+
+
+def test_two_networks_at_a_time_have_different_subnets(network: Network, ledger: Ledger) -> None:
+    with connected(ledger, "tare-400001") as other:
+        assert not network.subnet.overlaps(other.subnet)
+        assert not network.engine_subnet.overlaps(other.subnet)
+        assert not network.engine_subnet.overlaps(other.engine_subnet)
+
+
+def test_a_network_that_cannot_be_completed_leaves_nothing(
+    ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    prefix = "tare-much-too-long"
+    with nothing_left():
+        with pytest.raises(TrialFailed, match="exit code"), connected(ledger, prefix):
+            pytest.fail("a link cannot have this name")
+        assert not ledger.path.exists()
+
+
+def _answers(namespace: str, address: str) -> bool:
+    """Tell whether a TCP connection to a closed port is refused, which only somebody who is there does."""
+    script = f"import socket; socket.create_connection(({address!r}, 9), 1)"
+    output = HOST.run("ip", "netns", "exec", namespace, "python3", "-c", script, timeout=SECONDS, check=False)
+    return b"ConnectionRefusedError" in output.stderr
+
+
+def _links(namespace: str | None = None) -> list[str]:
+    select = ("-n", namespace) if namespace else ()
+    return [link["ifname"] for link in json.loads(_said("ip", *select, "-json", "link"))]
+
+
+def _said(*argv: str) -> str:
+    return HOST.run(*argv, timeout=SECONDS).text

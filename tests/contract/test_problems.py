@@ -1,0 +1,133 @@
+"""What a technology says where it cannot run: what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tare import plugins
+from tare.hosts.local import LocalHost
+from tare.hosts.process import LocalProcess
+from tare.launch import Technology
+from tare.model import Output, Problem
+
+pytestmark = pytest.mark.machine
+
+MISSING = [
+    ("bubblewrap", "bwrap", "bubblewrap"),
+    ("crun", "crun", "crun"),
+    ("docker", "docker", "docker.io"),
+    ("gvisor", "runsc", "runsc"),
+    ("lxc", "lxc-execute", "lxc"),
+    ("native", "prlimit", "util-linux"),
+    ("nspawn", "systemd-nspawn", "systemd-container"),
+    ("podman", "podman", "podman"),
+    ("qemu", "qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-tcg", "qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-tcg", "ssh", "openssh-client"),
+    ("runc", "runc", "runc"),
+]
+
+
+class Within(LocalHost):
+    """This machine, with a prefix before every command."""
+
+    def __init__(self, *prefix: str) -> None:
+        self.prefix = prefix
+
+    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+        return super().run(*self.prefix, *argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(*self.prefix, *argv, life_line=life_line)
+
+
+@pytest.fixture(scope="module")
+def machine_without(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalHost]:
+    """Give this machine, less one program."""
+
+    def without(tool: str) -> LocalHost:
+        folder = tmp_path_factory.mktemp("programs")
+        for place in os.get_exec_path():
+            for program in Path(place).iterdir() if Path(place).is_dir() else ():
+                if program.name != tool and not (folder / program.name).is_symlink():
+                    (folder / program.name).symlink_to(program)
+        return Within("/usr/bin/env", f"PATH={folder}")
+
+    return without
+
+
+@pytest.mark.parametrize(("name", "tool", "package"), MISSING)
+def test_a_missing_program_is_named_with_the_command_that_installs_it(
+    machine_without: Callable[[str], LocalHost], name: str, tool: str, package: str
+) -> None:
+    problems = tuple(_made(name).problems(machine_without(tool)))
+    assert problems == (Problem(f"{tool} is not installed", f"apt-get install {package}"),)
+
+
+def test_every_technology_that_is_known_is_tried_without_its_program() -> None:
+    known = {name for name in plugins.names("technologies") if not getattr(_class(name), "hidden", False)}
+    assert known == {name for name, _, _ in MISSING}
+
+
+@pytest.mark.parametrize(
+    "name", ["bubblewrap", "crun", "docker", "gvisor", "lxc", "native", "nspawn", "podman", "runc"]
+)
+def test_somebody_else_than_root_is_told_to_be_root(name: str) -> None:
+    nobody = Within("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    assert Problem("tare is not run by root", "sudo tare …") in _made(name).problems(nobody)
+
+
+def test_a_docker_without_its_daemon_says_so() -> None:
+    alone = Within("env", "DOCKER_HOST=unix:///nonexistent/docker.sock")
+    (problem,) = _made("docker").problems(alone)
+    assert problem.what.startswith("no daemon: ")
+    assert "unix:///nonexistent/docker.sock" in problem.what
+    assert problem.fix == "systemctl start docker"
+
+
+def test_a_podman_that_does_not_work_says_so() -> None:
+    (problem,) = _made("podman").problems(Within("env", "CONTAINERS_STORAGE_CONF=/nonexistent/storage.conf"))
+    assert problem.what.startswith("podman info fails: ")
+    assert problem.fix == "podman info"
+
+
+def test_a_version_that_cannot_be_asked_for_is_empty(machine_without: Callable[[str], LocalHost]) -> None:
+    assert _made("crun").version(machine_without("crun")) == ""
+
+
+def test_kvm_is_usable_or_the_reason_names_it() -> None:
+    problems = _made("qemu").problems(LocalHost())
+    assert all("KVM" in problem.what or "/dev/kvm" in problem.what for problem in problems)
+    assert all(problem.fix for problem in problems)
+
+
+def test_kvm_that_cannot_be_opened_is_a_problem_of_qemu_but_not_of_its_emulation() -> None:
+    # In a mount namespace whose /dev is empty there is no /dev/kvm.
+    script = 'mount -t tmpfs none /dev && ln -s /proc/self/fd /dev/fd && touch /dev/null && exec "$@"'
+    bare = Within("unshare", "--mount", "sh", "-c", script, "sh")
+    assert [problem.what for problem in _made("qemu").problems(bare)] == ["no /dev/kvm"]
+    assert list(_made("qemu-tcg").problems(bare)) == []
+
+
+def test_at_least_ten_technologies_can_run_where_docker_answers() -> None:
+    host = LocalHost()
+    if _made("docker").problems(host):
+        pytest.skip("no Docker daemon: tests/lab/with-dockerd starts one")
+    names = [name for name in plugins.names("technologies") if not getattr(_class(name), "hidden", False)]
+    unusable = {name: found for name in names if name != "qemu" and (found := _made(name).problems(host))}
+    assert unusable == {}
+    assert len(names) - 1 >= 10
+
+
+def _class(name: str) -> type[Technology]:
+    found: type[Technology] = plugins.find("technologies", name)
+    return found
+
+
+def _made(name: str) -> Technology:
+    return _class(name)()

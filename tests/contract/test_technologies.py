@@ -1,0 +1,174 @@
+"""The contract of a technology: each one is really run, and all of them run the same bytes within the same limits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tare import trial
+from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.local import LocalHost
+from tare.launch import Technology
+from tare.model import Host, Image, Instance, SetLimits
+from tare.trial import Place
+
+pytestmark = pytest.mark.machine
+
+PORT = 16379  # the one that conftest's instances are given
+ENOUGH_SECONDS = 60.0
+COMPARED = ("/usr/lib/tare/dhrystone", "/usr/lib/tare/run", "/usr/bin/redis-server", "/usr/sbin/nginx", "/etc/passwd")
+REDIS = ("--port", str(PORT), "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "")  # noqa: S104 - inside
+
+
+def test_a_technology_that_can_run_tells_its_version(technology: Technology) -> None:
+    assert any(letter.isdigit() for letter in technology.version(LocalHost()))
+
+
+def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> None:
+    lines = _inside(instance).run("sha256sum", *COMPARED, timeout=ENOUGH_SECONDS).text.splitlines()
+    own = [hashlib.sha256((image.root / name[1:]).read_bytes()).hexdigest() for name in COMPARED]
+    assert [line.split()[0] for line in lines] == own
+
+
+def test_the_limits_that_are_seen_are_those_that_were_asked_for(instance: Instance, place: Place) -> None:
+    seen = trial._seen(instance)
+    assert (seen.cpus, seen.open_files) == (1, 4096)
+    assert seen.memory_bytes is not None
+    assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
+    assert trial.limit_cautions(SetLimits(place.limits, seen)) == ()
+
+
+def test_the_machine_holds_the_instance_to_a_memory_limit(instance: Instance) -> None:
+    limit = memory_limit_of(instance.processes()[0])
+    assert limit is not None
+    # A virtual machine has its emulator beside the guest's memory, which is limited by itself.
+    assert limit <= 3 * (512 << 20) if instance.path == "tap" else limit == 512 << 20
+
+
+def test_the_instance_runs_on_the_cpus_that_were_asked_for(instance: Instance, place: Place) -> None:
+    if _shares_the_kernel(instance):
+        line = _inside(instance).run("grep", "Cpus_allowed_list", "/proc/self/status", timeout=ENOUGH_SECONDS).text
+        assert line.split()[1] == ",".join(map(str, place.limits.cpus))
+    else:
+        assert {cpu for pid in instance.processes() for cpu in _cpus_of_threads(pid)} == set(place.limits.cpus)
+
+
+def test_the_client_runs_on_other_cpus(place: Place) -> None:
+    line = place.client.run("grep", "Cpus_allowed_list", "/proc/self/status", timeout=ENOUGH_SECONDS).text
+    assert line.split()[1] == ",".join(map(str, place.placement.client))
+    assert place.placement.cautions or not set(place.placement.client) & set(place.limits.cpus)
+
+
+def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: trial._Notes) -> None:
+    moments = {mark.name: mark.seconds for mark in notes.timeline.marks}
+    names = [name for name in ("requested", "started", "kernel", "userspace", "ready") if name in moments]
+    assert {"requested", "started", "ready"} <= set(names)
+    assert [moments[name] for name in names] == sorted(moments.values())
+    assert 0 < moments["ready"] - moments["requested"] < 120
+    assert instance.name.startswith("tare-")
+
+
+def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
+    technology: Technology, instance: Instance, notes: trial._Notes
+) -> None:
+    del instance  # only started
+    names = {mark.name for mark in notes.timeline.marks}
+    if technology.path == "tap":
+        assert {"kernel", "userspace"} <= names
+    else:
+        assert "kernel" not in names
+
+
+def test_the_processes_of_the_instance_are_there_and_cost_memory(instance: Instance) -> None:
+    pids = instance.processes()
+    assert pids
+    assert [pid for pid in pids if not Path(f"/proc/{pid}").exists()] == []
+    assert os.getpid() not in pids
+    found = trial._footprint(instance)
+    assert found.memory_bytes is not None
+    assert found.memory_bytes > 50_000
+    assert found.processes >= 1
+    assert found.disk_bytes is not None
+
+
+def test_what_is_written_inside_counts_as_disk(technology: Technology, instance: Instance) -> None:
+    before = instance.disk()
+    inside = _inside(instance)
+    inside.run("dd", "if=/dev/urandom", "of=/var/written", "bs=1M", "count=8", "conv=fsync", timeout=ENOUGH_SECONDS)
+    inside.run("sync", timeout=ENOUGH_SECONDS)
+    after = instance.disk()
+    assert before is not None, technology.name
+    assert after is not None
+    assert after - before > 4 << 20
+
+
+def test_a_process_that_is_run_inside_is_a_process_of_the_instance(instance: Instance) -> None:
+    if not _shares_the_kernel(instance):
+        pytest.skip("what runs inside is not a process of the machine")
+    with _inside(instance).spawn("sh", "-c", "echo up; exec sleep 70010") as process:
+        process.read_line(ENOUGH_SECONDS)
+        deadline = time.monotonic() + ENOUGH_SECONDS
+        while b"sleep\x0070010\0" not in (found := _command_lines(instance)) and time.monotonic() < deadline:
+            time.sleep(0.05)  # the shell is about to become it
+        assert b"sleep\x0070010\0" in found
+
+
+def test_the_instance_says_what_it_is(technology: Technology, instance: Instance) -> None:
+    assert instance.proof
+    assert all(name and value for name, value in instance.proof.items())
+    if technology.name == "qemu-tcg":
+        assert instance.proof["accelerator"] == "tcg,thread=multi"
+        assert [caution.kind for caution in instance.cautions] == ["emulated"]
+
+
+def test_the_service_answers_the_client_and_sees_it_as_itself(
+    technology: Technology, instance: Instance, place: Place
+) -> None:
+    network = place.network
+    assert instance.path == technology.path
+    assert instance.address == {
+        "host": network.machine_address,
+        "nat": network.machine_address,
+        "tap": network.instance_address,
+        "bridge": str(network.engine_subnet[10]) if hasattr(technology, "network") else network.instance_address,
+    }.get(instance.path)
+    with _inside(instance).spawn("redis-server", *REDIS):
+        knock = (trial.KNOCK, instance.address or "", str(PORT), "30", "connect")
+        place.client.run(*knock, timeout=ENOUGH_SECONDS)
+        redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
+        assert place.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"
+        # No proxy stands between: the service sees the client's own address.
+        seen = place.client.run(*redis, "client", "info", timeout=ENOUGH_SECONDS).text
+        addresses = (network.client_address, str(network.engine_subnet[2]))
+        assert any(f" addr={address}:" in seen for address in addresses), seen
+
+
+def _inside(instance: Instance) -> Host:
+    assert instance.inside is not None
+    return instance.inside
+
+
+def _shares_the_kernel(instance: Instance) -> bool:
+    release = _inside(instance).run("cat", "/proc/sys/kernel/random/boot_id", timeout=ENOUGH_SECONDS, check=False).text
+    return release == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+
+
+def _command_lines(instance: Instance) -> list[bytes]:
+    found = []
+    for pid in instance.processes():
+        with suppress(OSError):  # it has ended meanwhile
+            found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
+
+
+def _cpus_of_threads(pid: int) -> set[int]:
+    found: set[int] = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            found |= os.sched_getaffinity(int(thread.name))
+    return found

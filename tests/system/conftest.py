@@ -1,0 +1,95 @@
+"""The command line as users have it: real processes, each test with a folder and a TARE_HOME of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tare.ledger import state_folder
+
+TARE = Path(sys.executable).parent / "tare"
+NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none
+ENOUGH_SECONDS = 120.0
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where tare keeps its state in this test; not there yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    return os.environ | {"TARE_HOME": str(home), "DOCKER_HOST": NO_DOCKER, "COLUMNS": "120"}
+
+
+@pytest.fixture
+def tare(tmp_path: Path, environment: dict[str, str]) -> Call:
+    """Run tare to its end, in the test's folder. `prefix` is a command that runs it."""
+
+    def call(*argv: str | Path, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        command = (*prefix, str(TARE), *map(str, argv))
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ENOUGH_SECONDS,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return call
+
+
+@pytest.fixture
+def begin(tmp_path: Path, environment: dict[str, str]) -> Begin:
+    """Start tare; it is gone after the block. Its two streams come together, to the file `said`."""
+
+    @contextmanager
+    def start(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
+        with (tmp_path / "said").open("w", encoding="utf-8") as said:
+            process = subprocess.Popen(
+                (str(TARE), *map(str, argv)),
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait(ENOUGH_SECONDS)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def images() -> Path:
+    """Where the machine's guest images are; builds the one that is needed if it is not there."""
+    if os.geteuid():
+        pytest.skip("only root can build the image and start instances")
+    subprocess.run((str(TARE), "image"), check=True, capture_output=True, timeout=900)
+    return state_folder() / "images"
+
+
+@pytest.fixture
+def ready_home(home: Path, images: Path) -> Path:
+    """A home of its own, with the image."""
+    home.mkdir()
+    (home / "images").symlink_to(images.resolve())
+    return home

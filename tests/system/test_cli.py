@@ -1,0 +1,272 @@
+"""Commands that measure nothing: the catalogue, the plan, and every kind of wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.model import Family
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Said = tuple[int, str, str]
+Quickly = Callable[..., Said]
+TARE = Path(sys.executable).parent / "tare"
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLES = sorted((CHECKOUT / "examples").glob("*.toml"))
+FAMILIES: set[Family] = {"bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"}
+
+BAD = """\
+[suite]
+stacks = ["native", "dockr", "docker/qemuu", "slow"]
+budget = 90
+sede = 1
+
+[limits]
+memory = "512"
+
+[stacks.slow]
+stack = "docker"
+netwrk = "bridge"
+
+[[workloads]]
+use = "rediss"
+
+[[workloads]]
+use = "nginx"
+clientz = [1]
+duration = "2"
+"""
+FAULTS = """\
+error: bad.toml: suite.stacks[1]: no stack named "dockr"
+hint: did you mean "docker"?
+error: bad.toml: suite.stacks[2]: no stack named "docker/qemuu"
+hint: did you mean "docker/qemu"?
+error: bad.toml: suite.budget: 90 cannot be used
+hint: a duration needs its unit, for example 90s or 5m
+error: bad.toml: suite.sede: unknown key
+hint: did you mean "seed"?
+error: bad.toml: limits.memory: "512" cannot be used
+hint: a size needs its unit, for example 512MiB or 2GB
+error: bad.toml: stacks.slow.netwrk: unknown key
+hint: did you mean "network"?
+error: bad.toml: workloads[0].use: no workload named "rediss"
+hint: did you mean "redis"?
+error: bad.toml: workloads[1].clientz: unknown key
+hint: did you mean "clients"?
+error: bad.toml: workloads[1].duration: "2" cannot be used
+hint: a duration needs its unit, for example 90s or 5m
+"""
+GOOD = '[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that tare is called in, with one good suite and one bad one."""
+    (tmp_path / "good.toml").write_text(GOOD)
+    (tmp_path / "bad.toml").write_text(BAD)
+    (tmp_path / "no.toml").write_text("this is not TOML\n")
+    return tmp_path
+
+
+@pytest.fixture
+def quickly(
+    folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Quickly:
+    """Call tare in this process; gives its exit code, standard output and standard error. Loading takes a second."""
+    monkeypatch.chdir(folder)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def call(*argv: str | Path) -> Said:
+        code = run(app, [str(word) for word in argv])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# --- wrong input ---------------------------------------------------------------------------------------------------
+
+
+def test_all_faults_of_a_suite_are_told_at_once_and_nothing_is_started(tare: Call, folder: Path) -> None:
+    before = names(folder)
+    output = tare("run", "bad.toml")
+    assert output.stderr == FAULTS
+    assert (output.returncode, output.stdout) == (2, "")
+    assert names(folder) == before
+
+
+def test_a_plan_tells_the_same_faults_as_a_run(quickly: Quickly) -> None:
+    assert quickly("plan", "bad.toml") == (2, "", FAULTS)
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "hint"),
+    [
+        ("run god.toml", "god.toml: no such file", 'did you mean "good.toml"?'),
+        ("run .", ".: cannot be read: is a directory", "give the path of a .toml file that you may read"),
+        ("run no.toml", "no.toml: line 1: not TOML: expected '=' after a key in a key/value pair", "a line is"),
+        ("run", "give a suite to run, or --resume with a run", "tare run examples/quick.toml"),
+        ("run good.toml --resume x", "give a suite to run, or --resume with a run", "tare run examples/quick.toml"),
+        ("run good.toml --budget 5", "--budget 5: a duration needs its unit", "for example --budget 5m"),
+        ("run good.toml --budget 0s", "--budget 0s: a budget is more than 0", "for example --budget 5m"),
+        ("run good.toml --out .", ".: is there already", "choose another folder, or go on with --resume"),
+        ("run good.toml --budgt 5m", "no such option: --budgt", 'did you mean "--budget"?'),
+        ("run --resume .", ".: not a run", "give the folder that `tare run` printed"),
+        ("report nothing", "nothing: not a run", "give the folder that `tare run` printed"),
+        ("report", "missing argument 'RUN...'", "`tare report --help` shows what it takes"),
+        ("show nothing", "nothing: not a run", "give the folder that `tare run` printed"),
+        ("reparse nothing", "nothing: not a run", "give the folder that `tare run` printed"),
+        ("rnu good.toml", "no such command 'rnu'", 'did you mean "run"?'),
+        ("technologies --jsn", "no such option: --jsn", 'did you mean "--json"?'),
+    ],
+)
+def test_a_wrong_call_is_two_lines_and_changes_nothing(
+    quickly: Quickly, folder: Path, command: str, error: str, hint: str
+) -> None:
+    before = names(folder)
+    code, out, err = quickly(*command.split())
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert second.startswith(f"hint: {hint}")
+    assert names(folder) == before
+
+
+def test_without_a_command_the_help_is_shown(tare: Call) -> None:
+    output = tare()
+    assert output.returncode == 2
+    shown = output.stdout + output.stderr
+    assert all(f" {command} " in shown for command in ("doctor", "plan", "run", "report", "show", "clean"))
+    assert "error" not in shown
+
+
+def test_without_root_a_run_is_refused_before_anything_is_made(environment: dict[str, str]) -> None:
+    somebody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--") if os.geteuid() == 0 else ()
+    if subprocess.run((*somebody, str(TARE), "--version"), capture_output=True, check=False, cwd="/").returncode:
+        pytest.skip("others than root may not read this checkout or its Python")
+    with TemporaryDirectory() as place:
+        Path(place).chmod(0o777)
+        Path(place, "good.toml").write_text(GOOD)
+        output = subprocess.run(
+            (*somebody, str(TARE), "run", "good.toml"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=place,
+            env=environment | {"TARE_HOME": f"{place}/home"},
+        )
+        made = names(Path(place)) - {"good.toml"}
+    assert (output.returncode, output.stdout, made) == (3, "", set())
+    assert output.stderr == "error: only root can start containers, machines and networks\nhint: sudo tare run …\n"
+
+
+# --- the catalogue, the plan, doctor -------------------------------------------------------------------------------
+
+
+def test_the_version_is_told(tare: Call) -> None:
+    output = tare("--version")
+    assert (output.returncode, output.stderr) == (0, "")
+    assert output.stdout.startswith("tare 0.")
+
+
+def test_technologies_are_listed_for_programs_and_the_fake_is_not(quickly: Quickly) -> None:
+    listed = json.loads(quickly("technologies", "--json")[1])
+    entries = {entry["name"]: entry for entry in listed["technologies"]}
+    assert listed["format"] == 1
+    assert {"native", "docker", "podman", "crun", "runc", "gvisor", "qemu", "qemu-tcg"} <= entries.keys()
+    assert "fake" not in entries
+    assert entries["docker"]["settings"] == "network = 'nat'"
+    assert entries["native"]["about"].startswith("Bare metal: ")
+    assert {entry["family"] for entry in entries.values()} <= FAMILIES
+
+
+def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:
+    listed = json.loads(quickly("workloads", "--json")[1])
+    entries = {entry["name"]: entry for entry in listed["workloads"]}
+    assert {"dhrystone", "whetstone", "ramspeed", "redis", "nginx", "startup"} <= entries.keys()
+    assert entries["dhrystone"]["settings"] == "duration = 1.0"
+
+
+@pytest.mark.parametrize("kind", ["technologies", "workloads"])
+def test_people_get_a_table(quickly: Quickly, kind: str) -> None:
+    code, out, err = quickly(kind)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].startswith("name ")
+    assert len(out.splitlines()) > 6
+
+
+def test_there_is_an_example() -> None:
+    assert "quick.toml" in {path.name for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("suite", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_can_be_planned(quickly: Quickly, home: Path, suite: Path) -> None:
+    code, out, err = quickly("plan", suite)
+    assert (code, err) == (0, "")
+    assert "in all about " in out
+    assert not home.exists()
+
+
+def test_a_plan_counts_stacks_and_trials(quickly: Quickly, folder: Path) -> None:
+    text = (
+        '[suite]\nstacks = ["native", "crun"]\nblocks = 5\nbudget = "90s"\nseed = 4\n[[workloads]]\nuse = "startup"\n'
+    )
+    (folder / "s.toml").write_text(text + '[[workloads]]\nuse = "dhrystone"\nduration = "1s"\n')
+    lines = quickly("plan", "s.toml")[1].splitlines()
+    assert lines[0] == "2 stacks: native, crun"
+    assert lines[1] == "baseline native, 5 blocks of each workload, seed 4"
+    assert [line.split()[:3] for line in lines if line.startswith(("startup", "dhrystone"))] == [
+        ["startup", "startup", "10"],
+        ["dhrystone", "dhrystone", "10"],
+    ]
+    assert "ended by the budget after 1 min 30 s" in lines[-1]
+
+
+@pytest.mark.machine
+def test_doctor_keeps_its_contract_and_leaves_no_trace(tare: Call, home: Path) -> None:
+    output = tare("doctor", "--json")
+    found = json.loads(output.stdout)
+    assert (output.returncode, found["format"]) == (0, 1)
+    for entry in found["technologies"]:
+        assert {"name", "family", "usable", "version", "problems"} <= entry.keys()
+        assert entry["usable"] == (not entry["problems"])
+        assert all(problem["what"] and problem["fix"] for problem in entry["problems"])
+    by_name = {entry["name"]: entry for entry in found["technologies"]}
+    assert "fake" not in by_name
+    assert by_name["native"]["usable"]
+    assert not by_name["docker"]["usable"]
+    assert found["machine"]["cpus"] == os.cpu_count()
+    assert found["machine"]["kernel"] == os.uname().release
+    assert {each["name"] for each in found["machine"]["noise"]} >= {"governor", "turbo", "steal", "load", "swap"}
+    assert not home.exists()
+
+
+@pytest.mark.machine
+def test_doctor_counts_what_can_be_used_for_people(tare: Call) -> None:
+    output = tare("doctor")
+    assert output.returncode == 0
+    assert " technologies can be used here" in output.stdout
+    assert "→" in output.stdout
+    assert "fake" not in output.stdout
+
+
+@pytest.mark.machine
+def test_cleaning_a_clean_machine_does_nothing(tare: Call, home: Path) -> None:
+    output = tare("clean")
+    assert (output.returncode, output.stdout, output.stderr) == (0, "", "clean\n")
+    assert names(home) <= {"lock"}

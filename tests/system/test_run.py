@@ -1,0 +1,276 @@
+"""Whole runs on real technologies: to the end, stopped by Ctrl-C, killed, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.local import read_text
+from tare.journal import load, load_raw
+from tare.model import Trial
+from tare.plan import plan
+from tare.suite import read_suite
+
+pytestmark = pytest.mark.machine
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+ENOUGH_SECONDS = 60.0
+
+SUITE = """\
+[suite]
+stacks = ["native", "crun", "bubblewrap", "docker"]
+blocks = {blocks}
+seed = 5
+
+[[workloads]]
+use = "dhrystone"
+duration = "200ms"
+
+[[workloads]]
+use = "startup"
+"""
+# What a run of tare's own fakes takes depends on nothing but tare; this one hangs in its first trial for a minute.
+HANGING = """\
+[suite]
+stacks = ["stuck"]
+
+[stacks.stuck]
+stack = "fake"
+fails = "hang"
+
+[[workloads]]
+use = "dhrystone"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _machine_as_before(ready_home: Path, nothing_left: NothingLeft) -> Iterator[None]:
+    """Every test here has a home with the image, and leaves the machine as it found it."""
+    with nothing_left():
+        yield
+    assert not list((ready_home / "ledger").glob("*"))
+    assert not list((ready_home / "instances").glob("*"))
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A suite of 3 stacks that can be used and one that cannot, 2 workloads, 3 blocks: 18 trials and 2 skips."""
+    path = tmp_path / "short.toml"
+    path.write_text(SUITE.format(blocks=3))
+    return path
+
+
+def planned(suite: Path) -> list[str]:
+    """Trials of a suite that are no skips."""
+    return [step.trial for block in plan(read_suite(suite)) for step in block.steps if step.stack != "docker"]
+
+
+def lines(run: Path) -> int:
+    return read_text(str(run / "trials.jsonl")).count("\n")
+
+
+def wait_for_the_middle_of_a_trial(process: subprocess.Popen[str], home: Path, run: Path, trials: int) -> None:
+    """Wait until this many trials are recorded and another instance is there."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, read_text(str(run.parent / "said"))
+        begun = [path for path in (home / "instances").glob("*") if not path.name.endswith("-client")]
+        if lines(run) >= trials and begun:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"no {trials} trials within {ENOUGH_SECONDS:g} s: {read_text(str(run.parent / 'said'))}")
+
+
+def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:
+    """Check that no trial of a run is lost or doubled, and give them."""
+    trials = load(run).trials
+    counts = Counter(trial.trial for trial in trials if trial.status != "skipped")
+    assert set(counts) == set(planned(suite))
+    assert set(counts.values()) == {1}
+    assert [(trial.trial, trial.reason) for trial in trials if trial.status == "failed"] == []
+    assert Counter((trial.stack, trial.workload) for trial in trials if trial.status == "skipped") == {
+        ("docker", "dhrystone"): 1,
+        ("docker", "startup"): 1,
+    }
+    return trials
+
+
+def test_a_run_measures_what_can_be_used_and_says_why_the_rest_was_skipped(
+    tare: Call, suite: Path, tmp_path: Path
+) -> None:
+    output = tare("run", suite, "--out", "run")
+    assert output.returncode == 0, output.stderr
+    run = tmp_path / "run"
+    trials = assert_complete(run, suite)
+    for trial in (trial for trial in trials if trial.status == "ok"):
+        [value] = trial.values
+        assert value.value > 0
+        assert trial.limits is not None
+        assert (trial.limits.seen.cpus, trial.limits.seen.open_files) == (1, 4096)
+        assert trial.footprint is not None
+        assert trial.footprint.processes >= 1
+        assert [mark.name for mark in trial.timeline if mark.name in ("requested", "ready")] == ["requested", "ready"]
+        assert trial.path == {"native": "host"}.get(trial.stack, "bridge")
+        assert load_raw(run, trial.trial)[0].text
+        assert (run / "telemetry" / f"{trial.trial}.parquet").stat().st_size > 0
+    assert {trial.reason.partition(":")[0] for trial in trials if trial.stack == "docker"} <= {
+        "no daemon",
+        "docker is not installed (fix",
+    }
+    page = (run / "report" / "index.html").read_text()
+    for stack in ("native", "crun", "bubblewrap"):
+        assert stack in output.stdout
+        assert stack in page
+    assert "skipped: docker: " in output.stderr
+    assert "report: run/report/index.html" in output.stderr
+    assert "all blocks are done: 18 trials ok, 0 failed" in output.stderr
+    assert (run / "suite.toml").read_text() == suite.read_text()
+    check_commands_on_a_run(tare, run)
+
+
+def check_commands_on_a_run(tare: Call, run: Path) -> None:
+    """Read a run by the commands that read runs."""
+    first = load(run).trials[0].trial
+    listed = tare("show", run)
+    assert (listed.returncode, len(listed.stdout.splitlines()) > 20) == (0, True)
+    assert first in listed.stdout
+    shown = tare("show", run, "dhrystone-000-00-xen")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert f"error: {run}: no trial dhrystone-000-00-xen\nhint: did you mean " in shown.stderr
+    before = (run / "trials.jsonl").read_bytes()
+    assert tare("reparse", run).returncode == 0
+    assert (run / "trials.jsonl").read_bytes() == before
+    refused = tare("report", run, "--format", "html,pdf", "--out", "elsewhere")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: no report format named 'pdf'\nhint: there are ")
+    assert not (run.parent / "elsewhere").exists()
+    written = tare("report", run, "--format", "json,csv", "--out", "elsewhere")
+    assert written.returncode == 0
+    assert {Path(line).suffix for line in written.stdout.splitlines()} == {".json", ".csv"}
+    assert all((run.parent / line).stat().st_size for line in written.stdout.splitlines())
+    assert tare("run", "short.toml", "--out", "run").returncode == 2
+
+
+def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
+    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
+) -> None:
+    run = tmp_path / "run"
+    with begin("run", suite, "--out", run) as process:
+        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    said = read_text(str(tmp_path / "said"))
+    assert f"go on with: tare run --resume {run}" in said
+    assert "Traceback" not in said
+    before = load(run).trials
+    assert 5 <= len(before) < 20
+    assert (run / "report" / "index.html").exists()
+    assert not list((ready_home / "instances").iterdir())
+    assert not list((ready_home / "ledger").iterdir())
+
+    limited = tare("run", "--resume", run, "--budget", "1s")
+    assert limited.returncode == 0, limited.stderr
+    assert "the budget is used up" in limited.stderr
+    assert len(before) < lines(run) < 20
+
+    rest = tare("run", "--resume", run)
+    assert rest.returncode == 0, rest.stderr
+    trials = assert_complete(run, suite)
+    assert trials[: len(before)] == before
+    assert tare("report", run).returncode == 0
+
+
+def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
+    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
+) -> None:
+    run = tmp_path / "run"
+    with begin("run", suite, "--out", run) as process:
+        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=4)
+        process.kill()
+        process.wait(20)
+    assert list((ready_home / "ledger").iterdir())
+    assert f"tare-{process.pid:x}-client" in namespaces()
+
+    cleaned = tare("clean")
+    assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
+    assert "undone: ip netns delete" in cleaned.stderr
+    assert f"tare-{process.pid:x}-client" not in namespaces()
+    assert not (ready_home / "instances").exists()
+    assert not list((ready_home / "ledger").iterdir())
+
+    before = load(run).trials
+    rest = tare("run", "--resume", run)
+    assert rest.returncode == 0, rest.stderr
+    assert assert_complete(run, suite)[: len(before)] == before
+
+
+def namespaces() -> str:
+    return subprocess.run(("ip", "netns", "list"), capture_output=True, text=True, check=True).stdout
+
+
+def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_when_a_program_hangs(
+    tare: Call, begin: Begin, tmp_path: Path
+) -> None:
+    suite, run = tmp_path / "hanging.toml", tmp_path / "run"
+    suite.write_text(HANGING)
+    with begin("run", suite, "--out", run) as process:
+        deadline = time.monotonic() + ENOUGH_SECONDS
+        while not run.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        held = (
+            3,
+            "",
+            f"error: another tare runs on this machine (process {process.pid})\nhint: wait until it has ended\n",
+        )
+        for command in (("run", suite, "--out", "second"), ("clean",)):
+            output = tare(*command)
+            assert (output.returncode, output.stdout, output.stderr) == held
+        assert not (tmp_path / "second").exists()
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # impatience does no harm
+        assert process.wait(20) == 130
+    assert load(run).trials == ()
+    assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))
+
+
+def test_a_run_in_which_nothing_could_be_measured_says_so(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(HANGING.replace('"hang"', '"garbage"').replace("[stacks", "blocks = 2\n[stacks"))
+    output = tare("run", "bad.toml", "--out", "run")
+    assert (output.returncode, output.stdout) == (3, "")
+    assert output.stderr.endswith(
+        "error: nothing could be measured\nhint: `tare show run` lists the trials with their reasons\n"
+    )
+    shown = tare("show", "run", "dhrystone-001-00-stuck")
+    assert "failed dhrystone gave no verified speed" in shown.stdout
+    assert "garbage: nan inf -1" in shown.stdout
+
+
+def test_a_suite_of_which_nothing_can_be_used_leaves_no_run(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text('[suite]\nstacks = ["docker"]\n[[workloads]]\nuse = "startup"\n')
+    output = tare("run", "none.toml", "--out", "run")
+    assert (output.returncode, output.stdout) == (3, "")
+    assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to mend that" in output.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_another_machine_is_not_gone_on_with(tare: Call, suite: Path, tmp_path: Path) -> None:
+    suite.write_text(SUITE.format(blocks=1).replace('"crun", "bubblewrap", ', ""))
+    assert tare("run", suite, "--out", "run").returncode == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["machine"]["cpus"] = (os.cpu_count() or 1) + 1
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    output = tare("run", "--resume", "run")
+    assert output.returncode == 2
+    assert "error: the run was made on another machine, or on this one before a change\n" in output.stderr

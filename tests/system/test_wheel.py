@@ -1,0 +1,98 @@
+"""The wheel: built, installed in an environment of its own, and used from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+PYTHON = sys.executable
+
+
+def said(*argv: str | Path, folder: Path) -> str:
+    """Run a command to its end, in a folder far from the checkout; gives what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    command = tuple(map(str, argv))
+    output = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, cwd=folder, env=environment
+    )
+    assert output.returncode == 0, output.stderr
+    return output.stdout
+
+
+@pytest.fixture(scope="module")
+def uv() -> str:
+    """The installer that `make setup` puts beside Python."""
+    beside = Path(PYTHON).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    assert found, "uv is missing: make setup"
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    said(uv, "build", "--quiet", "--wheel", "--python", PYTHON, "--out-dir", folder, CHECKOUT, folder=folder)
+    [found] = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, uv: str, wheel: Path) -> Path:
+    """The bin folder of an environment with the wheel; what it depends on is that of this environment."""
+    place = tmp_path_factory.mktemp("wheel") / "venv"
+    said(PYTHON, "-m", "venv", "--without-pip", place, folder=place.parent)
+    python = place / "bin" / "python"
+    said(uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, wheel, folder=place.parent)
+    [packages] = place.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "bin"
+
+
+def test_the_wheel_is_for_every_python_and_named_tare_bench(wheel: Path) -> None:
+    assert wheel.name.startswith("tare_bench-")
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    programs = {f"tare/programs/{path.name}" for path in (CHECKOUT / "programs").iterdir() if path.is_file()}
+    assert {"tare/programs/dhrystone.c", "tare/programs/run.c", "tare/programs/guest"} <= programs
+    assert programs <= names
+    others = (path for path in (CHECKOUT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert {str(path.relative_to(CHECKOUT / "src")) for path in others} <= names
+    assert {"tare/report/html/page.html.j2", "tare/report/html/style.css"} <= names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if not name.startswith(("tare/", "tare_bench-"))]
+    assert not [name for name in names if "test" in name]
+
+
+def test_the_installed_command_tells_its_version_and_plans_a_suite(installed: Path, tmp_path: Path) -> None:
+    tare = installed / "tare"
+    assert said(tare, "--version", folder=tmp_path).startswith("tare 0.")
+    assert "in all about " in said(tare, "plan", CHECKOUT / "examples" / "quick.toml", folder=tmp_path)
+
+
+def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Path, tmp_path: Path) -> None:
+    code = "import tare, tare.image; print(tare.__file__); print(*sorted(map(str, tare.image.program_sources())))"
+    where, sources = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
+    assert Path(where).is_relative_to(installed.parent)
+    assert {Path(source).name for source in sources.split()} >= {"dhrystone.c", "ramspeed.c", "init.c", "guest"}
+    assert all(Path(source).is_relative_to(installed.parent) for source in sources.split())
+
+
+def test_the_installed_command_writes_a_report(installed: Path, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.append({str(CHECKOUT / 'tests' / 'unit')!r})\n"
+        "from pathlib import Path\nfrom runs import believable_run, write\nwrite(believable_run(Path('run'), blocks=2))"
+    )
+    said(installed / "python", "-c", code, folder=tmp_path)
+    assert "index.html" in said(installed / "tare", "report", "run", folder=tmp_path)
+    assert "<style" in (tmp_path / "run" / "report" / "index.html").read_text()

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import believable_run, make_run, make_trial, measured, write
+
+from tare.journal import FORMAT, Journal, load, load_raw, rewrite
+from tare.model import Caution, Footprint, Mark, Raw, Trial, UsageError
+
+VALUES = (measured("speed", 21.5e6),)
+
+
+def trials(count: int) -> tuple[Trial, ...]:
+    return tuple(make_trial("native", block, VALUES) for block in range(count))
+
+
+def journal(folder: Path, count: int) -> Journal:
+    """A run with this many trials."""
+    write(make_run(trials(count), folder=folder))
+    return Journal(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_what_was_written_is_what_is_read(folder: Path) -> None:
+    run = believable_run(folder)
+    write(run)
+    assert load(folder) == run
+
+
+def test_a_trial_with_everything_and_one_with_nothing_survive(folder: Path) -> None:
+    full = next(trial for trial in believable_run().trials if trial.limits and trial.footprint and trial.cautions)
+    odd = replace(full, trial="odd", reason='a "quote", a\nnewline, ünï-©ode', footprint=Footprint(None, None, None, 0))
+    empty = Trial("empty", 0, 0, "dhrystone", "native", "skipped", "no reason", 0.0, 0.0)
+    write(make_run([full, odd, empty], folder=folder))
+    assert load(folder).trials == (full, odd, empty)
+
+
+def test_the_raw_output_of_a_trial_is_kept_as_it_was(folder: Path) -> None:
+    raw = (
+        Raw("fill", ("redis-benchmark", "-n", "1"), 'a "text"\r\n\ttab \x00 ünï\n', 0.25),
+        Raw("GET 1", ("a b", "c'd"), "", 1.5, client_cpu=0.97),
+    )
+    journal(folder, 0).append(trials(1)[0], raw)
+    assert load_raw(folder, "dhrystone-native-0") == raw
+
+
+def test_a_line_has_what_others_may_rely_on(folder: Path) -> None:
+    trial = replace(
+        trials(1)[0],
+        timeline=(Mark("requested", 0.0), Mark("ready", 0.125)),
+        cautions=(Caution("steal", "2 % stolen"),),
+        commands=(("crun", "run"),),
+    )
+    write(make_run([trial], folder=folder))
+    [line] = (folder / "trials.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    promised = "format trial block order workload stack status reason started seconds values timeline footprint limits"
+    assert {*promised.split(), "cautions", "commands"} <= found.keys()
+    assert found["format"] == 1
+    assert found["values"] == [
+        {"metric": "speed", "point": None, "value": 21.5e6, "unit": "iterations/s", "better": "higher"}
+    ]
+    assert found["timeline"] == [{"name": "requested", "seconds": 0.0}, {"name": "ready", "seconds": 0.125}]
+    assert found["cautions"] == [{"kind": "steal", "text": "2 % stolen"}]
+    assert found["commands"] == [["crun", "run"]]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_can_never_be_written(folder: Path, number: float) -> None:
+    run = journal(folder, 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.append(make_trial("native", 1, [measured("speed", number)]), ())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.append(replace(trials(1)[0], seconds=number), ())
+    assert load(folder).trials == trials(1)
+
+
+@pytest.mark.parametrize("kept", [1, 40, 200])
+def test_a_torn_last_line_is_left_out(folder: Path, kept: int) -> None:
+    journal(folder, 3)
+    path = folder / "trials.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]) + lines[2][:kept])
+    assert load(folder).trials == trials(2)
+
+
+def test_a_last_line_that_lacks_only_its_end_is_left_out(folder: Path) -> None:
+    journal(folder, 3)
+    path = folder / "trials.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert load(folder).trials == trials(2)
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_a_trial_after_a_torn_line_takes_its_place(folder: Path, whole: int) -> None:
+    run = journal(folder, 3)
+    path = folder / "trials.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:whole]) + lines[whole][:77])
+    run.append(trials(whole + 1)[whole], ())
+    assert path.read_bytes() == b"".join(lines[: whole + 1])
+
+
+def test_a_run_that_has_only_begun_has_no_trials(folder: Path) -> None:
+    journal(folder, 0)
+    assert load(folder).trials == ()
+
+
+def test_a_damaged_line_in_the_middle_is_an_error_with_file_and_line(folder: Path) -> None:
+    journal(folder, 3)
+    path = folder / "trials.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][:50] + "\n" + lines[2])
+    with pytest.raises(UsageError, match=r"trials\.jsonl:2: not a trial") as caught:
+        load(folder)
+    assert caught.value.hint == "the file is damaged or of a newer tare"
+
+
+@pytest.mark.parametrize("line", ["[]", "null", "7", "{}", '"format"', '["format"]'])
+def test_what_is_no_trial_is_refused(folder: Path, line: str) -> None:
+    journal(folder, 0)
+    (folder / "trials.jsonl").write_text(line + "\n")
+    with pytest.raises(UsageError, match=r"trials\.jsonl:1: not a trial"):
+        load(folder)
+
+
+def test_a_field_that_cannot_be_read_is_named(folder: Path) -> None:
+    journal(folder, 1)
+    path = folder / "trials.jsonl"
+    path.write_text(path.read_text().replace('"status": "ok"', '"status": "fine"'))
+    with pytest.raises(UsageError, match=r"trials\.jsonl:1: status: .*'ok', 'failed' or 'skipped'"):
+        load(folder)
+
+
+@pytest.mark.parametrize("file", ["run.json", "trials.jsonl"])
+def test_an_unknown_format_is_a_clear_error(folder: Path, file: str) -> None:
+    journal(folder, 1)
+    path = folder / file
+    before = path.read_text()
+    path.write_text(before.replace('"format": 1', '"format": 99').replace('"format":1', '"format":99'))
+    assert path.read_text() != before
+    with pytest.raises(UsageError, match=r"format 99, this tare reads 1") as caught:
+        load(folder)
+    assert str(path) in str(caught.value)
+    assert caught.value.hint == "use a newer tare"
+    assert FORMAT == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}'])
+def test_a_damaged_record_is_an_error(folder: Path, text: str) -> None:
+    journal(folder, 1)
+    (folder / "run.json").write_text(text)
+    with pytest.raises(UsageError, match=r"run\.json: "):
+        load(folder)
+
+
+def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run") as caught:
+        load(tmp_path)
+    assert caught.value.hint == "give the folder that `tare run` printed"
+
+
+def test_raw_output_that_is_not_there_is_an_error(folder: Path) -> None:
+    journal(folder, 1)
+    with pytest.raises(UsageError, match="no raw output of trial redis-000-00-xen"):
+        load_raw(folder, "redis-000-00-xen")
+
+
+def test_a_run_is_never_written_over_another(folder: Path) -> None:
+    journal(folder, 1)
+    with pytest.raises(FileExistsError):
+        Journal(folder).create(make_run([]).record, "")
+    assert load(folder).trials == trials(1)
+
+
+def test_rewriting_keeps_what_was_before(folder: Path) -> None:
+    journal(folder, 3)
+    before = (folder / "trials.jsonl").read_bytes()
+    rewrite(folder, trials(2))
+    assert load(folder).trials == trials(2)
+    assert (folder / "trials.jsonl.before").read_bytes() == before
+    assert {path.name for path in folder.glob("trials*")} == {"trials.jsonl", "trials.jsonl.before"}

@@ -1,0 +1,135 @@
+"""Plug-ins are found by their names; the last tests install packages of others in a folder of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+from tare import plugins
+from tare.cli.catalogue import technologies
+from tare.model import Metric, UsageError
+from tare.plugins import Kind
+
+KINDS: tuple[Kind, ...] = ("technologies", "workloads")
+ALL = [(kind, name) for kind in KINDS for name in plugins.names(kind)]
+
+XEN = '''"""Xen: somebody else's technology.
+
+More of it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Xen:
+    name = "xen"
+    title = "Xen"
+    family = "type 1"
+    memory: int = 7
+'''
+
+
+def install(folder: Path, group: str, **modules: str) -> None:
+    """Make a folder an installed package: each module is a plug-in of its own name; `found` names its class."""
+    info = folder / "others-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    lines = [f"{name} = others_{name}:{name.title()}\n" for name in modules]
+    (info / "entry_points.txt").write_text(f"[tare.{group}]\n" + "".join(lines))
+    for name, text in modules.items():
+        (folder / f"others_{name}.py").write_text(text)
+
+
+def test_the_files_are_the_catalogue() -> None:
+    package = Path(plugins.__file__).parent
+    for kind in KINDS:
+        files = {path.stem.replace("_", "-") for path in (package / kind).glob("*.py")} - {"--init--"}
+        assert set(plugins.names(kind)) == files
+
+
+def test_the_first_technologies_and_workloads_are_there() -> None:
+    wanted = "bubblewrap crun docker gvisor lxc native nspawn podman qemu qemu-tcg runc"
+    assert set(wanted.split()) <= set(plugins.names("technologies"))
+    assert {"dhrystone", "nginx", "ramspeed", "redis", "startup", "whetstone"} <= set(plugins.names("workloads"))
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_a_plugin_says_what_it_is(kind: Kind, name: str) -> None:
+    found = plugins.find(kind, name)
+    module = inspect.getmodule(found)
+    assert found.name == name
+    assert module is not None
+    assert module.__name__ == f"tare.{kind}.{name.replace('-', '_')}"
+    assert inspect.getdoc(module)
+    assert found.title
+    assert dataclasses.is_dataclass(found)
+    found()  # all settings have defaults
+
+
+@pytest.mark.parametrize(("kind", "name"), [pair for pair in ALL if pair[0] == "workloads"])
+def test_a_workload_declares_its_metrics_once_each(kind: Kind, name: str) -> None:
+    metrics: tuple[Metric, ...] = plugins.find(kind, name).metrics
+    assert metrics
+    assert len({metric.name for metric in metrics}) == len(metrics)
+    assert all(metric.unit and metric.title for metric in metrics)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: Kind) -> None:
+    with pytest.raises(UsageError, match="named 'vmware'") as caught:
+        plugins.find(kind, "vmware")
+    assert caught.value.hint == f"`tare {kind}` lists them"
+
+
+@pytest.mark.parametrize("name", ["../native", "native.sub", "NATIVE", "", "__init__", "qemu_tcg"])
+def test_only_whole_names_are_found(name: str) -> None:
+    with pytest.raises(UsageError):
+        plugins.find("technologies", name)
+
+
+def test_a_package_of_others_adds_a_technology(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "technologies", xen=XEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "xen" in plugins.names("technologies")
+    assert plugins.find("technologies", "xen")().memory == 7
+    technologies(as_json=True)
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["technologies"]}
+    assert listed["xen"] == {
+        "name": "xen",
+        "title": "Xen",
+        "family": "type 1",
+        "settings": "memory = 7",
+        "about": "Xen: somebody else's technology.",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["import no_such_module_anywhere\n", "1 / 0\n", "def broken(:\n", "", "raise OSError(5)"]
+)
+def test_a_broken_plugin_breaks_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    install(tmp_path, "technologies", broken=text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="the plug-in 'broken' is broken: ") as caught:
+        plugins.find("technologies", "broken")
+    assert caught.value.hint == "repair or remove its package"
+    assert plugins.find("technologies", "native").name == "native"
+    technologies(as_json=True)
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["technologies"]}
+    assert "is broken: " in listed["broken"]["about"]
+    assert listed["crun"]["title"] == "crun"
+
+
+def test_the_fake_is_not_in_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    technologies(as_json=True)
+    listed = {each["name"] for each in json.loads(capsys.readouterr().out)["technologies"]}
+    assert "native" in listed
+    assert "fake" not in listed

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.trial import _since_requested, client_cautions, limit_cautions
+
+ASKED = Limits((2, 3), 512 << 20, 4096)
+AS_ASKED = SeenLimits(2, 512 << 20, 4096)
+
+
+def _raw(label: str, client_cpu: float | None) -> Raw:
+    return Raw(label, ("wrk",), "", 1.0, client_cpu=client_cpu)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        AS_ASKED,
+        SeenLimits(None, None, None),  # a unikernel cannot say
+        replace(AS_ASKED, memory_bytes=int(0.86 * (512 << 20))),  # a guest's kernel keeps some for itself
+    ],
+)
+def test_limits_that_were_asked_for_cause_no_caution(seen: SeenLimits) -> None:
+    assert limit_cautions(SetLimits(ASKED, seen)) == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        (replace(AS_ASKED, cpus=4), "sees 4 CPUs, 2 were asked for"),
+        (replace(AS_ASKED, cpus=1), "sees 1 CPUs, 2 were asked for"),
+        (replace(AS_ASKED, open_files=1024), "may open 1024 files, 4096 were asked for"),
+        (replace(AS_ASKED, memory_bytes=400 << 20), "has 400 MiB of memory, 512 MiB were asked for"),
+        (replace(AS_ASKED, memory_bytes=513 << 20), "has 513 MiB of memory, 512 MiB were asked for"),
+        (replace(AS_ASKED, memory_bytes=24 << 30), "has 24576 MiB of memory, 512 MiB were asked for"),
+    ],
+)
+def test_a_limit_that_differs_is_a_caution(seen: SeenLimits, text: str) -> None:
+    assert limit_cautions(SetLimits(ASKED, seen)) == (Caution("limits-differ", text),)
+
+
+def test_every_limit_that_differs_is_a_caution_of_its_own() -> None:
+    assert len(limit_cautions(SetLimits(ASKED, SeenLimits(8, 24 << 30, 20000)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("client_cpu", "server_busy"),
+    [
+        (None, 0.5),  # nobody measured the client
+        (0.94, 0.5),
+        (1.0, 0.95),  # the server had no more to give either
+        (1.0, 1.0),
+    ],
+)
+def test_a_load_with_time_to_spare_or_a_busy_server_is_not_client_bound(
+    client_cpu: float | None, server_busy: float
+) -> None:
+    assert client_cautions((_raw("GET 50", client_cpu),), server_busy) == ()
+
+
+@pytest.mark.parametrize("server_busy", [0.5, 0.94, None])
+def test_a_load_without_time_to_spare_is_client_bound_where_the_server_was_not_busy(server_busy: float | None) -> None:
+    raw = (_raw("GET 1", 0.3), _raw("GET 50", 0.95), _raw("GET 200", 1.0))
+    text = "client-bound: the load had no CPU time to spare at GET 50, GET 200"
+    assert client_cautions(raw, server_busy) == (Caution("client-bound", text),)
+
+
+def test_a_trial_without_raw_output_is_not_client_bound() -> None:
+    assert client_cautions((), 0.1) == ()
+
+
+def test_moments_are_in_their_order_and_in_seconds_since_the_request() -> None:
+    marks = [Mark("requested", 100.0), Mark("started", 100.5), Mark("ready", 103.0), Mark("userspace", 102.0)]
+    assert _since_requested(marks) == (
+        Mark("requested", 0.0),
+        Mark("started", 0.5),
+        Mark("userspace", 2.0),
+        Mark("ready", 3.0),
+    )
+
+
+def test_an_instance_that_never_was_has_no_moments() -> None:
+    assert _since_requested([]) == ()
