@@ -4,8 +4,9 @@
                  └───── instance (bridge, tap)
 
 Everything is in namespaces of tare's own but the machine's one port, so that no firewall rule of the machine touches
-what passes between client and instance, and so that nothing is reachable from outside. Addresses are of 198.18.0.0/15,
-which RFC 2544 sets aside for benchmarks. Every packet crosses the same bridge, whatever technology is under test.
+what passes between client and instance. Addresses are of 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and
+which no network routes: only a neighbor that adds a route by hand could reach the server of bare metal or of NAT. Every
+packet crosses the same bridge, whatever technology is under test.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
     bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
     if not bound:
         return ()
-    text = f"client-bound: the load had no CPU time to spare at {', '.join(bound)}"
+    text = f"the load had no CPU time to spare at {', '.join(bound)}"
     return (Caution("client-bound", text),)
 
 

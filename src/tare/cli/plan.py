@@ -33,7 +33,8 @@ def plan(suite: Annotated[Path, typer.Argument(help="A suite, a TOML file.")]) -
     console.print(f"{len(read.stacks)} stacks: {', '.join(stack.name for stack in read.stacks)}", soft_wrap=True)
     console.print(f"baseline {read.baseline}, {read.blocks} blocks of each workload, seed {read.seed}")
     memory = format_size(read.limits.memory_bytes)
-    console.print(f"each instance: {read.limits.cpus} CPUs, {memory}, {read.limits.open_files} open files\n")
+    cpus = "1 CPU" if read.limits.cpus == 1 else f"{read.limits.cpus} CPUs"
+    console.print(f"each instance: {cpus}, {memory}, {read.limits.open_files} open files\n")
     console.print(table)
     total = _about(estimate(blocks, pace.seconds_of))
     budget = f", ended by the budget after {format_duration(read.budget_seconds)}" if read.budget_seconds else ""

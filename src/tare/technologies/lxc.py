@@ -1,4 +1,7 @@
-"""LXC: system containers by liblxc, one configuration file each, started by lxc-execute."""
+"""LXC: system containers by liblxc, one configuration file each, started by lxc-execute.
+
+It drops the capabilities and the system calls that LXC's own common configuration does.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.launch import INIT, Launch, first_line, missing_tools, prepared
+from tare.hosts.exec import ExecHost
+from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
 from tare.model import Family, Host, Instance, Problem
 
 
@@ -26,7 +30,7 @@ class Lxc:
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether LXC's tools are there."""
-        return missing_tools(host, {"lxc-execute": "lxc", "ip": "iproute2"})
+        return missing_tools(host, {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"})
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -43,7 +47,10 @@ class Lxc:
             init = (INIT, launch.listen(address))
             process = stack.enter_context(host.spawn(*ground.group.join, *start, "--", *init))
             process.read_line(20)
-            yield ground.instance(ground.entered(host), address, self.path, liblxc=self.version(host))
+            attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
+            environment = [word for entry in ENVIRONMENT for word in ("--set-var", entry)]
+            inside = ExecHost(host, *launch.open_files, *attach, *environment, "--")
+            yield ground.instance(inside, address, self.path, liblxc=self.version(host))
 
 
 def _configuration(launch: Launch, root: str, network: str) -> str:
@@ -58,4 +65,6 @@ lxc.namespace.share.net = /run/netns/{network}
 lxc.cgroup.relative = 1
 lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
+lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
+lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
 """

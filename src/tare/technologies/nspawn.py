@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tare.launch import INIT, Launch, first_line, missing_tools, prepared
-from tare.model import Family, Host, Instance, Problem
+from tare.model import Caution, Family, Host, Instance, Problem
+
+_ENTERED = Caution(
+    "entered-from-outside",
+    "programs are started through the container's namespaces, without systemd-nspawn's filter of system calls",
+)
 
 
 @dataclass(frozen=True)
@@ -47,4 +52,5 @@ class Nspawn:
             command = (*ground.group.join, *nspawn, *options, limit, "--", INIT, launch.listen(address))
             process = stack.enter_context(host.spawn(*command))
             process.read_line(20)
-            yield ground.instance(ground.entered(host), address, self.path, systemd=self.version(host))
+            instance = ground.instance(ground.entered(host), address, self.path, systemd=self.version(host))
+            yield replace(instance, cautions=(_ENTERED,))

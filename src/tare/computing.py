@@ -1,0 +1,64 @@
+"""What workloads share that only compute: one program of the image, run inside, which verifies its own results."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.model import Metric, Raw, Setup, Sweep, TrialFailed, Value
+from tare.units import Duration
+
+_MOST_QUOTED = 800
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A workload of one command and one speed.
+
+    `result` matches the whole of a good output, with the group `speed`, a number of `scale` times the metric's unit.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    sweep: ClassVar[Sweep | None] = None
+    result: ClassVar[re.Pattern[str]]
+    scale: ClassVar[float] = 1.0
+
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+
+    @property
+    def port(self) -> None:
+        """None: it serves nothing."""
+
+    def service(self, listen: str) -> None:
+        """None: it serves nothing, so `listen` does not matter."""
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        """Run the program inside; raises TrialFailed where there is no inside, or where its results are wrong."""
+        if setup.instance.inside is None:
+            what = f"{setup.instance.name}: {self.name} runs inside"
+            raise TrialFailed(what, f"leave this stack out of {self.name}")
+        argv = (f"/usr/lib/tare/{self.name}", "--seconds", str(self.duration))
+        output = setup.instance.inside.run(*argv, timeout=60 + 10 * self.seconds())
+        return (Raw(self.name, argv, output.text, output.seconds),)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the speed; raises TrialFailed for anything but one whole verified result."""
+        if [each.label for each in raw] != [self.name]:
+            raise TrialFailed(f"expected one output of {self.name}, found {[each.label for each in raw]}")
+        found = self.result.fullmatch(raw[0].text)
+        speed = float(found["speed"]) * self.scale if found else 0.0
+        if not 0 < speed < math.inf:
+            hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
+            raise TrialFailed(f"{self.name} gave no verified speed; it printed {raw[0].text[:_MOST_QUOTED]!r}", hint)
+        return (Value("speed", None, speed),)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: shorter stretches, up to a fifth, come before the measured one."""
+        return 0.2 + 1.4 * self.duration

@@ -1,0 +1,375 @@
+"""The documents say what the code does: their examples work, their links lead somewhere, and no setting is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from tare import plugins, suite
+from tare.cli import app
+from tare.doctor.noise import Noise
+from tare.doctor.noise import Verdict as NoiseVerdict
+from tare.doctor.usable import Usable
+from tare.journal import RunRecord, WorkloadRecord
+from tare.model import (
+    Caution,
+    Facts,
+    Footprint,
+    Limits,
+    Mark,
+    Measured,
+    Metric,
+    Raw,
+    SeenLimits,
+    SetLimits,
+    Status,
+    SuiteError,
+    Sweep,
+    Trial,
+    TrialFailed,
+)
+from tare.report import json as report_json
+from tare.statistics.cells import Cell, Verdict
+from tare.suite import parse_suite
+from tare.telemetry.readings import Reading
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
+TECHNOLOGIES, WORKLOADS = (
+    {name: found for name in plugins.names(kind) if not hasattr(found := plugins.find(kind, name), "hidden")}
+    for kind in ("technologies", "workloads")
+)
+EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
+    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.launch.Technology"),
+    "adding-a-workload.md": ("workloads", "system-calls", "SystemCalls", "tare.model.Workload"),
+}
+
+
+def by_path(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Give the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def section(path: Path, heading: str) -> str:
+    """Give the text below a heading, up to the next one."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{path.name} has no section {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Give the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
+    found: dict[str, list[str]] = {}
+    for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
+        first, *others = (cell.strip() for cell in line.split(" | "))
+        names = re.findall(r"`([^`]+)`", first) or [first]
+        found |= dict.fromkeys(names, others)
+    return {name: cells for name, cells in found.items() if set(name) != {"-"}}
+
+
+# --- links and commands ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_every_link_leads_to_a_file(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_every_console_line_is_a_command_that_exists(path: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in "".join(blocks(path, "console")).splitlines():
+        sign, program, *words = line.split()
+        assert sign == "$", line
+        if program == "make":
+            assert words[0] in targets, line
+        else:
+            assert program in {"tare", ".venv/bin/tare"}, line
+            assert faults(words) == [], line
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_commands_in_the_text_exist(path: Path) -> None:
+    named = set(re.findall(r"`tare ([a-z]+)\b", path.read_text(encoding="utf-8")))
+    assert named <= set(COMMANDS)
+
+
+def faults(words: Sequence[str]) -> list[str]:
+    """Give what a command line has that its command does not take, by the command's own description of itself."""
+    if words[0] not in COMMANDS:
+        return [words[0]]
+    parameters = COMMANDS[words[0]].params
+    options = {name: each for each in parameters for name in each.opts if name.startswith("--")}
+    arguments = [each for each in parameters if each.param_type_name == "argument"]
+    unknown, given, rest = [], 0, iter(words[1:])
+    for word in rest:
+        if not word.startswith("-"):
+            given += 1
+            unknown += [word] if word.startswith("examples/") and not (ROOT / word).exists() else []
+        elif word not in options:
+            unknown.append(word)
+        elif not options[word].is_flag and next(rest, None) is None:
+            unknown.append(f"{word} without a value")
+    least = sum(each.required for each in arguments)
+    most = 99 if any(each.nargs == -1 for each in arguments) else len(arguments)
+    return unknown if least <= given <= most else [*unknown, f"{given} arguments"]
+
+
+def test_a_command_line_that_is_wrong_is_noticed() -> None:
+    assert faults(["run", "examples/quick.toml", "--budget", "5m"]) == []
+    assert faults(["rum"]) == ["rum"]
+    assert faults(["run", "--budgt", "5m"]) == ["--budgt"]
+    assert faults(["run", "--budget"]) == ["--budget without a value"]
+    assert faults(["plan"]) == ["0 arguments"]
+    assert faults(["plan", "examples/quik.toml"]) == ["examples/quik.toml"]
+
+
+def test_the_readme_lists_exactly_the_commands() -> None:
+    listed = [name.split()[1] for name in rows(section(ROOT / "README.md", "Commands")) if name.startswith("tare ")]
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+# --- suites ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *sorted((ROOT / "examples").glob("*.toml"))], ids=by_path)
+def test_every_whole_suite_can_be_read(path: Path, tmp_path: Path) -> None:
+    texts = [path.read_text()] if path.suffix == ".toml" else blocks(path, "toml")
+    with examples(tmp_path) as catalogue:
+        for text in texts:
+            if "[suite]" in text:
+                parse_suite(text, path.name, catalogue)
+            else:
+                tomllib.loads(text)
+
+
+def test_every_key_of_a_suite_is_described() -> None:
+    for heading, table in (("Suite", suite._SuiteTable), ("Limits", suite._LimitsTable)):
+        described = rows(section(DOCS / "suites.md", heading)).keys() - {"key"}
+        assert described == {field.name for field in dataclasses.fields(table)}
+
+
+def test_the_defaults_of_a_suite_are_those_described() -> None:
+    described = rows(section(DOCS / "suites.md", "Suite"))
+    limits = rows(section(DOCS / "suites.md", "Limits"))
+    keys = "".join(f"{key} = {described[key][1].strip('`')}\n" for key in ("blocks", "margin", "seed"))
+    lines = "".join(f"{key} = {limits[key][1].strip('`')}\n" for key in ("cpus", "memory", "open_files"))
+    least = '[suite]\nname = "a"\nstacks = ["native"]\n'
+    workload = '[[workloads]]\nuse = "startup"\n'
+    said = parse_suite(f"{least}{keys}[limits]\n{lines}{workload}", "said.toml")
+    assert dataclasses.replace(said, text="") == dataclasses.replace(parse_suite(least + workload, "a.toml"), text="")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_setting_of_a_workload_is_described_with_its_default(name: str) -> None:
+    plugin, described = WORKLOADS[name], rows(section(DOCS / "suites.md", f"Workload `{name}`"))
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(plugin)}
+    lines = "".join(f"{key} = {cells[1].strip('`')}\n" for key, cells in described.items() if key != "key")
+    text = f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "{name}"\n{lines}'
+    assert parse_suite(text, "said.toml").workloads[0].workload == plugin()
+
+
+@pytest.mark.parametrize("name", [name for name, found in TECHNOLOGIES.items() if dataclasses.fields(found)])
+def test_every_setting_of_a_technology_is_described_with_its_default(name: str) -> None:
+    plugin, described = TECHNOLOGIES[name], rows(section(DOCS / "suites.md", f"Technology `{name}`"))
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(plugin)}
+    lines = "".join(f"{key} = {cells[1].strip('`')}\n" for key, cells in described.items() if key != "key")
+    head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{name}"\n'
+    assert parse_suite(head + lines, "said.toml").stacks[0].layers == (plugin(),)
+
+
+def test_every_metric_of_a_workload_without_kinds_is_described() -> None:
+    for name in WORKLOADS.keys() - {"ramspeed"}:
+        text = section(DOCS / "suites.md", f"Workload `{name}`")
+        assert {metric.name for metric in WORKLOADS[name].metrics} <= set(re.findall(r"`([^`]+)`", text))
+
+
+# --- words, technologies, formats, decisions -------------------------------------------------------------------------
+
+
+def test_every_kind_of_caution_is_described_and_none_that_is_not_there() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    kinds = set(re.findall(r'Caution\(\s*"([a-z-]+)"', sources))
+    assert rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"} == kinds
+
+
+def test_every_verdict_is_described() -> None:
+    described = rows(section(DOCS / "words.md", "What is said about it"))
+    assert {*typing.get_args(Verdict), *typing.get_args(Status)} <= described.keys()
+    noise = rows(section(DOCS / "words.md", "What doctor says of noise"))
+    assert noise.keys() - {"verdict"} == set(typing.get_args(NoiseVerdict))
+
+
+def test_every_mark_of_a_timeline_is_described() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    marks = set(re.findall(r'\.mark\("([a-z]+)"', sources))
+    assert rows(section(DOCS / "method.md", "Start-up, exactly")).keys() - {"mark"} == marks
+
+
+def test_every_technology_has_its_row() -> None:
+    described = rows(section(DOCS / "technologies.md", "The technologies"))
+    assert described.keys() - {"technology"} == TECHNOLOGIES.keys()
+    for name, found in TECHNOLOGIES.items():
+        family, _, package, _, path, *_ = described[name]
+        assert family == found.family
+        assert f"`{found().path}`" in path
+        assert getattr(found, "package", package) in package
+
+
+@pytest.mark.parametrize(("heading", "record", "more"), [
+    ("A trial: a line of trials.jsonl", Trial, {"format"}),
+    ("The run: run.json", RunRecord, set()),
+    ("The raw output: raw/TRIAL.json", Raw, set()),
+    ("The telemetry: telemetry/TRIAL.parquet", Reading, {"seconds", "scope"}),
+])  # fmt: skip
+def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any], more: set[str]) -> None:
+    described = rows(section(DOCS / "run-folder.md", heading)).keys() - {"field", "column"}
+    assert described == {field.name for field in dataclasses.fields(record)} | more
+
+
+def test_the_fields_within_fields_are_described() -> None:
+    named = set(re.findall(r"`([a-z_]+)`", (DOCS / "run-folder.md").read_text(encoding="utf-8")))
+    inner = (Measured, Mark, Footprint, SetLimits, Limits, SeenLimits, Caution, WorkloadRecord, Metric, Sweep, Facts)
+    assert {field.name for record in inner for field in dataclasses.fields(record)} <= named
+
+
+def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
+    cell = Cell("redis", "get", None, "docker", "requests/s", "higher", "no value")
+    described = rows(section(DOCS / "report.md", "report.json")).keys() - {"field of a cell"}
+    assert described == report_json._cell(cell).keys()
+    text = section(DOCS / "run-folder.md", "What commands print with --json")
+    fields = {field.name for record in (Usable, Noise) for field in dataclasses.fields(record)}
+    assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))
+
+
+def test_every_dependency_has_a_page_that_names_its_license() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "decisions").glob("*.md")]
+    for name in [re.split(r"[><=]", dependency)[0] for dependency in project["dependencies"]]:
+        page = next((text for text in pages if f"`{name}`" in text.splitlines()[0]), "")
+        about: Any = importlib.metadata.metadata(name)
+        said = " ".join(
+            [about.get("License-Expression") or about.get("License") or "", *about.get_all("Classifier", [])]
+        )
+        family = next(word for word in ("BSD", "MIT", "Apache") if word in said)
+        assert re.search(rf"^License: .*{family}", page, re.MULTILINE), name
+
+
+def test_every_decision_is_in_the_index() -> None:
+    listed = set(re.findall(r"\]\(([a-z0-9-]+\.md)\)", (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in (DOCS / "decisions").glob("*.md")} - {"README.md"}
+
+
+# --- the plug-ins of the documents -----------------------------------------------------------------------------------
+
+
+def file_of(plugin: str) -> str:
+    return f"{plugin.replace('-', '_')}.py"
+
+
+class Catalogue:
+    """The plug-ins that there are, and those of the documents."""
+
+    def __init__(self, more: dict[str, type[Any]]) -> None:
+        self.more = more
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        added = [name for of, name, *_ in EXAMPLES.values() if of == kind]
+        return (*plugins.names(kind), *added)
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        return self.more[name] if name in self.more else plugins.find(kind, name)
+
+
+@contextmanager
+def examples(folder: Path) -> Iterator[Catalogue]:
+    """Load the plug-ins of the documents from files, as they would be found."""
+    found = {}
+    for document, (_, name, *_) in EXAMPLES.items():
+        path = folder / file_of(name)
+        path.write_text(blocks(DOCS / document, "python")[0], encoding="utf-8")
+        module = loaded(path)
+        classes = [each for _, each in inspect.getmembers(module, inspect.isclass)]
+        found[name] = next(each for each in classes if getattr(each, "name", None) == name)
+    try:
+        yield Catalogue(found)
+    finally:
+        for _, name, *_ in EXAMPLES.values():
+            del sys.modules[Path(file_of(name)).stem]
+
+
+def loaded(path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification
+    assert specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -> None:
+    lines = []
+    with examples(tmp_path):
+        for _, name, cls, protocol in EXAMPLES.values():
+            module, _, last = protocol.rpartition(".")
+            stem = Path(file_of(name)).stem
+            lines += [f"import {stem}\n", f"import {module}\n", f"a_{stem}: {module}.{last} = {stem}.{cls}()\n"]
+    (tmp_path / "satisfied.py").write_text("".join(lines), encoding="utf-8")
+    argv = (sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "satisfied.py"))
+    checked = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
+    kind, name, *_ = EXAMPLES[document]
+    (text,) = blocks(DOCS / document, "python")
+    place = ("--stdin-filename", f"src/tare/{kind}/{file_of(name)}", "-")
+    for command in (("check",), ("format", "--check")):
+        argv = (sys.executable, "-m", "ruff", *command, *place)
+        checked = subprocess.run(argv, cwd=ROOT, input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
+    printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
+    with examples(tmp_path) as catalogue:
+        workload = catalogue.find("workloads", "system-calls")()
+        (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
+        assert (value.metric, value.point) == ("rate", None)
+        assert value.value == pytest.approx(3_315_243.16)  # 2 x 500000 calls in 0.301637 s
+        for wrong in ("", "0+0 records in\n", printed.replace("500000 bytes", "400000 bytes")):
+            with pytest.raises(TrialFailed, match="dd did not copy 500000 bytes"):
+                workload.parse([Raw("dd", (), wrong, 0.3)])
+
+
+def test_the_lead_in_to_suites_shows_what_is_really_said() -> None:
+    text = '[suite]\nbudgt = "10m"\nstacks = ["native"]\n[limits]\nmemory = 512\n[[workloads]]\nuse = "reddis"\n'
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(text, "mine.toml")
+    said = "".join(f"error: {fault.what}\nhint: {fault.hint}\n" for fault in caught.value.faults)
+    assert said in blocks(DOCS / "suites.md", "text")
