@@ -102,7 +102,8 @@ def load(folder: Path) -> Run:
         record = _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
         text = (folder / "trials.jsonl").read_text(encoding="utf-8") if (folder / "trials.jsonl").exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{folder}: not a run: {error}", "give the folder that `tare run` printed") from error
+        what = f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed") from error
     trials = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         trials.append(_trial(line, f"{folder / 'trials.jsonl'}:{number}"))

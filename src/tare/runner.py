@@ -15,7 +15,7 @@ from tare.hosts.local import LocalHost
 from tare.journal import Journal
 from tare.launch import Technology
 from tare.ledger import Ledger, state_folder
-from tare.model import Caution, Image, Limits, Problem, Raw, Trial, Workload
+from tare.model import Caution, Image, Limits, Problem, Raw, TareError, Trial, Workload
 from tare.network import connected
 from tare.plan import Block, Step, estimate, plan, remaining
 from tare.suite import Suite
@@ -208,6 +208,10 @@ def find_unusable(suite: Suite, say: Callable[[str], None]) -> dict[str, tuple[P
             found[stack.name] = (Problem("nested stacks are not there yet", "name one technology"),)
             continue
         say(f"checking {stack.name}")
-        if problems := tuple(stack.layers[0].problems(host)):
+        try:
+            problems = tuple(stack.layers[0].problems(host))
+        except TareError as error:  # an engine that hangs costs its own stack, not the run
+            problems = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+        if problems:
             found[stack.name] = problems
     return found

@@ -12,13 +12,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tare.__main__ import run
-from tare.cli import app
 from tare.model import Family
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
-Said = tuple[int, str, str]
-Quickly = Callable[..., Said]
+Quickly = Callable[..., tuple[int, str, str]]
 TARE = Path(sys.executable).parent / "tare"
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.toml"))
@@ -77,23 +74,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def quickly(
-    folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Quickly:
-    """Call tare in this process; gives its exit code, standard output and standard error. Loading takes a second."""
-    monkeypatch.chdir(folder)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-
-    def call(*argv: str | Path) -> Said:
-        code = run(app, [str(word) for word in argv])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
-
-
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -109,6 +89,7 @@ def test_all_faults_of_a_suite_are_told_at_once_and_nothing_is_started(tare: Cal
     assert names(folder) == before
 
 
+@pytest.mark.usefixtures("folder")
 def test_a_plan_tells_the_same_faults_as_a_run(quickly: Quickly) -> None:
     assert quickly("plan", "bad.toml") == (2, "", FAULTS)
 
@@ -126,7 +107,12 @@ def test_a_plan_tells_the_same_faults_as_a_run(quickly: Quickly) -> None:
         ("run good.toml --out .", ".: is there already", "choose another folder, or go on with --resume"),
         ("run good.toml --budgt 5m", "no such option: --budgt", 'did you mean "--budget"?'),
         ("run --resume .", ".: not a run", "give the folder that `tare run` printed"),
-        ("report nothing", "nothing: not a run", "give the folder that `tare run` printed"),
+        (
+            "report nothing",
+            "nothing: not a run: nothing/run.json: No such file or directory",
+            "give the folder that `tare run` printed",
+        ),
+        ("report nothing --format ,", "no report format is named", "for example --format html,csv,json"),
         ("report", "missing argument 'RUN...'", "`tare report --help` shows what it takes"),
         ("show nothing", "nothing: not a run", "give the folder that `tare run` printed"),
         ("reparse nothing", "nothing: not a run", "give the folder that `tare run` printed"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tare.journal import load
+from tare.model import UsageError
 from tare.report import DEFAULT_FORMATS, write_report
 
 
@@ -18,5 +19,12 @@ def report(
 ) -> None:
     """Write the report of one or more runs, and print the paths of its files."""
     wanted = [name.strip() for name in formats.split(",") if name.strip()]
-    for path in write_report([load(folder) for folder in runs], wanted, out):
+    if not wanted:
+        raise UsageError("no report format is named", f"for example --format {','.join(DEFAULT_FORMATS)}")
+    try:
+        paths = write_report([load(folder) for folder in runs], wanted, out)
+    except OSError as error:
+        what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "give another folder by --out") from error
+    for path in paths:
         print(path)

@@ -105,7 +105,7 @@ def _work(session: _Session, image: Image, console: Console) -> str:
     placement = _placement(suite)
     record = _record(session, image)
     if session.resumed is None:
-        session.journal.create(record, suite.text)
+        _create(session.journal, record, suite)
     else:
         _check_same(session.resumed.record, record)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
@@ -159,6 +159,14 @@ def _record(session: _Session, image: Image) -> RunRecord:
         machine=LocalHost().facts(),
         noise=session.noise,
     )
+
+
+def _create(journal: Journal, record: RunRecord, suite: Suite) -> None:
+    try:
+        journal.create(record, suite.text)
+    except OSError as error:
+        what = f"{journal.folder}: cannot be made: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "give another folder by --out") from error
 
 
 def _check_same(before: RunRecord, now: RunRecord) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,9 +43,26 @@ class Podman(Docker):
         count = min(int(number) for number in (hard, most, str(1 << 22)) if number.isdigit())
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
 
+    @contextmanager
+    def _network(self, host: Host, launch: Launch) -> Iterator[str]:
+        """Make a network also for `nat`: Podman would leave the bridge of its default network on the machine."""
+        # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
+        with launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"):
+            if self.network == "bridge":
+                with super()._network(host, launch) as address:
+                    yield address
+                return
+            with launch.ledger.undone_by("podman", "network", "rm", launch.name):
+                self.bridge(host, launch)
+                yield launch.network.machine_address
+
+    def _addresses(self, launch: Launch) -> tuple[str, ...]:
+        own = () if self.network == "bridge" else (f"--network={launch.name}",)
+        return (*own, *super()._addresses(launch))
+
     def bridge(self, host: Host, launch: Launch) -> str:
         """Make a network for the container; Podman chooses the name of its bridge."""
         subnet = f"--subnet={launch.network.engine_subnet}"
-        host.run("podman", "network", "create", subnet, launch.name, timeout=60)
+        host.run("podman", "network", "create", "--disable-dns", subnet, launch.name, timeout=60)
         form = "{{.NetworkInterface}}"
         return host.run("podman", "network", "inspect", "--format", form, launch.name, timeout=60).text.strip()
