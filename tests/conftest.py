@@ -20,14 +20,15 @@ _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment afte
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
 _ENGINES_OWN_GROUPS = ("docker", "libpod_parent", "machine.slice", "lxc.pivot")
 _PROGRAMS = (
-    *("redis-server", "nginx", "knock", "init", "run", "sleep", "tail", "ssh"),
+    *("redis-server", "nginx", "knock", "init", "ssh"),
     *("qemu-system-x86", "runsc", "runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
     *("bwrap", "systemd-nspawn", "lxc-execute", "crun", "runc"),
 )
 _FOLDERS = (
     *("/run/netns", "/run/systemd/nspawn/propagate", "/run/systemd/nspawn/locks", "/run/crun", "/run/runc"),
     *("/run/runsc", "/run/lxc", "/run/lock/lxc", "/var/lib/lxc"),
-    *("/var/lib/containers/storage/overlay-containers", "/etc/cni/net.d", "/etc/containers/networks"),  # of Podman
+    *("/var/lib/containers/storage/overlay-containers", "/etc/cni/net.d", "/etc/containers/networks"),
+    *("/var/lib/cni/networks", "/var/lib/cni/results"),
 )
 
 State = dict[str, frozenset[str]]
@@ -97,12 +98,12 @@ def _groups() -> frozenset[str]:
 
 def _processes() -> frozenset[str]:
     found = set()
-    for path in Path("/proc").glob("[0-9]*/comm"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name = path.read_text(encoding="utf-8").strip()
+            name, _, rest = path.read_text(encoding="utf-8").partition("(")[2].rpartition(") ")
         except OSError:
             continue
-        if name in _PROGRAMS:
+        if name in _PROGRAMS and not rest.startswith("Z"):  # what has ended is the machine's first process's to reap
             found.add(f"{name} {path.parent.name}")
     return frozenset(found)
 

@@ -1,6 +1,7 @@
 """The ledger: what tare has made on the machine, written down before it is made, so that `tare clean` can undo it.
 
-An entry is a command that undoes one thing. It names something that starts with `tare-`, or it is refused.
+An entry is a command that undoes one thing. It names something of tare's, and no path that is not tare's, or it is
+refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tare.hosts.local import LocalHost
 from tare.model import TareError
 
 _UNDO_SECONDS = 60.0
+# Places of others in which an undo may name something that does not bear tare's name.
+_OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def state_folder() -> Path:
@@ -33,7 +36,7 @@ class Ledger:
     @contextlib.contextmanager
     def undone_by(self, *argv: str) -> Iterator[None]:
         """Promise that a command is run after the block, by us or by `tare clean`."""
-        if not any("tare-" in word for word in argv[1:]):
+        if not _undoes_ours(argv):
             raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
         self._entries.append(argv)
         self._write()
@@ -72,7 +75,15 @@ def leftovers(folder: Path) -> dict[Path, tuple[tuple[str, ...], ...]]:
             good = all(isinstance(word, str) for entry in entries for word in entry)
         except (ValueError, TypeError):
             good, entries = False, []
-        if not good or not all(any("tare-" in word for word in entry[1:]) for entry in entries):
+        if not good or not all(_undoes_ours(entry) for entry in entries):
             raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand")
         found[path] = tuple(reversed(entries))
     return found
+
+
+def _undoes_ours(argv: tuple[str, ...]) -> bool:
+    """Tell whether a command names something that starts with `tare-`, and no path of somebody else."""
+    paths = [word for word in argv[1:] if word.startswith("/")]
+    return any("tare-" in word for word in argv[1:]) and all(
+        ".." not in path and ("tare-" in path or path.startswith(_OTHERS)) for path in paths
+    )

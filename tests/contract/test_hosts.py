@@ -17,7 +17,6 @@ WORDS = (
 )
 # A daemon that nobody's process group, session or parent number leads to: it has forked twice and leads a session.
 DAEMON = 'setsid sh -c \'(echo up > "$1/up"; exec sleep "$2") &\' sh "$1" "$2" >/dev/null 2>&1 &'
-SLEEPERS = 'for file in /proc/[0-9]*/cmdline; do tr "\\0" " " <"$file" 2>/dev/null | grep "^sleep $1 "; done; true'
 SIGNALS = ("KILL", "SEGV", "TERM")
 ENOUGH_SECONDS = 60.0  # no command here takes as long, not even in emulation on a busy machine
 
@@ -148,7 +147,9 @@ def test_a_host_tells_its_facts(host: Host) -> None:
 
 
 def _sleepers(host: Host, seconds: str) -> str:
-    return host.run("sh", "-c", SLEEPERS, "sh", seconds, timeout=ENOUGH_SECONDS).text
+    found = host.run("pgrep", "-x", "-f", f"sleep {seconds}", timeout=ENOUGH_SECONDS, check=False)
+    assert found.exit_code == (0 if found.stdout else 1)
+    return found.text
 
 
 def _wait_for(host: Host, path: str) -> None:

@@ -18,7 +18,7 @@ from tare.hosts.local import LocalHost
 from tare.journal import Journal, load
 from tare.launch import Launch
 from tare.ledger import Ledger
-from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial, Unavailable
+from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, TimedOut, Trial, Unavailable
 from tare.network import Network
 from tare.plan import Block, Step
 from tare.runner import TimeLeft, Work, work_through
@@ -59,6 +59,16 @@ class Gone(Fake):
 
 
 @dataclass(frozen=True)
+class Silent(Fake):
+    """A fake whose engine does not answer when it is asked."""
+
+    name: ClassVar[str] = "silent"
+
+    def problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - as technologies are asked
+        raise TimedOut("silent: did not end within 20 s", "start its daemon again")
+
+
+@dataclass(frozen=True)
 class Impatient(Dhrystone):
     """Dhrystone that gives its program no more than a moment."""
 
@@ -68,7 +78,7 @@ class Impatient(Dhrystone):
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
         output = setup.instance.inside.run(*argv, timeout=0.05)
-        return (Raw("dhrystone", argv, output.text, output.seconds),)
+        return (Raw(self.name, argv, output.text, output.seconds),)
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Faulty(Startup):
 class Shelf:
     """The plug-ins of tare, and those above."""
 
-    OWN: ClassVar[Mapping[str, type[Any]]] = {each.name: each for each in (Stopped, Gone, Impatient, Faulty)}
+    OWN: ClassVar[Mapping[str, type[Any]]] = {each.name: each for each in (Stopped, Gone, Silent, Impatient, Faulty)}
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:
         return (*plugins.names(kind), *self.OWN)

@@ -356,6 +356,11 @@ def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> Non
     assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
 
 
+def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
+    found = find_unusable(suite("good:", 'bad: stack = "silent"'), lambda text: None)  # noqa: ARG005 - says nothing
+    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
+
+
 def test_nested_stacks_are_said_not_to_be_there_yet() -> None:
     what = parse_suite('[suite]\nstacks = ["fake", "fake/fake"]\n[[workloads]]\nuse = "startup"\n', "a.toml")
     said: list[str] = []

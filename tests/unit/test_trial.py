@@ -64,7 +64,7 @@ def test_a_load_with_time_to_spare_or_a_busy_server_is_not_client_bound(
 @pytest.mark.parametrize("server_busy", [0.5, 0.94, None])
 def test_a_load_without_time_to_spare_is_client_bound_where_the_server_was_not_busy(server_busy: float | None) -> None:
     raw = (_raw("GET 1", 0.3), _raw("GET 50", 0.95), _raw("GET 200", 1.0))
-    text = "client-bound: the load had no CPU time to spare at GET 50, GET 200"
+    text = "the load had no CPU time to spare at GET 50, GET 200"
     assert client_cautions(raw, server_busy) == (Caution("client-bound", text),)
 
 

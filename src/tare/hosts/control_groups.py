@@ -172,10 +172,11 @@ def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[Path, str]]
     memory_nodes = read_text("/sys/devices/system/node/online").strip() or "0"
     yield file("cpuset", "cpuset.mems"), memory_nodes
     yield file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
-    yield (
-        file("memory", "memory.max" if group.layout.version == 2 else "memory.limit_in_bytes"),
-        str(limits.memory_bytes),
-    )
+    version_2 = group.layout.version == 2
+    yield file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
+    swap = file("memory", "memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
+    if swap.exists():  # the kernel may not count swap; version 1 means memory and swap together
+        yield swap, "0" if version_2 else str(limits.memory_bytes)
 
 
 @contextlib.contextmanager

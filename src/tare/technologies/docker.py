@@ -96,7 +96,12 @@ class Docker:
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Give the options that set the limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
-        return (f"--cpuset-cpus={launch.cpu_list}", f"--memory={memory}", f"--ulimit=nofile={files}:{files}")
+        return (
+            f"--cpuset-cpus={launch.cpu_list}",
+            f"--memory={memory}",
+            f"--memory-swap={memory}",
+            f"--ulimit=nofile={files}:{files}",
+        )
 
     def _addresses(self, launch: Launch) -> tuple[str, ...]:
         if self.network == "bridge":

@@ -36,7 +36,9 @@ class Gvisor(Crun):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a bundle under runsc."""
-        with super().launch(host, launch) as instance:
+        # runsc keeps a lock there when its sandbox is ended by the memory limit.
+        left = launch.ledger.undone_by("sh", "-c", 'rm -rf "/run/runsc/$1"*', "sh", launch.name)
+        with left, super().launch(host, launch) as instance:
             options = " ".join(self.options(host))
             text = "gVisor runs on the host's network stack: this runsc is too old for its own in a given namespace"
             cautions = () if self._modern(host) else (Caution("host-network-stack", text),)
