@@ -29,19 +29,23 @@ def execute(argv: Sequence[str], timeout: float, input: bytes = b"", check: bool
     """Run a command to its end; see `Host.run`."""
     tree = uuid.uuid4().hex
     began = time.monotonic()
+    process = None
     try:
-        process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with _held_back():
+            process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdout, stderr = process.communicate(input, timeout)
     except OSError as error:
+        if process is not None:
+            raise
         output = _not_started(argv, error)
         return checked(output) if check else output
-    try:
-        stdout, stderr = process.communicate(input, timeout)
     except subprocess.TimeoutExpired:
+        assert process is not None  # noqa: S101 - it is what took too long
         kill_tree(process.pid, tree)
         output = Output(tuple(argv), 124, *process.communicate(), time.monotonic() - began)
         raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", _shown(argv), output) from None
     finally:
-        if process.returncode is None:  # we were interrupted
+        if process is not None and process.returncode is None:  # we were interrupted
             kill_tree(process.pid, tree)
             process.communicate()
     output = Output(tuple(argv), _exit_code(process.returncode), stdout, stderr, time.monotonic() - began)
@@ -66,23 +70,49 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
     tree = uuid.uuid4().hex
     # A command that watches its life line must not be killed outright with us: it has a tree of its own to end.
     guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
-            process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+            with _held_back():
+                process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+                local = LocalProcess(process, errors, tuple(argv))
+                stack.callback(local.drained)
+                stack.callback(_end, process, tree, life_line)
         except OSError as error:
             raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
-        local = LocalProcess(process, errors, tuple(argv))
-        try:
-            yield local
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            if life_line:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(3)
-            kill_tree(process.pid, tree)
-            process.wait()
-            local.drained()
+        yield local
+
+
+def _end(process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if life_line:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+    kill_tree(process.pid, tree)
+    process.wait()
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Let Ctrl-C and termination wait for the end of the block.
+
+    A process of which Python does not know yet that it has started can be neither ended nor waited for, and would go
+    on while what it is about to make is already being undone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {
+        each: signal.signal(each, lambda number, _: arrived.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 class LocalProcess:

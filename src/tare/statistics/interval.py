@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from tare.statistics.describe import moments
 
@@ -48,4 +47,6 @@ def half_widths(
 
 def quantiles(freedom: NDArray[np.float64], confidence: float = CONFIDENCE) -> NDArray[np.float64]:
     """Give the two-sided quantile of Student's t distribution for each number of degrees of freedom."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
+
     return np.asarray(stdtrit(freedom, 0.5 + confidence / 2), dtype=float)
