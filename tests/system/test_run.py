@@ -106,6 +106,17 @@ def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:
     return trials
 
 
+def test_the_quick_example_runs_its_first_block_on_everything_that_is_usable(tare: Call, tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    output = tare("run", examples / "quick.toml", "--budget", "1s", "--out", "run")
+    assert output.returncode == 0, output.stderr
+    trials = load(tmp_path / "run").trials
+    assert [trial.reason for trial in trials if trial.status == "failed"] == []
+    assert sum(trial.status == "ok" for trial in trials) >= 10
+    assert {trial.workload for trial in trials} == {"startup"}
+    assert "the budget is used up" in output.stderr
+
+
 def test_a_run_measures_what_can_be_used_and_says_why_the_rest_was_skipped(
     tare: Call, suite: Path, tmp_path: Path
 ) -> None:

@@ -63,6 +63,8 @@ class Crun:
             process = stack.enter_context(host.spawn(*run))
             process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
+            # The runtime ends its container: one that has lost its monitor takes gVisor seconds to clear away.
+            stack.callback(host.run, *command, "kill", launch.name, "KILL", timeout=20, check=False)
             yield ground.instance(inside, address, self.path, runtime=self.version(host))
 
 

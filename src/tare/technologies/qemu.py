@@ -6,26 +6,22 @@ nothing. Where it does not, `qemu-tcg` runs the same machine in emulation, under
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
+from tare import kvm
 from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import ControlGroup, limited
-from tare.hosts.local import read_text
-from tare.hosts.ssh import SshHost
+from tare.hosts.ssh import SshHost, shared
 from tare.image import cached_image
 from tare.launch import ANSWER_PORT, Launch, first_line, missing_tools
-from tare.ledger import state_folder
 from tare.model import Family, Host, Instance, Problem, Process, TrialFailed
 from tare.network import INSTANCE_MAC
 
 _PROGRAM = "qemu-system-x86_64"
 _BOOT_SECONDS = 120.0
-_PROBE_SECONDS = 10.0
 # The emulator's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own.
 _EMULATOR_BYTES = 1 << 30
 
@@ -57,8 +53,8 @@ class Qemu:
             )
         if (image := cached_image()) is None:
             return (Problem("KVM is not proved yet: there is no guest kernel to boot", "tare image"),)
-        if not _boots(host, image.kernel, image.initrd, self.acceleration):
-            what = f"KVM is there, but a small guest does not boot on it within {_PROBE_SECONDS:g} s"
+        if not kvm.boots(host, image, (_PROGRAM, *self.acceleration)):
+            what = f"KVM is there, but a small guest does not boot on it within {kvm.PROBE_SECONDS:g} s"
             return (Problem(what, "use qemu-tcg here; look at the kernel's log and at the machine around this one"),)
         return ()
 
@@ -155,52 +151,10 @@ def _watch_boot(process: Process, launch: Launch) -> str:
 
 @contextmanager
 def _connected(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
-    """Open one SSH connection to the guest, which every command then shares."""
-    address, folder = launch.network.instance_address, launch.folder
-    (folder / "known_hosts").write_text(f"{address} {host_key}\n", encoding="ascii")
-    fixed = ("-F", "/dev/null", "-i", str(folder / "key"), "-o", f"UserKnownHostsFile={folder / 'known_hosts'}")
-    options = (*fixed, "-o", f"ControlPath={folder / 'ssh'}", "-o", "ConnectTimeout=30")
-    master = SshHost(host, f"root@{address}", *options, "-M", "-N")
-    with host.spawn(*master.prefix[:-1]):
-        guest = SshHost(host, f"root@{address}", *options)
-        _wait_for(host, folder / "ssh")
-        yield guest
-
-
-def _wait_for(host: Host, socket: Path) -> None:
-    script = 'for try in $(seq 600); do [ -S "$1" ] && exit; sleep 0.05; done; exit 1'
-    if host.run("sh", "-c", script, "sh", str(socket), timeout=40, check=False).exit_code:
-        raise TrialFailed("the guest's SSH does not answer within 30 s", "`tare show` has its console")
-
-
-def _boots(host: Host, kernel: Path, initrd: Path, acceleration: tuple[str, ...]) -> bool:
-    """Tell whether a guest's kernel comes as far as its first program; remembered until the machine boots again."""
-    memory = state_folder() / "kvm.json"
-    machine = [
-        read_text("/proc/sys/kernel/random/boot_id").strip(),
-        kernel.parent.name,
-        first_line(host, _PROGRAM, "--version"),
-    ]
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-        if known["machine"] == machine:
-            return bool(known["boots"])
-    except (OSError, ValueError, KeyError):
-        pass
-    boots = _probe(host, kernel, initrd, acceleration)
-    memory.write_text(json.dumps({"machine": machine, "boots": boots}), encoding="utf-8")
-    return boots
-
-
-def _probe(host: Host, kernel: Path, initrd: Path, acceleration: tuple[str, ...]) -> bool:
-    fixed = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "256M")
-    boot = ("-kernel", str(kernel), "-initrd", str(initrd), "-append", "console=ttyS0 root=/dev/none panic=-1")
-    try:
-        with host.spawn(_PROGRAM, *acceleration, *fixed, *boot) as process:
-            deadline = process.read_line(_PROBE_SECONDS).seconds + _PROBE_SECONDS
-            while (line := process.read_line(_PROBE_SECONDS)).seconds < deadline:
-                if "Run /init as init process" in line.text:
-                    return True
-    except TrialFailed:
-        pass
-    return False
+    """Open an SSH connection to the guest with the key that was made for it and the host key that it has told."""
+    address, known = launch.network.instance_address, launch.folder / "known_hosts"
+    known.write_text(f"{address} {host_key}\n", encoding="ascii")
+    options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
+    socket = f"/run/{launch.name}.ssh"  # not in the folder: the name of a socket may be no longer than 107 bytes
+    with launch.ledger.undone_by("rm", "-f", socket), shared(host, f"root@{address}", socket, *options) as inside:
+        yield inside
