@@ -103,10 +103,14 @@ class Ground:
 
 
 @contextmanager
-def prepared(launch: Launch, address: str) -> Iterator[Ground]:
-    """Make the ground of an instance that will be found at `address`; all of it is gone after the block."""
+def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Ground]:
+    """Make the ground of an instance that will be found at `address`; all of it is gone after the block.
+
+    It is `counted` as part of the start of the instance, unless the instance would need none of it.
+    """
     launch.knock(address)
-    launch.timeline.mark("requested")
+    if counted:
+        launch.timeline.mark("requested")
     with limited(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
         with fresh_root(launch.ledger, launch.image, launch.folder) as root:
             yield Ground(launch, group, root)

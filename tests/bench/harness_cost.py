@@ -77,12 +77,15 @@ def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...
     drive = ("-snapshot", "-drive", f"file={image.disk},if=virtio,format=raw")
     boot = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
     line = ("-append", "root=/dev/vda rw console=ttyS0 panic=-1 init=/bin/true")
-    lxc = ("--name", "tare-by-hand", "--lxcpath", str(folder), "--define", f"lxc.rootfs.path=dir:{root}")
+    (folder / "config").write_text(
+        f"lxc.rootfs.path = dir:{root}\nlxc.apparmor.profile = unconfined\n", encoding="utf-8"
+    )
+    lxc = ("--name", "tare-by-hand", "--lxcpath", str(folder), "--rcfile", str(folder / "config"))
     return {
         "native": ("chroot", str(root), "true"),
         "bubblewrap": ("bwrap", "--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev", "true"),
         "nspawn": ("systemd-nspawn", "-q", "--register=no", "--keep-unit", "--console=pipe", "-D", str(root), "true"),
-        "lxc": ("lxc-execute", *lxc, "--define", "lxc.apparmor.profile=unconfined", "--", "/bin/true"),
+        "lxc": ("lxc-execute", *lxc, "--", "/bin/true"),
         "docker": ("docker", "run", "--rm", image.tag, "true"),
         "podman": ("podman", "run", "--rm", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", image.tag, "true"),
         "qemu-tcg": ("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", *machine, *drive, *boot, *line),

@@ -48,13 +48,14 @@ class Native:
         shared = self.network == "host"
         address = launch.network.machine_address if shared else launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address))
+            ground = stack.enter_context(prepared(launch, address, counted=False))
             stack.enter_context(enterable(launch.ledger, ground.root))
             place: tuple[str, ...] = ()
             if not shared:
                 place = ("nsenter", f"--net=/run/netns/{stack.enter_context(launch.network.namespace())}", "--")
             limits = (*ground.group.join, *launch.open_files)
             enter = (*limits, *place, "env", "-i", *ENVIRONMENT, "chroot", str(ground.root))
+            launch.timeline.mark("requested")
             launch.timeline.mark("started")
             stack.enter_context(host.spawn(*enter, INIT, launch.listen(address)))
             yield ground.instance(ExecHost(host, *enter), address, self.path)
