@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import time
 from dataclasses import replace
 
 import pytest
@@ -89,16 +88,6 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[blink]no[/blink]" in text
-
-
-def test_a_big_matrix_is_made_and_drawn_quickly_enough_to_refine_it_live() -> None:
-    summary = summarize(_many(20, 10))
-    best = 1.0
-    for _ in range(5):
-        before = time.perf_counter()
-        matrix(summary)
-        best = min(best, time.perf_counter() - before)
-    assert best < 0.05
 
 
 @pytest.mark.parametrize(

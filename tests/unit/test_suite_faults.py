@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import pytest
+from shelf import (
+    DURATION,
+    NAME,
+    NATIVE,
+    REDIS,
+    faults,
+    read,
+)
+
+from tare.model import SuiteError
+
+# --- one fault at a time: the two lines that the user sees
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        # keys
+        (NATIVE + REDIS + "clientz = [1]\n", "workloads[0].clientz: unknown key", 'did you mean "clients"?'),
+        (NATIVE + 'budgett = "1m"\n' + REDIS, "suite.budgett: unknown key", 'did you mean "budget"?'),
+        (
+            NATIVE + "[limits]\nx = 1\n" + REDIS,
+            "limits.x: unknown key",
+            "the keys here are cpus, memory, open_files",
+        ),
+        (NATIVE + REDIS + "[limit]\n", "limit: unknown key", 'did you mean "limits"?'),
+        ('[suit]\nstacks = ["native"]\n' + REDIS, "suit: unknown key", 'did you mean "suite"?'),
+        (NATIVE + '[[workload]]\nuse = "redis"\n', "workload: unknown key", 'did you mean "workloads"?'),
+        ('[suite]\nstack = ["native"]\n' + REDIS, "suite.stack: unknown key", 'did you mean "stacks"?'),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker"\nnetwrk = "nat"\n' + REDIS,
+            "stacks.d.netwrk: unknown key",
+            'did you mean "network"?',
+        ),
+        (NATIVE + REDIS + "[hosts.server]\n", "hosts: measuring on other machines comes later", "remove this table"),
+        # names of plug-ins
+        (
+            '[suite]\nstacks = ["native", "dokcer"]\n' + REDIS,
+            'suite.stacks[1]: no stack named "dokcer"',
+            'did you mean "docker"?',
+        ),
+        (
+            '[suite]\nstacks = ["docker/qmu"]\n' + REDIS,
+            'suite.stacks[0]: no stack named "docker/qmu"',
+            'did you mean "docker/qemu"?',
+        ),
+        (
+            '[suite]\nstacks = ["docker-brige"]\n[stacks.docker-bridge]\nstack = "docker"\n' + REDIS,
+            'suite.stacks[0]: no stack named "docker-brige"',
+            'did you mean "docker-bridge"?',
+        ),
+        (
+            '[suite]\nstacks = ["docker/"]\n' + REDIS,
+            'suite.stacks[0]: no stack named "docker/"',
+            "`tare technologies` lists the names",
+        ),
+        (
+            '[suite]\nstacks = ["zzz"]\n' + REDIS,
+            'suite.stacks[0]: no stack named "zzz"',
+            "`tare technologies` lists the names",
+        ),
+        (
+            '[suite]\nstacks = ["broken"]\n' + REDIS,
+            "suite.stacks[0]: the plug-in 'broken' is broken: no module named 'gone'",
+            "repair or remove its package",
+        ),
+        (
+            NATIVE + '[[workloads]]\nuse = "rediss"\n',
+            'workloads[0].use: no workload named "rediss"',
+            'did you mean "redis"?',
+        ),
+        (
+            NATIVE + '[[workloads]]\nuse = "zzz"\n',
+            'workloads[0].use: no workload named "zzz"',
+            "`tare workloads` lists the names",
+        ),
+        (
+            NATIVE + '[[workloads]]\nuse = "broken"\n',
+            "workloads[0].use: the plug-in 'broken' is broken: no module named 'gone'",
+            "repair or remove its package",
+        ),
+        # what is missing
+        (REDIS, "suite: missing", 'write [suite] and below it stacks = ["native", "docker"]'),
+        ("[suite]\n" + REDIS, "suite.stacks: missing", 'write stacks = ["native", "docker"]'),
+        ("[suite]\nstacks = []\n" + REDIS, "suite.stacks: a list has too few entries", "write at least 1"),
+        (NATIVE, "workloads: missing", 'write [[workloads]] and below it use = "redis"'),
+        ("workloads = []\n" + NATIVE, "workloads: missing", 'write [[workloads]] and below it use = "redis"'),
+        (NATIVE + "[[workloads]]\n", "workloads[0].use: missing", 'write use = "redis"'),
+        (NATIVE + '[[workloads]]\nuse = "fixed"\n', "workloads[0].size: missing", "write size = …"),
+        ('[suite]\nstacks = ["d"]\n[stacks.d]\n' + REDIS, "stacks.d.stack: missing", 'write stack = "docker"'),
+        (
+            '[suite]\nstacks = ["remote"]\n' + REDIS,
+            "suite.stacks[0]: remote needs the setting address",
+            'write a table [stacks.NAME] with stack = "remote" and address = …',
+        ),
+        # values
+        (NATIVE + "budget = 10\n" + REDIS, "suite.budget: 10 cannot be used", DURATION),
+        (NATIVE + 'budget = "10"\n' + REDIS, 'suite.budget: "10" cannot be used', DURATION),
+        (NATIVE + 'budget = "0s"\n' + REDIS, 'suite.budget: "0s" cannot be used', "write more than 0, or leave it out"),
+        (
+            NATIVE + "margin = 0.03\n" + REDIS,
+            "suite.margin: 0.03 cannot be used",
+            "a share needs its percent sign, for example 3%",
+        ),
+        (
+            NATIVE + 'margin = "300%"\n' + REDIS,
+            'suite.margin: "300%" cannot be used',
+            "a margin lies between 0% and 100%, for example 3%",
+        ),
+        (NATIVE + "blocks = 0\n" + REDIS, "suite.blocks: 0 is too small", "write 1 or more"),
+        (NATIVE + "blocks = 10001\n" + REDIS, "suite.blocks: 10001 is too large", "write 10000 or less"),
+        (
+            NATIVE + "blocks = 1.5\n" + REDIS,
+            "suite.blocks: 1.5 is not a whole number",
+            "write a whole number, without quotes",
+        ),
+        (NATIVE + "name = 3\n" + REDIS, "suite.name: 3 is not a text", "write it in quotes"),
+        (
+            NATIVE + 'name = "../etc"\n' + REDIS,
+            'suite.name: "../etc" cannot be a name',
+            NAME,
+        ),
+        (
+            NATIVE + "[limits]\nmemory = 512\n" + REDIS,
+            "limits.memory: 512 cannot be used",
+            "a size needs its unit, for example 512MiB or 2GB",
+        ),
+        (
+            NATIVE + "[limits]\ncpus = true\n" + REDIS,
+            "limits.cpus: true is not a whole number",
+            "write a whole number, without quotes",
+        ),
+        ('[suite]\nstacks = "native"\n' + REDIS, 'suite.stacks: "native" is not a list', "write a list in brackets"),
+        ('[suite]\nstacks = ["native", 3]\n' + REDIS, "suite.stacks[1]: 3 is not a text", "write it in quotes"),
+        ('suite = "quick"\n' + REDIS, "suite: not a table", "write [suite] in one pair of brackets"),
+        ('[[suite]]\nstacks = ["native"]\n' + REDIS, "suite: not a table", "write [suite] in one pair of brackets"),
+        (
+            NATIVE + '[workloads]\nuse = "redis"\n',
+            "workloads: not a list of tables",
+            "write [[workloads]] in two pairs of brackets",
+        ),
+        (NATIVE + "[[workloads]]\nuse = 3\n", "workloads[0].use: 3 is not a text", "write it in quotes"),
+        (NATIVE + REDIS + 'clients = "50"\n', 'workloads[0].clients: "50" is not a list', "write a list in brackets"),
+        (
+            NATIVE + REDIS + 'clients = [1, "50"]\n',
+            'workloads[0].clients[1]: "50" is not a whole number',
+            "write a whole number, without quotes",
+        ),
+        (
+            NATIVE + REDIS + 'keep_alive = "yes"\n',
+            'workloads[0].keep_alive: "yes" is neither true nor false',
+            "write true or false, without quotes",
+        ),
+        (NATIVE + REDIS + "timeout = 5\n", "workloads[0].timeout: 5 cannot be used", DURATION),
+        (
+            NATIVE + REDIS + "share = nan\n",
+            'workloads[0].share: "nan" is not a number',
+            "write a number, without quotes",
+        ),
+        (
+            NATIVE + REDIS + "share = 2024-05-01\n",
+            'workloads[0].share: "2024-05-01" is not a number',
+            "write a number, without quotes",
+        ),
+        (
+            NATIVE + REDIS + "pipeline = [1]\n",
+            "workloads[0].pipeline: a list is not a whole number",
+            "write a whole number, without quotes",
+        ),
+        (
+            NATIVE + REDIS + "clients = [50, 1]\n",
+            "workloads[0]: the clients must rise",
+            "change the settings of this table",
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker"\nnetwork = "bridges"\n' + REDIS,
+            'stacks.d.network: "bridges" is not known',
+            'did you mean "bridge"?',
+        ),
+        # what contradicts itself
+        (
+            '[suite]\nstacks = ["native", "docker", "native"]\n' + REDIS,
+            'suite.stacks[2]: "native" is listed twice',
+            "remove one; other settings need a table [stacks.NAME]",
+        ),
+        (
+            '[suite]\nstacks = ["docker", "qemu"]\nbaseline = "dockr"\n' + REDIS,
+            'suite.baseline: "dockr" is not among the stacks',
+            'did you mean "docker"?',
+        ),
+        (
+            '[suite]\nstacks = ["docker", "qemu"]\nbaseline = "native"\n' + REDIS,
+            'suite.baseline: "native" is not among the stacks',
+            "write one of docker, qemu",
+        ),
+        (NATIVE + REDIS + REDIS, 'workloads[1]: a second workload named "redis"', 'write name = "redis-2"'),
+        (
+            NATIVE + REDIS + 'name = "a"\n' + REDIS + 'name = "a"\n',
+            'workloads[1].name: a second workload named "a"',
+            'write name = "a-2"',
+        ),
+        (NATIVE + REDIS + 'name = "Redis/1"\n', 'workloads[0].name: "Redis/1" cannot be a name', NAME),
+        (
+            NATIVE + '[stacks.d]\nstack = "docker"\n' + REDIS,
+            "stacks.d: not used",
+            'add "d" to stacks in [suite], or remove this table',
+        ),
+        (
+            '[suite]\nstacks = ["docker"]\n[stacks.docker]\nstack = "qemu"\n' + REDIS,
+            "stacks.docker: this is the name of a technology",
+            "give it its own, for example [stacks.docker-2]",
+        ),
+        (
+            '[suite]\nstacks = ["a/b"]\n[stacks."a/b"]\nstack = "qemu"\n' + REDIS,
+            'stacks.a/b: "a/b" cannot be a name',
+            NAME,
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks]\nd = "docker"\n' + REDIS,
+            "stacks.d: not a table",
+            'write [stacks.d] and below it stack = "docker"',
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "dockr"\n' + REDIS,
+            'stacks.d.stack: no stack named "dockr"',
+            'did you mean "docker"?',
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\nnetwork = "nat"\n' + REDIS,
+            "stacks.d.network: docker/qemu takes no settings",
+            "only a stack of one technology does",
+        ),
+    ],
+)
+def test_a_fault_names_its_key_and_says_what_to_write(text: str, what: str, hint: str) -> None:
+    assert faults(text) == [(f"quick.toml: {what}", hint)]
+
+
+def test_a_plugin_whose_settings_cannot_be_read_is_a_fault_of_the_suite() -> None:
+    [(what, hint)] = faults('[suite]\nstacks = ["plain"]\n' + REDIS)
+    assert what.startswith('quick.toml: suite.stacks[0]: the settings of "plain" cannot be read: ')
+    assert hint == "repair or remove its package"
+
+
+# --- all of them at once
+
+
+def test_all_faults_come_at_once_in_the_order_of_the_file() -> None:
+    found = faults(
+        """
+        [suite]
+        stacks = ["native", "dokcer", "native"]
+        budget = 10
+        sed = 1
+        baseline = "xen"
+
+        [limits]
+        memory = "1"
+
+        [stacks.spare]
+        stack = "qemo"
+        speed = 1
+
+        [[workloads]]
+        clientz = [1]
+        use = "redis"
+        clients = [1, "x"]
+
+        [[workloads]]
+        use = "nginy"
+
+        [[workloads]]
+        use = "redis"
+        timeout = "1"
+
+        [tables]
+        """
+    )
+    assert [what for what, _ in found] == [
+        'quick.toml: suite.stacks[1]: no stack named "dokcer"',
+        'quick.toml: suite.stacks[2]: "native" is listed twice',
+        "quick.toml: suite.budget: 10 cannot be used",
+        "quick.toml: suite.sed: unknown key",
+        'quick.toml: suite.baseline: "xen" is not among the stacks',
+        'quick.toml: limits.memory: "1" cannot be used',
+        "quick.toml: stacks.spare: not used",
+        'quick.toml: stacks.spare.stack: no stack named "qemo"',
+        "quick.toml: workloads[0].clientz: unknown key",
+        'quick.toml: workloads[0].clients[1]: "x" is not a whole number',
+        'quick.toml: workloads[1].use: no workload named "nginy"',
+        'quick.toml: workloads[2]: a second workload named "redis"',
+        'quick.toml: workloads[2].timeout: "1" cannot be used',
+        "quick.toml: tables: unknown key",
+    ]
+    assert all(hint for _, hint in found)
+
+
+def test_the_error_has_all_faults_in_its_text() -> None:
+    with pytest.raises(SuiteError, match=r"suite: missing\n.*workloads: missing") as caught:
+        read("")
+    assert caught.value.exit_code == 2
