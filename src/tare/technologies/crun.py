@@ -7,6 +7,7 @@ default, in a network namespace on tare's bridge. It has no seccomp filter: see 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ from typing import Any, ClassVar
 
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
-from tare.model import Family, Host, Instance, Problem
+from tare.model import Family, Host, Instance, Problem, Process
 
 # What Docker leaves a container's root by default.
 _CAPABILITIES = (
     "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID "
     "SYS_CHROOT"
 )
+
+_END_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,15 @@ class Crun:
             process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
             # The runtime ends its container: one that has lost its monitor takes gVisor seconds to clear away.
-            stack.callback(host.run, *command, "kill", launch.name, "KILL", timeout=20, check=False)
+            stack.callback(_end, host, process, (*command, "kill", launch.name, "KILL"))
             yield ground.instance(inside, address, self.path, runtime=self.version(host))
+
+
+def _end(host: Host, process: Process, kill: tuple[str, ...]) -> None:
+    host.run(*kill, timeout=20, check=False)
+    deadline = time.monotonic() + _END_SECONDS
+    while process.running() and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Telemetry:
             found.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
             found.append(throttling_caution(self.start.throttled, self.end.throttled))
         if self.trouble:
-            found.append(Caution("telemetry", f"The telemetry of this trial was not kept: {self.trouble}."))
+            found.append(Caution("telemetry", f"the telemetry of this trial was not kept: {self.trouble}"))
         return tuple(caution for caution in found if caution)
 
     def _spent(self, cpus: Sequence[int]) -> list[CpuTimes]:
@@ -114,14 +114,14 @@ def steal_caution(steal_share: float | None) -> Caution | None:
     """Doubt a trial that lost more than 1 % of its CPU time to others."""
     if steal_share is None or steal_share <= STEAL_LIMIT:
         return None
-    return Caution("steal", f"The hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran.")
+    return Caution("steal", f"the hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran")
 
 
 def swap_caution(pages_before: int | None, pages_after: int | None) -> Caution | None:
     """Doubt a trial during which pages came back from swap."""
     if pages_before is None or pages_after is None or pages_after <= pages_before:
         return None
-    return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran.")
+    return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran")
 
 
 def throttling_caution(count_before: int | None, count_after: int | None) -> Caution | None:
@@ -129,7 +129,7 @@ def throttling_caution(count_before: int | None, count_after: int | None) -> Cau
     if count_before is None or count_after is None or count_after <= count_before:
         return None
     times = count_after - count_before
-    return Caution("throttling", f"CPU cores were slowed down to cool {times} times while the trial ran.")
+    return Caution("throttling", f"CPU cores were slowed down to cool {times} times while the trial ran")
 
 
 @contextmanager
