@@ -325,9 +325,9 @@ def test_summaries_are_none_before_the_end() -> None:
 def test_what_happened_on_the_machine_becomes_cautions() -> None:
     telemetry = between(captured_totals("stat", 5, 1), captured_totals("stat-later", 8, 3))
     assert telemetry.cautions() == (
-        Caution("steal", "The hypervisor gave 5.2% of the CPU time to others while the trial ran."),
-        Caution("swap", "3 pages came back from swap while the trial ran."),
-        Caution("throttling", "CPU cores were slowed down to cool 2 times while the trial ran."),
+        Caution("steal", "the hypervisor gave 5.2% of the CPU time to others while the trial ran"),
+        Caution("swap", "3 pages came back from swap while the trial ran"),
+        Caution("throttling", "CPU cores were slowed down to cool 2 times while the trial ran"),
     )
 
 
