@@ -111,6 +111,9 @@ def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
     """Make the network of a run; all of it is gone after the block."""
     network = Network(prefix, _free_subnet(read_text("/proc/net/route")), ledger)
     with contextlib.ExitStack() as stack:
+        # Engines turn forwarding on for NAT, and leave it on.
+        restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
+        stack.enter_context(ledger.undone_by(*restore, read_text("/proc/sys/net/ipv4/ip_forward").strip()))
         for name in (network.lan, network.client):
             stack.enter_context(ledger.undone_by("ip", "netns", "delete", name))
         stack.enter_context(ledger.undone_by("ip", "link", "delete", f"{prefix}-m"))
