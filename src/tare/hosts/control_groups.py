@@ -15,7 +15,8 @@ from tare.hosts.local import read_text
 from tare.ledger import Ledger
 from tare.model import Limits, TareError, TrialFailed
 
-_CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "cpuacct")
+_NEEDED = ("cpu", "cpuset", "memory", "pids")
+_CONTROLLERS = (*_NEEDED, "cpuacct")
 _JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
 # A group can be removed once its processes are gone; children first.
 _REMOVE = """
@@ -181,12 +182,17 @@ def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[Path, str]]
 
 @contextlib.contextmanager
 def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
-    """Enable the controllers that we need at the top of the version 2 tree, and disable again those that were not."""
+    """Enable the controllers that we need at the top of the version 2 tree.
+
+    Those that were not enabled before are disabled again, also the ones that a container runtime enables meanwhile.
+    """
     control = Path(root, "cgroup.subtree_control")
-    missing = [name for name in ("cpu", "cpuset", "memory", "pids") if name not in control.read_text().split()]
+    enabled = control.read_text(encoding="ascii").split()
+    disabled = [name for name in read_text(f"{root}/cgroup.controllers").split() if name not in enabled]
     with contextlib.ExitStack() as stack:
-        if missing:
+        if disabled:
             script = 'for name do echo "-$name" > "$0"; done # tare-controllers'
-            stack.enter_context(ledger.undone_by("sh", "-c", script, str(control), *missing))
-            control.write_text(" ".join(f"+{name}" for name in missing))
+            stack.enter_context(ledger.undone_by("sh", "-c", script, str(control), *disabled))
+        if missing := [name for name in _NEEDED if name not in enabled]:
+            control.write_text(" ".join(f"+{name}" for name in missing), encoding="ascii")
         yield
