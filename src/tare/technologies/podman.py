@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,15 +46,20 @@ class Podman(Docker):
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:
         """Make a network also for `nat`: Podman would leave the bridge of its default network on the machine."""
-        # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
-        with launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"):
+        network = launch.network
+        with ExitStack() as stack:
+            # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
+            stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"))
+            stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", launch.name))
+            bridge = self.bridge(host, launch)
+            # A Docker daemon beside it drops what is forwarded, and Podman's plug-ins only let answers pass.
+            source = bridge if self.network == "bridge" else f"{network.prefix}-m"
+            rule = ("FORWARD", "-i", source, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
+            stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+            host.run("iptables", "-w", "-I", *rule, timeout=30)
             if self.network == "bridge":
-                with super()._network(host, launch) as address:
-                    yield address
-                return
-            with launch.ledger.undone_by("podman", "network", "rm", launch.name):
-                self.bridge(host, launch)
-                yield launch.network.machine_address
+                stack.enter_context(network.client_on(bridge))
+            yield str(network.engine_subnet[10]) if self.network == "bridge" else network.machine_address
 
     def _addresses(self, launch: Launch) -> tuple[str, ...]:
         own = () if self.network == "bridge" else (f"--network={launch.name}",)
