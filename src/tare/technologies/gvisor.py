@@ -39,10 +39,10 @@ class Gvisor(Crun):
         # runsc keeps a lock there when its sandbox is ended by the memory limit.
         left = launch.ledger.undone_by("sh", "-c", 'rm -rf "/run/runsc/$1"*', "sh", launch.name)
         with left, super().launch(host, launch) as instance:
-            options = " ".join(self.options(host))
+            options = self.options(host)
             text = "gVisor runs on the host's network stack: this runsc is too old for its own in a given namespace"
-            cautions = () if self._modern(host) else (Caution("host-network-stack", text),)
-            yield replace(instance, proof={**instance.proof, "options": options}, cautions=cautions)
+            cautions = (Caution("host-network-stack", text),) if "--network=host" in options else ()
+            yield replace(instance, proof={**instance.proof, "options": " ".join(options)}, cautions=cautions)
 
     def _modern(self, host: Host) -> bool:
         flags = host.run(self.program, "flags", timeout=20, check=False)
