@@ -10,22 +10,24 @@ BUDGET ?= 5m
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian 12 besides git, make and Python: the technologies, and what builds the image.
-PACKAGES := bubblewrap containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables libc6-dev lxc \
-	mmdebstrap openssh-client podman python3-venv qemu-system-x86 qemu-utils runc runsc systemd-container util-linux
-TEST_PACKAGES := chromium clang-format procps shellcheck
+PACKAGES := binutils bubblewrap cargo-web containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables \
+	libc6-dev libseccomp-dev lld lxc lxd lxd-client mmdebstrap openssh-client pkg-config podman python3-venv \
+	qemu-system-x86 qemu-utils runc runsc rust-web-src rustc-web systemd-container util-linux
+TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 openssh-client procps shellcheck \
+	syslinux-common user-mode-linux xorriso
 
 TARE := .venv/bin/tare
-WITH_DOCKER := tests/lab/with-dockerd
+WITH_ENGINES := tests/lab/with-engines
 
 .PHONY: demo test check setup packages test-packages bench wheel picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
-	@began=$$(date +%s); $(WITH_DOCKER) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
+	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
 test: setup test-packages check
-	$(WITH_DOCKER) .venv/bin/pytest
+	$(WITH_ENGINES) .venv/bin/pytest
 
 check: setup test-packages
 	.venv/bin/ruff check
@@ -49,7 +51,7 @@ test-packages:
 		echo "virtual environment: $$(($$(date +%s) - began)) s" >&2
 
 bench: setup
-	$(WITH_DOCKER) .venv/bin/python tests/bench/harness_cost.py
+	$(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

@@ -2,6 +2,7 @@
 //
 //   run [-t SECONDS] [-s] [-n OPEN_FILES] -- ARGV...
 //   run --limits
+//   run --clock    CLOCK_MONOTONIC in nanoseconds
 //
 // Exit codes: the command's own; 128 + n when signal n ended it (or when signal n told us to stop); 124 after SECONDS;
 // 125 when the life line (-s: our standard input) was cut; 126 and 127 when the command cannot be started; 2 wrong
@@ -21,8 +22,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +33,7 @@
 enum { TIMED_OUT = 124, LIFE_LINE_CUT = 125, CANNOT_START = 126, NOT_FOUND = 127, WRONG_USAGE = 2 };
 enum { SIGNALS = 3 };
 #define KILLING_SECONDS 10.0 // a process in an uninterruptible wait must not hold us forever
+#define READING_SECONDS 2.0  // nobody has to read what we print
 
 struct options {
     const char *timeout; // NULL: none
@@ -137,6 +141,24 @@ static int watch(pid_t child, const struct options *options, const sigset_t *unb
     }
 }
 
+// LXD before 5.14 forgets what is still in the pipe when the command that it runs ends: let it be read before.
+static void wait_until_read(int stream) {
+    const double deadline = now_seconds() + READING_SECONDS;
+    struct stat kind;
+    int left;
+    if (fstat(stream, &kind) || !S_ISFIFO(kind.st_mode))
+        return;
+    while (ioctl(stream, FIONREAD, &left) == 0 && left > 0 && now_seconds() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+static int print_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%lld\n", now.tv_sec * 1000000000LL + now.tv_nsec);
+    return 0;
+}
+
 static int supervise(const struct options *options) {
     struct sigaction before[SIGNALS], note = {.sa_handler = note_signal};
     sigset_t blocked, unblocked;
@@ -161,13 +183,14 @@ static int supervise(const struct options *options) {
         sigprocmask(SIG_SETMASK, &unblocked, NULL);
         start(options, &tree);
     }
-    if (!options->life_line)
-        close(STDIN_FILENO); // the command alone holds its streams, so that their other ends see it close them
-    close(STDOUT_FILENO);
+    // Who watches a life line reads lines until their end: the command alone holds its output, so that it can close it.
+    close(options->life_line ? STDOUT_FILENO : STDIN_FILENO);
     int code = watch(tree.root, options, &unblocked);
     end_tree(&tree);
     if (code == TIMED_OUT)
         fprintf(stderr, "tare-run: timeout after %s s\n", options->timeout);
+    wait_until_read(STDOUT_FILENO);
+    wait_until_read(STDERR_FILENO);
     return code;
 }
 
@@ -176,6 +199,8 @@ int main(int argc, char **argv) {
     bool wrong = false;
     if (argc == 2 && strcmp(argv[1], "--limits") == 0)
         return print_limits() ? 0 : 1;
+    if (argc == 2 && strcmp(argv[1], "--clock") == 0)
+        return print_clock();
     for (int letter; (letter = getopt(argc, argv, "+t:sn:")) != -1;) {
         char *end = "";
         if (letter == 't')
@@ -189,7 +214,8 @@ int main(int argc, char **argv) {
     }
     options.argv = argv + optind;
     if (wrong || !*options.argv) {
-        fputs("usage: run [-t SECONDS] [-s] [-n OPEN_FILES] -- ARGV...\n       run --limits\n", stderr);
+        fputs("usage: run [-t SECONDS] [-s] [-n OPEN_FILES] -- ARGV...\n       run --limits\n       run --clock\n",
+              stderr);
         return WRONG_USAGE;
     }
     return supervise(&options);

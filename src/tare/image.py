@@ -1,8 +1,8 @@
 """The image: one guest file system, built once from a recipe, of which every stack runs the same bytes.
 
-It is a Debian made by mmdebstrap with the servers and the load generators, and our own programs, which are linked
-statically. It is kept under the hash of its content in three forms: a directory, a tar archive that container engines
-import, and an ext4 disk with the kernel that boots it.
+It is a Debian made by mmdebstrap with the servers and the load generators, our own programs and our own server, which
+are linked statically. It is kept under the hash of its content in three forms: a directory, a tar archive that
+container engines import, and an ext4 disk with the kernel that boots it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from tare.hosts.local import LocalHost
 from tare.ledger import state_folder
-from tare.model import Image, TareError
+from tare.micro import LINUX, program_folder
+from tare.model import Host, Image, TareError
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _FREE_BYTES = 3 << 30
-_KERNEL_MODULES = "virtio_pci,virtio_blk"
+_CARRIED = Path("/var/lib/tare/images")  # on another host
 # Host keys, caches and logs would differ from build to build and serve nobody.
 _DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
 
@@ -36,7 +37,6 @@ class Recipe:
     packages: tuple[str, ...] = (
         "iproute2",
         "kmod",
-        "linux-image-cloud-amd64",
         "nginx-light",
         "openssh-server",
         "procps",
@@ -45,25 +45,56 @@ class Recipe:
         "tiny-initramfs",
         "wrk",
     )
+    kernel: str = "linux-image-cloud-amd64"
+    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront")  # what finds the disk
+    disk_size: str = "2G"
+    server: bool = True  # whether our own server is in it
 
     @property
     def key(self) -> str:
         """Hash of the package names, our programs, and how they are built."""
-        digest = hashlib.sha256(repr((self, _KERNEL_MODULES, _DROPPED)).encode())
+        digest = hashlib.sha256(repr((self, _DROPPED, LINUX.key if self.server else "")).encode())
         for source in sorted(program_sources()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
         return digest.hexdigest()
 
 
+# What a machine boots in which other technologies are to run: the engines, in the same Debian.
+HOST = replace(
+    Recipe(),
+    packages=(
+        "bubblewrap",
+        "containernetworking-plugins",
+        "crun",
+        "docker.io",
+        "e2fsprogs",
+        "iproute2",
+        "iptables",
+        "kmod",
+        "lxc",
+        "lxd",
+        "lxd-client",
+        "openssh-client",
+        "openssh-server",
+        "podman",
+        "procps",
+        "qemu-system-x86",
+        "qemu-utils",
+        "runc",
+        "runsc",
+        "systemd-container",
+        "tiny-initramfs",
+        "util-linux",
+    ),
+    disk_size="8G",
+    server=False,
+)
+
+
 def program_sources() -> list[Path]:
-    """Files of what runs inside: beside the package when installed, at the top of a checkout otherwise."""
-    package = Path(__file__).parent
-    folders = (package / "programs", package.parents[1] / "programs")
-    folder = next((folder for folder in folders if folder.is_dir()), None)
-    if folder is None:
-        raise TareError("the sources of the image's programs are missing", "install tare-bench again")
-    return [path for path in folder.iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
+    """Files of what runs inside, but for our own server."""
+    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
 
 
 def cached_image(recipe: Recipe | None = None) -> Image | None:
@@ -77,16 +108,18 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     recipe = recipe or Recipe()
     if (found := cached_image(recipe)) is not None:
         return found
-    _check(_missing())
+    _check(_missing(recipe))
     images = state_folder() / "images"
     (images / "recipes").mkdir(parents=True, exist_ok=True)
     with _scratch(images) as scratch:
         say("image: compiling the programs")
         _compile(scratch / "overlay")
+        if recipe.server:
+            shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
         say(f"image: installing Debian {recipe.suite}")
         _bootstrap(recipe, scratch)
         say("image: making the directory and the disk")
-        _convert(scratch)
+        _convert(recipe, scratch)
         digest = hashlib.sha256()
         with (scratch / "root.tar").open("rb") as archive:
             while chunk := archive.read(1 << 20):
@@ -114,11 +147,42 @@ def _image(digest: str) -> Image:
     )
 
 
-def _missing() -> list[tuple[str, str]]:
+def image_on(host: Host) -> Image | None:
+    """Give the cached image where a host has it: this machine, or one that it was carried to."""
+    found = cached_image()
+    if found is None or isinstance(host, LocalHost):
+        return found
+    there = located(found)
+    return None if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code else there
+
+
+def carried(host: Host, image: Image) -> Image:
+    """Bring an image to another host, once: it is kept there under its hash. Takes as long as its 300 MB do."""
+    there = located(image)
+    if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
+        home = there.root.parent
+        host.run("mkdir", "-p", str(home), timeout=30)
+        for name in ("archive", "kernel", "initrd"):
+            host.put(getattr(image, name), PurePosixPath(getattr(there, name)))
+        script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
+        host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(there.root), str(there.archive), timeout=900)
+    return there
+
+
+def located(image: Image) -> Image:
+    """Give an image as it is on a host that it was carried to."""
+    home = _CARRIED / image.digest
+    names = ("root", "archive", "disk", "kernel", "initrd")
+    return replace(image, **{name: home / getattr(image, name).name for name in names})
+
+
+def _missing(recipe: Recipe) -> list[tuple[str, str]]:
     tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
     missing = [
         (f"{tool} is not installed", f"apt-get install {tools[tool]}") for tool in tools if not shutil.which(tool)
     ]
+    if recipe.server:
+        missing += [(problem.what, problem.fix) for problem in LINUX.problems()]
     if os.geteuid():
         missing.append(("only root can build the image", "run tare as root"))
     folder = state_folder()
@@ -146,7 +210,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
 
 
 def _compile(overlay: Path) -> None:
-    """Build our programs into `overlay`/usr/lib/tare."""
+    """Build our C programs into `overlay`/usr/lib/tare."""
     target = overlay / "usr/lib/tare"
     target.mkdir(parents=True)
     flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -161,10 +225,11 @@ def _compile(overlay: Path) -> None:
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     """Make `root.tar`, with our programs in it, and note the versions of its packages."""
     query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
+    modules = ",".join(recipe.modules)
     dropped = " ".join(f'"$1"/{pattern}' for pattern in _DROPPED)
     hooks = (
         f"sync-in {scratch / 'overlay'} /",
-        f'chroot "$1" mktirfs -m no --include-modules={_KERNEL_MODULES} -o /boot/initrd "$(ls "$1/lib/modules")"',
+        f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"',
         'rm -f "$1"/boot/initrd.img-*',
         f"{query} > {scratch / 'packages.txt'}",
         f"rm -rf {dropped}",
@@ -175,7 +240,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         "mmdebstrap",
         "--quiet",
         "--variant=minbase",
-        f"--include={','.join(recipe.packages)}",
+        f"--include={','.join((*recipe.packages, recipe.kernel))}",
         *(f"--customize-hook={hook}" for hook in hooks),
         recipe.suite,
         str(scratch / "root.tar"),
@@ -184,11 +249,11 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     shutil.rmtree(scratch / "overlay")
 
 
-def _convert(scratch: Path) -> None:
+def _convert(recipe: Recipe, scratch: Path) -> None:
     root = scratch / "root"
     root.mkdir()
     _HOST.run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
     shutil.copy(root / "boot/initrd", scratch / "initrd")
     disk = scratch / "disk.ext4"
-    _HOST.run("mke2fs", "-q", "-t", "ext4", "-d", str(root), str(disk), "2G", timeout=_BUILD_SECONDS)
+    _HOST.run("mke2fs", "-q", "-t", "ext4", "-d", str(root), str(disk), recipe.disk_size, timeout=_BUILD_SECONDS)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-from tare.hosts.local import read_text
 from tare.launch import first_line
 from tare.ledger import state_folder
 from tare.model import Host, Image, TrialFailed
 
-PROBE_SECONDS = 10.0
+PROBE_SECONDS = 10.0  # without a word of the guest's
+_MOST_SECONDS = 60.0
+_REMEMBERED = 8  # machines
 
 
 def boots(host: Host, image: Image, program: tuple[str, ...]) -> bool:
@@ -18,17 +19,17 @@ def boots(host: Host, image: Image, program: tuple[str, ...]) -> bool:
     `program` is the emulator with the options that choose KVM.
     """
     memory = state_folder() / "kvm.json"
-    boot = read_text("/proc/sys/kernel/random/boot_id").strip()
-    machine = [boot, image.digest, first_line(host, program[0], "--version")]
+    boot = host.read("/proc/sys/kernel/random/boot_id").strip()
+    machine = f"{boot} {image.digest} {first_line(host, program[0], '--version')}"
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-        if known["machine"] == machine:
-            return bool(known["boots"])
-    except (OSError, ValueError, KeyError):
-        pass
-    found = _probe(host, image, program)
-    memory.write_text(json.dumps({"machine": machine, "boots": found}), encoding="utf-8")
-    return found
+        known = {str(name): bool(boots) for name, boots in json.loads(memory.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        known = {}
+    if machine not in known:
+        known[machine] = _probe(host, image, program)
+        kept = dict(list(known.items())[-_REMEMBERED:])
+        memory.write_text(json.dumps(kept), encoding="utf-8")
+    return known[machine]
 
 
 def _probe(host: Host, image: Image, program: tuple[str, ...]) -> bool:
@@ -36,7 +37,7 @@ def _probe(host: Host, image: Image, program: tuple[str, ...]) -> bool:
     kernel = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
     try:
         with host.spawn(*program, *fixed, *kernel, "-append", "console=ttyS0 root=/dev/none panic=-1") as process:
-            deadline = process.read_line(PROBE_SECONDS).seconds + PROBE_SECONDS
+            deadline = process.read_line(PROBE_SECONDS).seconds + _MOST_SECONDS
             while (line := process.read_line(PROBE_SECONDS)).seconds < deadline:
                 if "Run /init as init process" in line.text:
                     return True

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
-from tare.hosts.local import read_text
 from tare.ledger import Ledger
-from tare.model import Family, Host, Image, Instance, Limits, Mark, Problem, TrialFailed
+from tare.model import Family, Host, Image, Instance, Limits, Mark, Problem, TrialFailed, Workload
 from tare.network import Network
 
 ANSWER_PORT = 17007
@@ -33,14 +32,22 @@ class Timeline:
         self.marks.append(Mark(name, time.monotonic() if seconds is None else seconds))
 
 
+class Knock(Protocol):
+    """Makes the client try to reach an instance until it answers."""
+
+    def __call__(self, address: str, port: int | None = None) -> None:
+        """Begin to knock: at our `init`, or at a `port` on which a server of the instance's own accepts connections."""
+
+
 @dataclass(frozen=True)
 class Launch:
-    """What an instance is to be. `folder` is a place on the disk that is not there yet and is the instance's own.
+    """What an instance is to be. `folder` is a place on the host's disk, not there yet, that is the instance's own.
 
     `ports` are the TCP ports that have to be reachable by the client. `knock` is called once with the instance's
     address: from then on the client tries to reach it, and so learns when it answered first. The technology marks
     `requested` on the timeline when all that is done once for many instances is done, and `started` when it starts the
-    technology's own tool.
+    technology's own tool. `answer_port` is where `init` answers: an instance and the machine around it may share an
+    address.
     """
 
     name: str
@@ -50,8 +57,9 @@ class Launch:
     ports: tuple[int, ...]
     folder: Path
     ledger: Ledger
-    knock: Callable[[str], None]
+    knock: Knock
     timeline: Timeline = field(default_factory=Timeline)
+    answer_port: int = ANSWER_PORT
 
     @property
     def open_files(self) -> tuple[str, ...]:
@@ -63,10 +71,9 @@ class Launch:
         """The CPUs that the instance is pinned to, as the kernel writes lists."""
         return ",".join(map(str, self.limits.cpus))
 
-    @staticmethod
-    def listen(address: str) -> str:
+    def listen(self, address: str) -> str:
         """Where `init` has to answer."""
-        return f"{address}:{ANSWER_PORT}"
+        return f"{address}:{self.answer_port}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,8 @@ class Ground:
 
     def entered(self, host: Host) -> ExecHost:
         """Give the inside of an instance that is entered through the namespaces of its first process, our `init`."""
-        pid = next((pid for pid in self.group.processes() if read_text(f"/proc/{pid}/cmdline").startswith(INIT)), None)
+        pids = self.group.processes()
+        pid = next((pid for pid in pids if host.read(f"/proc/{pid}/cmdline").startswith(INIT)), None)
         if pid is None:
             raise TrialFailed("the instance's first process is not there", "`tare show` has its last words")
         limits = (*self.group.join, *self.launch.open_files, "env", "-i", *ENVIRONMENT)
@@ -98,7 +106,7 @@ class Ground:
             path=path,
             processes=self.group.processes,
             proof={"control group": self.group.paths[0]} | proof,
-            disk=lambda: bytes_below(self.launch.folder / "upper"),
+            disk=lambda: bytes_below(self.launch.ledger.host, self.launch.folder / "upper"),
         )
 
 
@@ -117,11 +125,19 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
 
 
 class Technology(Protocol):
-    """Starts instances on a host. Its settings are its dataclass fields."""
+    """Starts instances on a host. Its settings are its dataclass fields.
+
+    Plug-ins inherit from it. `isolates` is what keeps an instance apart, for the catalogue. `hosts` tells whether other
+    technologies can run in its instances. `tested` is how tare's own tests run it: on the real thing, on the real thing
+    in an emulated machine, or only against a program that stands in for it.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[Family]
+    isolates: ClassVar[str] = ""
+    hosts: ClassVar[bool] = False
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     @property
     def path(self) -> str:
@@ -132,6 +148,18 @@ class Technology(Protocol):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what is missing here, each with its fix. Changes nothing, starts nothing that stays."""
+
+    def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
+        """Tell why a workload cannot run on it, or None."""
+        return None
+
+    def engine(self, host: Host) -> AbstractContextManager[None]:  # noqa: ARG002 - most have none
+        """Run the daemon that it needs, on a host of ours that has just been started and has none."""
+        return nullcontext()
+
+    def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - most do nothing
+        """Do what is done once on a host for many instances, such as giving an engine the image."""
+        return  # noqa: PLR1711 - an empty body would make it abstract
 
     def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
         """Start an instance; it is gone, with all that it made, after the block."""

@@ -10,10 +10,11 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tare.hosts.local import LocalHost
-from tare.model import TareError
+from tare.model import Host, Machine, TareError, Unreachable
 
 _UNDO_SECONDS = 60.0
 # Places of others in which an undo may name something that does not bear tare's name.
@@ -26,12 +27,15 @@ def state_folder() -> Path:
 
 
 class Ledger:
-    """The ledger of one run, a file of JSON lines."""
+    """The ledger of one run on one host, a file of JSON lines; of a `machine` over SSH, it begins with that."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, host: Host | None = None, machine: Machine | None = None) -> None:
         self.path = path
+        self.host = host or LocalHost()
+        self._machine = machine
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._entries: list[tuple[str, ...]] = []
+        self._overdue: list[tuple[str, ...]] = []
 
     @contextlib.contextmanager
     def undone_by(self, *argv: str) -> Iterator[None]:
@@ -43,15 +47,29 @@ class Ledger:
         try:
             yield
         finally:
-            LocalHost().run(*argv, timeout=_UNDO_SECONDS, check=False)
+            # What a machine that is gone still has to undo stays written, for when it is back, or for `tare clean`.
+            self._overdue.append(argv)
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Undo what should have been undone while the host did not answer."""
+        while self._overdue:
+            argv = self._overdue.pop(0)
+            try:
+                self.host.run(*argv, timeout=_UNDO_SECONDS, check=False)
+            except Unreachable:
+                self._overdue.insert(0, argv)
+                break
             if argv in self._entries:
                 self._entries.remove(argv)
-            self._write()
+        self._write()
 
     def sweep(self) -> None:
         """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block."""
-        while self._entries:
-            LocalHost().run(*self._entries.pop(), timeout=_UNDO_SECONDS, check=False)
+        with contextlib.suppress(Unreachable):
+            while self._entries:
+                self.host.run(*self._entries[-1], timeout=_UNDO_SECONDS, check=False)
+                self._entries.pop()
         self._write()
 
     def _write(self) -> None:
@@ -59,26 +77,59 @@ class Ledger:
             self.path.unlink(missing_ok=True)
             return
         fresh = self.path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(entry) + "\n" for entry in self._entries), encoding="utf-8")
+        head = [json.dumps(asdict(self._machine))] if self._machine else []
+        lines = [*head, *(json.dumps(entry) for entry in self._entries)]
+        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         fresh.replace(self.path)
 
 
-def leftovers(folder: Path) -> dict[Path, tuple[tuple[str, ...], ...]]:
-    """Read all ledgers in a folder: for each file what has to be undone, the last thing made first.
+class DoomedLedger(Ledger):
+    """The ledger of an instance's inside: what is made there vanishes with the instance, so nothing is undone."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def catch_up(self) -> None:
+        """Do nothing: nothing is ever overdue."""
+
+    @contextlib.contextmanager
+    def undone_by(self, *argv: str) -> Iterator[None]:  # noqa: ARG002 - the instance's end undoes everything
+        """Promise nothing."""
+        yield
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What a killed run left on a machine, None for this one: what has to be undone, the last thing made first."""
+
+    machine: Machine | None
+    entries: tuple[tuple[str, ...], ...]
+
+
+def leftovers(folder: Path) -> dict[Path, Leftovers]:
+    """Read all ledgers in a folder.
 
     Raises TareError for an entry that is not an undo of tare's: the file has been tampered with, and nothing is run.
     """
     found = {}
     for path in sorted(folder.glob("*.jsonl")):
         try:
-            entries = [tuple(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-            good = all(isinstance(word, str) for entry in entries for word in entry)
-        except (ValueError, TypeError):
-            good, entries = False, []
-        if not good or not all(_undoes_ours(entry) for entry in entries):
-            raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand")
-        found[path] = tuple(reversed(entries))
+            found[path] = _parse(path.read_text(encoding="utf-8"))
+        except (ValueError, TypeError) as error:
+            raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand") from error
     return found
+
+
+def _parse(text: str) -> Leftovers:
+    """Read a ledger; raises ValueError or TypeError for anything else."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    machine = Machine(**lines.pop(0)) if lines and isinstance(lines[0], dict) else None
+    entries = [tuple(line) for line in lines]
+    words = [word for entry in entries for word in entry]
+    words += [machine.ssh, machine.ssh_config, machine.address] if machine else []
+    if not all(isinstance(word, str) for word in words) or not all(_undoes_ours(entry) for entry in entries):
+        raise ValueError("an entry that tare did not write")
+    return Leftovers(machine, tuple(reversed(entries)))
 
 
 def _undoes_ours(argv: tuple[str, ...]) -> bool:

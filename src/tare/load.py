@@ -44,6 +44,11 @@ def server_address(setup: Setup) -> str:
     return setup.instance.address
 
 
+def server_port(setup: Setup, workload_name: str, default: int) -> int:
+    """Give the server's TCP port: that of the instance's own server where it has one built in, or else `default`."""
+    return setup.instance.serves.get(workload_name, default)
+
+
 def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
     """Run a load to its end; raises TrialFailed with its last words when it fails.
 

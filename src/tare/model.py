@@ -61,6 +61,10 @@ class TimedOut(TrialFailed):
     """A command did not end in its time. Everything that it had started has been killed."""
 
 
+class Unreachable(TrialFailed):
+    """A machine over SSH does not answer, or does not let us in."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault of a suite: what and where, and what to write instead."""
@@ -117,11 +121,11 @@ class Process(Protocol):
 class Host(Protocol):
     """A place where commands can be run."""
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command to its end.
 
-        After `timeout` seconds the command and all that it started are killed and TimedOut is raised. With `check`, an
-        exit code other than 0 raises TrialFailed.
+        `input` is what it reads, or the file of ours that it reads. After `timeout` seconds the command and all that it
+        started are killed and TimedOut is raised. With `check`, an exit code other than 0 raises TrialFailed.
         """
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
@@ -136,6 +140,15 @@ class Host(Protocol):
 
     def get(self, source: PurePosixPath, target: Path) -> None:
         """Copy a file of the host to us."""
+
+    def read(self, path: str) -> str:
+        """Give the text of a file, or an empty text where it cannot be read."""
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, which only its owner may read."""
+
+    def gather(self, folder: str, name: str) -> str:
+        """Give the texts of all files of this name in and below a folder, one after the other."""
 
     def facts(self) -> Facts:
         """Read what the host is."""
@@ -153,6 +166,26 @@ class Facts:
     memory_bytes: int
     clock_source: str
     virtualization: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
+
+    `address` is where the client's machine sees it; an empty text stands for the address that SSH was answered from.
+    """
+
+    ssh: str
+    ssh_config: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The machines of a run; None is this one. Server and client are on one machine where the two are the same."""
+
+    server: Machine | None = None
+    client: Machine | None = None
 
 
 # --- image, limits, network ----------------------------------------------------------------------------------------
@@ -229,12 +262,23 @@ class Footprint:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """What a layer of a nested stack adds: seconds since the layer around it had answered, and its cost on its host."""
+
+    name: str
+    seconds: float
+    footprint: Footprint
+
+
+@dataclass(frozen=True)
 class Instance:
     """One started environment.
 
     `inside` is None for a unikernel, which only serves; `address` is None where it has no network. `processes` gives
     the process numbers on the host that the instance costs, and is cheap enough to be asked ten times a second. `proof`
-    says what really runs, read from inside and outside. `disk` gives the bytes that it has written.
+    says what really runs, read from inside and outside. `disk` gives the bytes that it has written. `serves` names the
+    workloads whose server it has built in, each with its TCP port. `storage` is the file on the host that is its disk,
+    where there is one that `qemu-img` can read.
     """
 
     name: str
@@ -245,6 +289,8 @@ class Instance:
     proof: Mapping[str, str] = field(default_factory=dict)
     disk: Callable[[], int | None] = lambda: None
     cautions: tuple[Caution, ...] = ()
+    serves: Mapping[str, int] = field(default_factory=dict)
+    storage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -375,7 +421,7 @@ class Trial:
     """One fresh instance, one workload, its values. The unit of replication.
 
     `block` counts the blocks of one workload from 0; `order` is the place within the block; `started` is seconds since
-    1970 UTC; `timeline` is in seconds since `requested`.
+    1970 UTC; `timeline` is in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
     """
 
     trial: str
@@ -395,3 +441,4 @@ class Trial:
     proof: tuple[tuple[str, str], ...] = ()
     cautions: tuple[Caution, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
+    layers: tuple[Layer, ...] = ()

@@ -3,10 +3,14 @@
     client ── bridge ── this machine (bare metal, and what it forwards to: nat)
                  └───── instance (bridge, tap)
 
-Everything is in namespaces of tare's own but the machine's one port, so that no firewall rule of the machine touches
-what passes between client and instance. Addresses are of 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and
-which no network routes: only a neighbor that adds a route by hand could reach the server of bare metal or of NAT. Every
-packet crosses the same bridge, whatever technology is under test.
+The machine is the host of the outermost instances. Everything is in namespaces of tare's own but the machine's one
+port, so that no firewall rule of the machine touches what passes between client and instance. A client on another
+machine reaches the same addresses over a route. Within an instance that is itself a host, its own network card becomes
+a port of a bridge there, so that what is started inside is on the same bridge, one address further.
+
+Addresses are of 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and which no network routes: only a neighbor
+that adds a route by hand could reach the server of bare metal or of NAT. Every packet crosses the same bridge, whatever
+technology is under test.
 """
 
 from __future__ import annotations
@@ -14,30 +18,54 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tare.hosts.local import LocalHost, read_text
-from tare.ledger import Ledger
-from tare.model import TareError
+from tare.ledger import DoomedLedger, Ledger
+from tare.model import Host, TareError, TrialFailed
 
-_HOST = LocalHost()
-_SECONDS = 20.0
-# Every instance has the same one, so that the client's neighbour table is never out of date.
-INSTANCE_MAC = "02:74:61:72:65:01"
+_SECONDS = 30.0
+# Inside a guest, in one go and with the same address: we are connected through the very card that is moved.
+_BRIDGED = """
+mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
+link add bridge type bridge forward_delay 0 stp_state 0
+link set bridge address $mac
+addr flush dev eth0
+link set eth0 master bridge
+addr add $1/24 dev bridge
+link set bridge up
+route add default via $2
+END
+"""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Names and addresses of a run's network. `prefix` starts every name, `lan` is the namespace of the bridge."""
+    """Names and addresses of a run's network on one host. `prefix` starts every name.
+
+    `level` is how many instances are around the host: its own address, and that of what is started on it, follow from
+    it. `near` says that the client is a namespace of the outermost host.
+    """
 
     prefix: str
     subnet: ipaddress.IPv4Network
     ledger: Ledger
+    level: int = 0
+    near: bool = True
 
     @property
     def lan(self) -> str:
-        """Namespace of the bridge."""
-        return f"{self.prefix}-lan"
+        """Namespace of the bridge; an empty text where it is in the host's own."""
+        return "" if self.level else f"{self.prefix}-lan"
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """Command prefix that starts something where the bridge is."""
+        return ("nsenter", f"--net=/run/netns/{self.lan}", "--") if self.lan else ()
+
+    @property
+    def instance_mac(self) -> str:
+        """Hardware address of an instance: always the same, so that the client's neighbor table stays right."""
+        return f"02:74:61:72:65:{self.level + 1:02x}"
 
     @property
     def client(self) -> str:
@@ -46,7 +74,12 @@ class Network:
 
     @property
     def machine_address(self) -> str:
-        """Address of this machine on the bridge."""
+        """Address of the host on the bridge."""
+        return str(self.subnet[9 + self.level] if self.level else self.subnet[1])
+
+    @property
+    def gateway(self) -> str:
+        """Address over which an instance reaches all that is not on the bridge: the outermost host."""
         return str(self.subnet[1])
 
     @property
@@ -57,7 +90,7 @@ class Network:
     @property
     def instance_address(self) -> str:
         """Address of the instance on the bridge."""
-        return str(self.subnet[10])
+        return str(self.subnet[10 + self.level])
 
     @property
     def engine_subnet(self) -> ipaddress.IPv4Network:
@@ -69,23 +102,43 @@ class Network:
         """Make a namespace for an instance, connected to the bridge; gives its name."""
         name, port = f"{self.prefix}-inside", f"{self.prefix}-i"
         with self.ledger.undone_by("ip", "netns", "delete", name):
-            _ip(f"netns add {name}", f"-n {self.lan} link add {port} type veth peer name eth0 netns {name}")
-            _in(self.lan, f"link set {port} master bridge up")
-            _in(
+            self.ip(f"netns add {name}")
+            pair = f"link add {port} type veth peer name eth0 netns {name}"
+            self.ip_in(self.lan, pair, f"link set {port} master bridge up")
+            self.ip_in(
                 name,
                 "link set lo up",
-                f"link set eth0 address {INSTANCE_MAC} up",
+                f"link set eth0 address {self.instance_mac} up",
                 f"addr add {self.instance_address}/24 dev eth0",
-                f"route add default via {self.machine_address}",
+                f"route add default via {self.gateway}",
             )
             yield name
 
     @contextlib.contextmanager
-    def tap(self) -> Iterator[str]:
-        """Make a tap device on the bridge, in the bridge's namespace; gives its name."""
+    def tap(self, headers: bool = True) -> Iterator[str]:
+        """Make a tap device on the bridge, in the bridge's namespace; gives its name.
+
+        `headers` tells the kernel to expect virtio's in front of every packet, as QEMU gives them.
+        """
         name = f"{self.prefix}-t"
-        with self.ledger.undone_by("ip", "-n", self.lan, "link", "delete", name):
-            _in(self.lan, f"tuntap add dev {name} mode tap vnet_hdr", f"link set {name} master bridge up")
+        there = ("-n", self.lan) if self.lan else ()
+        with self.ledger.undone_by("ip", *there, "link", "delete", name):
+            kind = "mode tap vnet_hdr" if headers else "mode tap"
+            self.ip_in(self.lan, f"tuntap add dev {name} {kind}", f"link set {name} master bridge up")
+            yield name
+
+    @contextlib.contextmanager
+    def port(self) -> Iterator[str]:
+        """Make a network card of the host's own that is a port of the bridge, for hypervisors that bridge to one.
+
+        Gives its name. It has no address: nothing passes over it but what the hypervisor sends and takes.
+        """
+        name = f"{self.prefix}-p"
+        with self.ledger.undone_by("ip", "link", "delete", name):
+            there = f"netns {self.lan}" if self.lan else ""
+            self.ip(f"link add {name} type veth peer name port {there}", f"link set {name} addrgenmode none")
+            self.ip_in(self.lan, "link set port master bridge up")
+            self.ip(f"link set {name} up")
             yield name
 
     @contextlib.contextmanager
@@ -95,50 +148,119 @@ class Network:
         Some engines make the bridge with the network, some with the first container: it is made where it is missing.
         All remove it with the network.
         """
+        if self.level or not self.near:
+            what = "the client cannot be a port of an engine's bridge that is not on its own machine"
+            raise TrialFailed(what, 'give the stack network = "nat"')
         port = f"{self.prefix}-e"
         with self.ledger.undone_by("ip", "link", "delete", port):
-            if _HOST.run("ip", "link", "show", bridge, timeout=_SECONDS, check=False).exit_code:
-                _ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
-            _ip(f"link add {port} type veth peer name eth1 netns {self.client}")
-            _ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
-            _in(self.client, f"addr add {self.engine_subnet[2]}/24 dev eth1", "link set eth1 up")
-            _tune(self.client, "eth1")
+            if self.ledger.host.run("ip", "link", "show", bridge, timeout=_SECONDS, check=False).exit_code:
+                self.ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
+            self.ip(f"link add {port} type veth peer name eth1 netns {self.client}")
+            self.ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
+            self.ip_in(self.client, f"addr add {self.engine_subnet[2]}/24 dev eth1", "link set eth1 up")
+            _tune(self.ledger.host, self.client, "eth1")
             yield
+
+    def within(self, host: Host) -> Network:
+        """Make the network of an instance's inside: its network card becomes a port of a bridge there."""
+        network = replace(self, ledger=DoomedLedger(host), level=self.level + 1)
+        host.run("sh", "-c", _BRIDGED, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
+        return network
+
+    def ip(self, *lines: str) -> None:
+        """Run `ip` on the host, once for each line of words."""
+        for line in lines:
+            self.ledger.host.run("ip", *line.split(), timeout=_SECONDS)
+
+    def ip_in(self, namespace: str, *lines: str) -> None:
+        """Run a batch of `ip` in a namespace of the host, or in its own where the name is empty."""
+        there = ("-n", namespace) if namespace else ()
+        batch = "\n".join(lines).encode() + b"\n"
+        self.ledger.host.run("ip", *there, "-batch", "-", timeout=_SECONDS, input=batch)
 
 
 @contextlib.contextmanager
 def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
-    """Make the network of a run; all of it is gone after the block."""
-    network = Network(prefix, _free_subnet(read_text("/proc/net/route")), ledger)
+    """Make the network of a run whose client is on the same machine; all of it is gone after the block."""
+    routes = ledger.host.read("/proc/net/route")
     with contextlib.ExitStack() as stack:
-        # Engines turn forwarding on for NAT, and leave it on.
-        restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
-        stack.enter_context(ledger.undone_by(*restore, read_text("/proc/sys/net/ipv4/ip_forward").strip()))
-        for name in (network.lan, network.client):
-            stack.enter_context(ledger.undone_by("ip", "netns", "delete", name))
-        stack.enter_context(ledger.undone_by("ip", "link", "delete", f"{prefix}-m"))
-        _ip(f"netns add {network.lan}", f"netns add {network.client}")
-        _ip(f"link add {prefix}-m type veth peer name machine netns {network.lan}")
-        _in(
+        network = stack.enter_context(_bridged(Network(prefix, _free_subnet(routes), ledger)))
+        stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.client))
+        network.ip(f"netns add {network.client}")
+        network.ip_in(
             network.lan,
-            "link add bridge type bridge forward_delay 0 stp_state 0",
             f"link add client type veth peer name eth0 netns {network.client}",
-            *(f"link set {port} master bridge" for port in ("machine", "client")),
-            *(f"link set {port} up" for port in ("lo", "machine", "client", "bridge")),
+            "link set client master bridge up",
         )
-        _ip(f"addr add {network.machine_address}/24 dev {prefix}-m", f"link set {prefix}-m up")
-        _in(
+        network.ip_in(
             network.client,
             f"addr add {network.client_address}/24 dev eth0",
             "link set lo up",
             "link set eth0 up",
-            f"route add default via {network.machine_address}",
+            f"route add default via {network.gateway}",
         )
-        _tune(network.client, "eth0")
+        _tune(ledger.host, network.client, "eth0")
         yield network
 
 
-def _tune(namespace: str, device: str) -> None:
+@contextlib.contextmanager
+def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterator[Network]:
+    """Make the network of a run whose client is another machine, which reaches the instances over a route.
+
+    `machine` is the address of the instances' machine as the client sees it. Raises TareError where there is a router
+    between the two: then no route of ours can lead to the instances.
+    """
+    routes = ledger.host.read("/proc/net/route") + client.host.read("/proc/net/route")
+    route = ("route", "add", str(_both_halves(subnet := _free_subnet(routes))), "via", machine)
+    undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(_bridged(Network(prefix, subnet, ledger, near=False)))
+        for option in _passing(prefix):
+            stack.enter_context(ledger.undone_by("iptables", "-w", "-D", *option))
+            ledger.host.run("iptables", "-w", "-I", *option, timeout=_SECONDS, check=False)
+        ledger.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", timeout=_SECONDS)
+        stack.enter_context(client.undone_by(*undo))
+        added = client.host.run("ip", *route, timeout=_SECONDS, check=False)
+        if added.exit_code:
+            words = added.stderr.decode("utf-8", "replace").strip()
+            hint = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
+            raise TareError(f"the client has no way to the instances over {machine}: {words}", hint)
+        yield network
+
+
+def _both_halves(subnet: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
+    """Give the subnet together with that of the engines, which follows it."""
+    return subnet.supernet(new_prefix=23)
+
+
+def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
+    """Give the firewall rules that let the client's packets through a machine that forwards none of its own accord."""
+    comment = ("-m", "comment", "--comment", prefix, "-j", "ACCEPT")
+    return tuple(("FORWARD", way, f"{prefix}-m", *comment) for way in ("-i", "-o"))
+
+
+@contextlib.contextmanager
+def _bridged(network: Network) -> Iterator[Network]:
+    """Make the bridge and the machine's port of it."""
+    ledger, prefix = network.ledger, network.prefix
+    with contextlib.ExitStack() as stack:
+        # Engines turn forwarding on for NAT, and leave it on.
+        restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
+        stack.enter_context(ledger.undone_by(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
+        stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.lan))
+        stack.enter_context(ledger.undone_by("ip", "link", "delete", f"{prefix}-m"))
+        network.ip(f"netns add {network.lan}", f"link add {prefix}-m type veth peer name machine netns {network.lan}")
+        network.ip_in(
+            network.lan,
+            "link add bridge type bridge forward_delay 0 stp_state 0",
+            "link set machine master bridge",
+            *(f"link set {port} up" for port in ("lo", "machine", "bridge")),
+        )
+        network.ip(f"addr add {network.machine_address}/24 dev {prefix}-m", f"link set {prefix}-m up")
+        yield network
+
+
+def _tune(host: Host, namespace: str, device: str) -> None:
     """Make a device of the client fit for measuring starts and many connections.
 
     Its neighbours are asked for every 5 ms instead of every second, so that an instance is found soon after it is up.
@@ -152,13 +274,15 @@ def _tune(namespace: str, device: str) -> None:
     }
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]
-    _HOST.run("ip", "netns", "exec", namespace, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
+    host.run("ip", "netns", "exec", namespace, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find two neighbouring /24 of 198.18.0.0/15 to which the machine has no route. `routes` is /proc/net/route."""
+    """Find two neighbouring /24 of 198.18.0.0/15 to which the machine has no route. `routes` is /proc/net/route, of one or more."""
     taken = set()
-    for line in routes.splitlines()[1:]:
+    for line in routes.splitlines():
+        if line.startswith("Iface"):
+            continue
         destination = int.from_bytes(bytes.fromhex(line.split()[1]), "little")
         taken.add(destination >> 8)
     for subnet in ipaddress.IPv4Network("198.18.0.0/15").subnets(new_prefix=23):
@@ -166,12 +290,3 @@ def _free_subnet(routes: str) -> ipaddress.IPv4Network:
         if start not in taken and start + 1 not in taken:
             return ipaddress.IPv4Network((int(subnet.network_address), 24))
     raise TareError("no free subnet left in 198.18.0.0/15", "`tare clean` removes what killed runs left behind")
-
-
-def _ip(*lines: str) -> None:
-    for line in lines:
-        _HOST.run("ip", *line.split(), timeout=_SECONDS)
-
-
-def _in(namespace: str, *lines: str) -> None:
-    _HOST.run("ip", "-n", namespace, "-batch", "-", timeout=_SECONDS, input="\n".join(lines).encode() + b"\n")

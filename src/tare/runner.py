@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tare.client import client_of
-from tare.cpus import Placement
-from tare.hosts.local import LocalHost
 from tare.journal import Journal
 from tare.launch import Technology
-from tare.ledger import Ledger, state_folder
-from tare.model import Caution, Image, Limits, Problem, Raw, TareError, Trial, Workload
-from tare.network import connected
+from tare.layers import Place
+from tare.model import Caution, Problem, Raw, Trial, Unreachable, Workload
 from tare.plan import Block, Step, estimate, plan, remaining
 from tare.suite import Suite
-from tare.trial import Place, attempt
+from tare.trial import attempt
 
 _START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
 
@@ -90,9 +84,9 @@ class Work:
 
 
 def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> str:
-    """Do the blocks that are left; gives why it stopped: `plan` (all is done) or `budget`."""
+    """Do the blocks that are left; gives why it stopped: `plan` (all is done), `budget`, or else in words."""
     suite = work.suite
-    technologies: dict[str, Technology] = {stack.name: stack.layers[0] for stack in suite.stacks}
+    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.stacks}
     workloads = {planned.name: planned.workload for planned in suite.workloads}
     pace = Pace(workloads)
     for trial in work.done:
@@ -110,8 +104,12 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
             if step.stack in work.unusable:
                 trial = _skipped(step, work.unusable[step.stack])
             else:
+                try:
+                    place.await_machines()
+                except Unreachable as error:
+                    return str(error)
                 watch.trial_begins(step, schedule.following(index, order), schedule.left(index, order))
-                trial, raw = attempt(place, step, technologies[step.stack], workloads[step.workload])
+                trial, raw = attempt(place, step, stacks[step.stack], workloads[step.workload])
             if (step.workload, step.block) in broken:
                 trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
             journal.append(trial, raw)
@@ -173,45 +171,3 @@ def _skipped(step: Step, problems: Sequence[Problem]) -> Trial:
         started=time.time(),
         seconds=0.0,
     )
-
-
-@contextmanager
-def prepared_place(image: Image, limits: Limits, placement: Placement, journal: Journal) -> Iterator[Place]:
-    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
-    prefix = f"tare-{os.getpid():x}"
-    instances = state_folder() / "instances"
-    instances.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ledger = Ledger(state_folder() / "ledger" / f"{prefix}.jsonl")
-    with ExitStack() as stack:
-        stack.callback(ledger.sweep)
-        network = stack.enter_context(connected(ledger, prefix))
-        client = stack.enter_context(client_of(network, image, placement.client, instances / f"{prefix}-client"))
-        yield Place(
-            host=LocalHost(),
-            client=client,
-            image=image,
-            network=network,
-            ledger=ledger,
-            limits=limits,
-            placement=placement,
-            instances=instances,
-            telemetry=journal.folder / "telemetry",
-        )
-
-
-def find_unusable(suite: Suite, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Ask every stack whether it can run here; gives the problems of those that cannot."""
-    host = LocalHost()
-    found: dict[str, tuple[Problem, ...]] = {}
-    for stack in suite.stacks:
-        if len(stack.layers) > 1:
-            found[stack.name] = (Problem("nested stacks are not there yet", "name one technology"),)
-            continue
-        say(f"checking {stack.name}")
-        try:
-            problems = tuple(stack.layers[0].problems(host))
-        except TareError as error:  # an engine that hangs costs its own stack, not the run
-            problems = (Problem(str(error), error.hint or "`tare doctor` says more"),)
-        if problems:
-            found[stack.name] = problems
-    return found

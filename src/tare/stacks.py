@@ -5,15 +5,11 @@ A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, one 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from tare import plugins
-
-if TYPE_CHECKING:
-    from tare.suite import Document, Key
+from tare.document import Document, Key, nearest
 
 
 @dataclass(frozen=True)
@@ -24,30 +20,9 @@ class Stack:
     layers: tuple[Any, ...]
 
 
-class Catalogue(Protocol):
-    """Where technologies and workloads are found by name: `tare.plugins`, or a small one in a test."""
-
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
-        """Names of all plug-ins of a kind."""
-
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        """Find a plug-in's class; raises UsageError where it is broken."""
-
-
 def split(stack: str) -> tuple[str, ...]:
     """Give the names of a stack's technologies, inner first."""
     return tuple(stack.split("/"))
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Give the known name that was probably meant, or an empty text."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
-
-
-def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
-    """Give the hint for a name that is not known; `otherwise` where none comes near it."""
-    meant = nearest(name, known)
-    return f'did you mean "{meant}"?' if meant else otherwise
 
 
 def read_stacks(document: Document) -> tuple[Stack, ...]:
@@ -106,6 +81,8 @@ def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any,
         hint = f'did you mean "{likely}"?' if likely else "`tare technologies` lists the names"
         document.fault(key, f'no stack named "{stack}"', hint)
         return ()
+    if not _nestable(document, key, stack):
+        return ()
     layers = []
     for name in split(stack):
         technology = document.plugin(key, "technologies", name)
@@ -116,6 +93,31 @@ def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any,
         elif technology:
             layers.append(technology())
     return tuple(layers)
+
+
+_NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
+
+
+def _nestable(document: Document, key: Key, stack: str) -> bool:
+    """Tell whether technologies can be nested like this; what is in the way becomes a fault that names the layer."""
+    names = split(stack)
+    for name in {each for each in names if names.count(each) > 1}:
+        document.fault(key, f"{stack} names {name} twice", "a technology can be in a stack once")
+    for name in names[1:]:
+        technology = document.plugin(key, "technologies", name)
+        if technology and not getattr(technology, "hosts", False):
+            why = "its instances have no inside" if getattr(technology, "family", "") == "unikernel" else _NO_DEVICES
+            document.fault(key, f"{name} cannot be an outer layer: {why}", _turned(names))
+    first = document.plugin(key, "technologies", names[0])
+    if first and getattr(first, "only_outer", False):
+        document.fault(key, f"{names[0]} only gives a machine", f'name what runs in it, as in "native/{names[0]}"')
+    return key not in document.faults
+
+
+def _turned(names: tuple[str, ...]) -> str:
+    if len(names) > 2:
+        return "the outer layer comes last, as in docker/qemu"
+    return f'the outer layer comes last: did you mean "{names[1]}/{names[0]}"?'
 
 
 def _needed(technology: type[Any]) -> str:

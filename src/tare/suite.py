@@ -7,44 +7,22 @@ numbers in brackets count from 0.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 import tomllib
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field
 
 from tare import plugins
-from tare.model import Fault, SuiteError, UsageError, Workload
-from tare.stacks import Catalogue, Stack, did_you_mean, nearest, read_stacks
+from tare.document import Catalogue, Document, Key, did_you_mean, nearest
+from tare.model import Fault, Hosts, Machine, SuiteError, Workload
+from tare.stacks import Stack, read_stacks
 from tare.units import Duration, Percent, Size
 
-__all__ = ["Catalogue", "Document", "Key", "LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
-
-Key = tuple[str | int, ...]
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
-_EXAMPLES = {"stacks": '["native", "docker"]'}
-_WORDS = {  # pydantic's kind of error, what people call it, and what they can write instead
-    "string_type": ("is not a text", "write it in quotes"),
-    "bool_type": ("is neither true nor false", "write true or false, without quotes"),
-    "int_type": ("is not a whole number", "write a whole number, without quotes"),
-    "float_type": ("is not a number", "write a number, without quotes"),
-    "tuple_type": ("is not a list", "write a list in brackets"),
-    "dataclass_type": ("is not a table", "write a table"),
-    "greater_than": ("is too small", "write more than {gt:g}"),
-    "greater_than_equal": ("is too small", "write {ge:g} or more"),
-    "less_than": ("is too large", "write less than {lt:g}"),
-    "less_than_equal": ("is too large", "write {le:g} or less"),
-    "too_short": ("has too few entries", "write at least {min_length}"),
-    "too_long": ("has too many entries", "write at most {max_length}"),
-}
+__all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
 
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
@@ -82,6 +60,7 @@ class Suite:
     limits: LimitsWanted
     workloads: tuple[Planned, ...]
     text: str
+    hosts: Hosts = field(default_factory=Hosts)
 
 
 def _some_of_it(share: float) -> float:
@@ -173,6 +152,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     limits = document.build(("limits",), _LimitsTable)
     stacks = read_stacks(document)
     workloads = _read_workloads(document)
+    hosts = _read_hosts(document)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
@@ -189,18 +169,17 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         limits=LimitsWanted(limits.cpus, limits.memory, limits.open_files),
         workloads=workloads,
         text=text,
+        hosts=hosts,
     )
 
 
 def _check_tables(document: Document) -> None:
     guesses = document.refuse_unknown((), ("suite", "limits", "stacks", "workloads", "hosts"))
-    if "hosts" in document.tables:
-        document.fault(("hosts",), "measuring on other machines comes later", "remove this table")
     if "suite" not in guesses | document.tables.keys():
         document.fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
     if "workloads" not in guesses and document.tables.get("workloads", []) == []:
         document.fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
-    for name in ("suite", "limits", "stacks"):
+    for name in ("suite", "limits", "stacks", "hosts"):
         if not isinstance(document.tables.get(name, {}), dict):
             document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
 
@@ -235,6 +214,22 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
     return document.build(key, workload, ("use", "name")) if workload else None
 
 
+def _read_hosts(document: Document) -> Hosts:
+    """Read the machines of a run; a path of theirs is made absolute, for `tare clean` is run somewhere else."""
+    document.refuse_unknown(("hosts",), ("server", "client"))
+    found: dict[str, Machine | None] = {}
+    for name in ("server", "client"):
+        read: Machine | None = document.build(("hosts", name), Machine)
+        if read is not None and (not read.ssh or read.ssh.startswith("-")):
+            document.fault(("hosts", name, "ssh"), "not a machine", 'write ssh = "user@address"')
+        if name in document.table(("hosts",)) and not isinstance(document.at(("hosts", name)), dict):
+            document.fault(("hosts", name), "not a table", f'write [hosts.{name}] and below it ssh = "user@address"')
+        if read is not None and read.ssh_config:
+            read = replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
+        found[name] = read
+    return Hosts(found["server"], found["client"])
+
+
 def _read_baseline(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
     wanted = document.table(("suite",)).get("baseline")
@@ -244,156 +239,3 @@ def _read_baseline(document: Document) -> str:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
         document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
     return wanted
-
-
-# --- its faults ----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Document:
-    """The tables of one TOML file; collects faults under their keys, at most one a key."""
-
-    tables: dict[str, Any]
-    catalogue: Catalogue
-    faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
-
-    def fault(self, key: Key, what: str, hint: str) -> None:
-        """Note a fault; the first one of a key is kept."""
-        self.faults.setdefault(key, (what, hint))
-
-    def in_file_order(self, source: str) -> list[Fault]:
-        """Give the faults in the order of their keys in the file; what is missing comes at the end of its table."""
-        ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
-        return [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
-
-    def at(self, key: Key) -> Any:
-        """Give what the file has under a key; None where it has nothing."""
-        found: Any = self.tables
-        for part in key:
-            if isinstance(found, dict):
-                found = found.get(str(part))
-            elif isinstance(found, list) and isinstance(part, int) and part < len(found):
-                found = found[part]
-            else:
-                return None
-        return found
-
-    def table(self, key: Key) -> dict[str, Any]:
-        """Give the table under a key; empty where there is none."""
-        found = self.at(key)
-        return found if isinstance(found, dict) else {}
-
-    def texts(self, key: Key) -> dict[int, str]:
-        """Give the texts of the list under a key, by their places."""
-        found = self.at(key)
-        entries = found if isinstance(found, list) else []
-        return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
-
-    def required(self, key: Key, setting: str, example: str) -> str | None:
-        """Give a text that the table under a key must have."""
-        table = self.table(key)
-        found = table.get(setting)
-        if setting not in table:
-            self.fault((*key, setting), "missing", f'write {setting} = "{example}"')
-        elif not isinstance(found, str):
-            self.fault((*key, setting), f"{_shown(found)} is not a text", "write it in quotes")
-        return found if isinstance(found, str) else None
-
-    def name(self, key: Key, default: str) -> str:
-        """Give the name under a key."""
-        found = self.at(key)
-        if found is None:
-            return default
-        if not isinstance(found, str):
-            self.fault(key, f"{_shown(found)} is not a text", "write it in quotes")
-            return default
-        self.check_name(key, found)
-        return found
-
-    def check_name(self, key: Key, name: str) -> None:
-        """Refuse a name that could not be part of a file's name."""
-        if not _NAME.fullmatch(name):
-            hint = "use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first"
-            self.fault(key, f"{_shown(name)} cannot be a name", hint)
-
-    def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
-        """Refuse the keys that are not known; gives those that were probably meant, which are then not missing."""
-        unknown = [name for name in self.table(key) if name not in known]
-        for name in unknown:
-            hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
-            self.fault((*key, name), "unknown key", hint)
-        return {nearest(name, known) for name in unknown}
-
-    def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
-        """Find a plug-in; a broken one is a fault."""
-        try:
-            found = self.catalogue.find(kind, name)
-            fields(found)
-            TypeAdapter(found)
-        except UsageError as error:
-            self.fault(key, str(error), error.hint)
-        except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
-            reason = str(error).splitlines()[0]
-            self.fault(key, f'the settings of "{name}" cannot be read: {reason}', "repair or remove its package")
-        else:
-            return found
-        return None
-
-    def build(self, key: Key, cls: type[Any], reserved: tuple[str, ...] = ()) -> Any:
-        """Make a dataclass of the table under a key, if there is one; its keys are the fields, and those reserved."""
-        if not isinstance(self.at(key), dict):
-            return None
-        known = [each.name for each in fields(cls) if each.init]
-        guesses = self.refuse_unknown(key, (*reserved, *known))
-        settings = {name: value for name, value in self.table(key).items() if name in known}
-        try:
-            return TypeAdapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
-        except ValidationError as error:
-            for each in error.errors():
-                if each["type"] != "missing" or each["loc"][-1] not in guesses:
-                    self._translate(key, each)
-        return None
-
-    def _translate(self, key: Key, error: ErrorDetails) -> None:
-        """Note an error of pydantic in people's words, at the key of the file that it is about."""
-        where = key
-        for part in error["loc"]:  # its last parts may name a type, which the file knows nothing of
-            if error["type"] != "missing" and self.at((*where, part)) is None:
-                break
-            where = (*where, part)
-        what, hint = _in_words(error, _shown(self.at(where)))
-        self.fault(where, what, hint)
-
-    def _position(self, key: Key) -> tuple[int, ...]:
-        position = []
-        for depth, part in enumerate(key):
-            siblings = list(self.table(key[:depth]))
-            position.append(part if isinstance(part, int) else (*siblings, part).index(part))
-        return tuple(position)
-
-
-def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "missing":
-        name = str(error["loc"][-1])
-        return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
-    if kind == "value_error":
-        said = str(context["error"])
-        return (f"{shown} cannot be used", said) if error["loc"] else (said, "change the settings of this table")
-    if kind in {"literal_error", "enum"}:
-        known = re.findall(r"'([^']*)'", context["expected"])
-        return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")
-    if kind in _WORDS:
-        phrase, hint = _WORDS[kind]
-        return f"{shown} {phrase}", hint.format(**context)
-    return f"{shown} cannot be used", error["msg"].replace("Input should", "it should")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
-    return json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _written(key: Key) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")

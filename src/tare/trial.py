@@ -5,31 +5,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
-from tare.cpus import Placement
 from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
 from tare.hosts.exec import RUN
-from tare.launch import ANSWER_PORT, Launch, Technology, Timeline
-from tare.ledger import Ledger
+from tare.launch import Technology
+from tare.layers import KNOCK, Notes, Part, Parts, Place, started, whole
 from tare.model import (
     Caution,
-    Facts,
     Footprint,
     Host,
-    Image,
     Instance,
-    Limits,
+    Layer,
     Mark,
     Measured,
     Output,
-    Process,
     Raw,
     SeenLimits,
-    Service,
     SetLimits,
     Setup,
     Status,
@@ -39,56 +34,40 @@ from tare.model import (
     Unavailable,
     Workload,
 )
-from tare.network import Network
 from tare.plan import Step
 from tare.telemetry.footprint import footprint
-from tare.telemetry.sampler import sample
+from tare.telemetry.sampler import Telemetry, sample
 
-KNOCK = "/usr/lib/tare/knock"
-_START_SECONDS = 120.0
 _SERVICE_SECONDS = 30.0
 _BUSY = 0.95  # share of its CPUs above which a load generator is taken to be the bottleneck
 _KERNEL_SHARE = 0.15  # of a machine's memory that its own kernel may keep from what `free` shows
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the trials of a run are done, and with what."""
-
-    host: Host
-    client: Host
-    image: Image
-    network: Network
-    ledger: Ledger
-    limits: Limits
-    placement: Placement
-    instances: Path
-    telemetry: Path
-
-
 @dataclass
-class _Notes:
+class _Notes(Notes):
     """What a trial has found so far: kept as it is when the trial fails half way."""
 
     raw: list[Raw] = field(default_factory=list)
     values: tuple[Measured, ...] = ()
-    timeline: Timeline = field(default_factory=Timeline)
     footprint: Footprint | None = None
     limits: SetLimits | None = None
     path: str = ""
     proof: tuple[tuple[str, str], ...] = ()
     cautions: list[Caution] = field(default_factory=list)
-    commands: list[tuple[str, ...]] = field(default_factory=list)
+    layers: tuple[Layer, ...] = ()
 
 
-def attempt(place: Place, step: Step, technology: Technology, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
-    """Do a trial. Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through."""
-    notes = _Notes(path=technology.path, cautions=[*place.placement.cautions])
+def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+    """Do a trial of a stack, given with its inner technology first.
+
+    Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through.
+    """
+    notes = _Notes(path="/".join(technology.path for technology in stack), cautions=[*place.placement.cautions])
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
     reason = ""
     try:
-        _measure(place, step, (technology, workload), notes)
+        _measure(place, step, (stack, workload), notes)
     except Unavailable as error:
         status, reason = "skipped", str(error)
     except TareError as error:
@@ -106,8 +85,9 @@ def attempt(place: Place, step: Step, technology: Technology, workload: Workload
         started=began,
         seconds=time.monotonic() - clock,
         values=notes.values if status == "ok" else (),
-        timeline=_since_requested(notes.timeline.marks),
+        timeline=_since_requested(notes.marks),
         footprint=notes.footprint,
+        layers=notes.layers,
         limits=notes.limits,
         path=notes.path,
         proof=notes.proof,
@@ -117,21 +97,47 @@ def attempt(place: Place, step: Step, technology: Technology, workload: Workload
     return trial, tuple(notes.raw)
 
 
-def _measure(place: Place, step: Step, what: tuple[Technology, Workload], notes: _Notes) -> None:
-    technology, workload = what
-    with _instance(place, technology, workload.port, notes) as instance:
-        notes.limits = SetLimits(place.limits, _seen(instance))
+def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workload], notes: _Notes) -> None:
+    stack, workload = what
+    for technology in stack:
+        if reason := technology.refuses(workload):
+            raise Unavailable(f"{technology.name}: {reason}")
+        notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
+    with started(place, stack, workload.port, notes) as parts:
+        instance = whole(parts)
+        notes.path, notes.proof = instance.path, tuple(instance.proof.items())
+        notes.limits = SetLimits(place.limits, _seen(parts[-1]))
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         with (
-            sample(place.telemetry / f"{step.trial}.parquet", instance.processes) as telemetry,
+            _sampled(place, step, instance) as telemetry,
             _served(place, instance, workload, notes),
         ):
-            for raw in workload.measure(Setup(instance, place.client, tuple(notes.timeline.marks))):
+            for raw in workload.measure(Setup(instance, place.client, tuple(notes.marks))):
                 notes.raw.append(raw)  # one by one: what was there before a failure is kept
-            notes.footprint = _footprint(instance)
+            notes.layers = _layers(parts)
+            notes.footprint = _footprint(place.host, instance)
         notes.cautions += telemetry.cautions()
         notes.cautions += client_cautions(notes.raw, telemetry.busy_share(place.limits.cpus))
     notes.values = read_values(workload, notes.raw)
+
+
+_UNPROVEN = Caution(
+    "never-run", "tare's own tests have run this technology only against a program that stands in for it"
+)
+
+
+def _sampled(place: Place, step: Step, instance: Instance) -> AbstractContextManager[Telemetry]:
+    """Sample the machine under test; another machine than this one is left in peace."""
+    if not place.local:
+        return nullcontext(Telemetry())
+    return sample(place.telemetry / f"{step.trial}.parquet", instance.processes)
+
+
+def _layers(parts: Parts) -> tuple[Layer, ...]:
+    """Tell what each layer of a nested stack adds; nothing for one layer, which is the whole."""
+    if len(parts) == 1:
+        return ()
+    return tuple(Layer(part.name, part.seconds, _footprint(part.host, part.instance)) for part in parts)
 
 
 def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
@@ -148,47 +154,6 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
 
 
 @contextmanager
-def _instance(place: Place, technology: Technology, port: int | None, notes: _Notes) -> Iterator[Instance]:
-    """Start an instance and wait until the client has had its first answer."""
-    name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
-    knocks: list[Process] = []
-    with ExitStack() as stack:
-
-        def knock(address: str) -> None:
-            argv = (KNOCK, address, str(ANSWER_PORT), f"{_START_SECONDS:g}")
-            knocks.append(stack.enter_context(place.client.spawn(*argv)))
-
-        launch = Launch(
-            name=name,
-            image=place.image,
-            limits=place.limits,
-            network=place.network,
-            ports=(ANSWER_PORT, port) if port else (ANSWER_PORT,),
-            folder=place.instances / name,
-            ledger=place.ledger,
-            knock=knock,
-            timeline=notes.timeline,
-        )
-        host = Recorder(place.host, notes.commands)
-        instance = stack.enter_context(technology.launch(host, launch))
-        notes.path, notes.proof = instance.path, tuple(instance.proof.items())
-        for process in knocks:
-            _mark_answer(process, notes.timeline)
-        host.stop()
-        yield instance
-
-
-def _mark_answer(knock: Process, timeline: Timeline) -> None:
-    """Mark when the first answer came, and when `init` says that it began, if its clock is the machine's."""
-    answered, _, began = knock.read_line(_START_SECONDS).text.split()
-    ready = int(answered) / 1e9
-    requested = timeline.marks[0].seconds
-    if requested <= int(began) / 1e9 <= ready and not any(mark.name == "userspace" for mark in timeline.marks):
-        timeline.mark("userspace", int(began) / 1e9)
-    timeline.mark("ready", ready)
-
-
-@contextmanager
 def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
     """Run the workload's service, if it has one, until the block ends."""
     # Only bare metal shares the machine's network: its service must not listen on the machine's other addresses.
@@ -197,8 +162,12 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
     if service is None:
         yield
         return
-    if instance.inside is None or instance.address is None:
-        raise TrialFailed("the workload needs a server inside, and a network", "choose another workload for this stack")
+    if instance.address is None:
+        raise TrialFailed("the workload needs a network", "choose another workload for this stack")
+    if instance.inside is None:  # it has the server built in
+        _wait_for(place.client, instance.address, (workload.name, instance.serves.get(workload.name, service.port)))
+        yield
+        return
     for path, text in service.files:
         with NamedTemporaryFile("w", encoding="utf-8") as file:
             file.write(text)
@@ -207,22 +176,24 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     with instance.inside.spawn(*service.argv) as process:
         try:
-            _wait_for(place.client, instance.address, service)
+            _wait_for(place.client, instance.address, (service.argv[0], service.port))
             yield
         except TrialFailed:
             notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))
             raise
 
 
-def _wait_for(client: Host, address: str, service: Service) -> None:
-    knock = (KNOCK, address, str(service.port), f"{_SERVICE_SECONDS:g}", "connect")
+def _wait_for(client: Host, address: str, server: tuple[str, int]) -> None:
+    name, port = server
+    knock = (KNOCK, address, str(port), f"{_SERVICE_SECONDS:g}", "connect")
     if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
-        raise TrialFailed(f"{service.argv[0]} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
+        raise TrialFailed(f"{name} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
 
 
-def _seen(instance: Instance) -> SeenLimits:
+def _seen(part: Part) -> SeenLimits:
     """Read the limits back: from inside, and for memory also from the control groups around the first process."""
     found: dict[str, int] = {}
+    instance = part.instance
     if instance.inside is not None:
         text = instance.inside.run(RUN, "--limits", timeout=30).text
         found = {
@@ -230,7 +201,7 @@ def _seen(instance: Instance) -> SeenLimits:
             for name, _, value in (line.partition(": ") for line in text.splitlines())
             if value.isdigit()
         }
-    around = [memory_limit_of(pid) for pid in instance.processes()[:1]]
+    around = [memory_limit_of(part.host, pid) for pid in instance.processes()[:1]]
     memory = [limit for limit in (*around, found.get("memory")) if limit is not None]
     return SeenLimits(found.get("cpus"), min(memory, default=None), found.get("open_files"))
 
@@ -268,10 +239,10 @@ def _last_words(output: Output) -> Raw:
     return Raw("failed command", output.argv, text, output.seconds)
 
 
-def _footprint(instance: Instance) -> Footprint:
+def _footprint(host: Host, instance: Instance) -> Footprint:
     pids = instance.processes()
-    memory, processes = footprint(pids)
-    kernel = kernel_bytes(group_folder(pids[0])) if pids else None
+    memory, processes = footprint(host, pids)
+    kernel = kernel_bytes(host, group_folder(host, pids[0])) if pids else None
     return Footprint(memory, kernel, instance.disk(), processes)
 
 
@@ -282,41 +253,3 @@ def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     start = next((mark.seconds for mark in marks if mark.name == "requested"), marks[0].seconds)
     ordered = sorted(marks, key=lambda mark: mark.seconds)
     return tuple(replace(mark, seconds=mark.seconds - start) for mark in ordered)
-
-
-class Recorder:
-    """A host that notes the commands that a technology runs on it, for the report."""
-
-    def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
-        self._host = host
-        self._commands: list[tuple[str, ...]] | None = commands
-
-    def stop(self) -> None:
-        """Note no more: what follows is the workload's."""
-        self._commands = None
-
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
-        """Run a command; see `Host.run`."""
-        self._note(argv)
-        return self._host.run(*argv, timeout=timeout, input=input, check=check)
-
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
-        """Start a command; see `Host.spawn`."""
-        self._note(argv)
-        return self._host.spawn(*argv, life_line=life_line)
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        """Copy a file; see `Host.put`."""
-        self._host.put(source, target)
-
-    def get(self, source: PurePosixPath, target: Path) -> None:
-        """Copy a file; see `Host.get`."""
-        self._host.get(source, target)
-
-    def facts(self) -> Facts:
-        """Read what the host is."""
-        return self._host.facts()
-
-    def _note(self, argv: tuple[str, ...]) -> None:
-        if self._commands is not None:
-            self._commands.append(argv)

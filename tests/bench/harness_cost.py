@@ -26,11 +26,12 @@ from tare.hosts.chroot import fresh_root
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.image import built_image
 from tare.journal import Journal
+from tare.layers import Place
 from tare.lock import only_one
 from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value
+from tare.places import Reached, prepared_place
 from tare.plan import Step
-from tare.runner import prepared_place
-from tare.trial import Place, attempt
+from tare.trial import attempt
 
 _TIMES = 9
 _EMULATED_TIMES = 3
@@ -118,7 +119,7 @@ def compare(here: Place, name: str) -> tuple[list[float], list[float]]:
     ours, raw = [], []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
-        trial, _ = attempt(here, step, technology, Empty())
+        trial, _ = attempt(here, step, (technology,), Empty())
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
@@ -138,7 +139,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "telemetry").mkdir()
         limits = Limits(placement.server, 512 << 20, 4096)
-        here = stack.enter_context(prepared_place(image, limits, placement, Journal(folder)))
+        here = stack.enter_context(prepared_place(Reached(), (image, None), limits, placement, Journal(folder)))
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
         for name in plugins.names("technologies"):
             if name == "fake" or plugins.find("technologies", name)().problems(_HOST):

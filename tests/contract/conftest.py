@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tare import plugins, trial
+from tare import plugins
 from tare.cpus import place as placed
 from tare.doctor.machine import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.image import built_image
 from tare.journal import Journal
 from tare.launch import Technology
+from tare.layers import Notes, Parts, Place, started
 from tare.model import Host, Image, Instance, Limits
-from tare.runner import prepared_place
-from tare.trial import Place
+from tare.places import Reached, prepared_place
 
 PORT = 16379
 MEMORY_BYTES = 512 << 20
@@ -37,7 +37,8 @@ def _technologies() -> tuple[str, ...]:
     return tuple(name for name in names if not getattr(plugins.find("technologies", name), "hidden", False))
 
 
-TECHNOLOGIES = _technologies()
+# Unikernels have no inside, and tests of their own: test_unikernels.py, and tests/unit/test_own_image.py.
+TECHNOLOGIES = tuple(name for name in _technologies() if plugins.find("technologies", name).family != "unikernel")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,7 +60,8 @@ def place(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
     cores = [core for each in read_cores(read_text) if (core := tuple(cpu for cpu in each if cpu in allowed))]
     placement = placed(cores, 1)
     limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-    with prepared_place(image, limits, placement, Journal(tmp_path_factory.mktemp("run"))) as found:
+    journal = Journal(tmp_path_factory.mktemp("run"))
+    with prepared_place(Reached(), (image, None), limits, placement, journal) as found:
         yield found
 
 
@@ -69,22 +71,33 @@ def technology(request: pytest.FixtureRequest) -> Technology:
 
 
 @pytest.fixture(scope="module")
-def notes(technology: Technology) -> trial._Notes:
+def notes(technology: Technology) -> Notes:  # noqa: ARG001 - one for each
     """What is noted while the instance starts."""
-    return trial._Notes(path=technology.path)
+    return Notes()
 
 
 @pytest.fixture(scope="module")
-def instance(place: Place, technology: Technology, notes: trial._Notes) -> Iterator[Instance]:
+def parts(place: Place, technology: Technology, notes: Notes) -> Iterator[Parts]:
     """One instance of a technology, which answers the client, for all tests of a module."""
-    with trial._instance(place, technology, PORT, notes) as found:
+    with started(place, (technology,), PORT, notes) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def instance(parts: Parts) -> Instance:
+    return parts[0].instance
 
 
 @pytest.fixture
 def start(place: Place, technology: Technology) -> Callable[[], AbstractContextManager[Instance]]:
     """Start an instance of the technology, as a trial does."""
-    return lambda: trial._instance(place, technology, PORT, trial._Notes())
+
+    @contextmanager
+    def one() -> Iterator[Instance]:
+        with started(place, (technology,), PORT, Notes()) as found:
+            yield found[0].instance
+
+    return one
 
 
 @pytest.fixture(scope="module", params=("local", "chroot", *TECHNOLOGIES))
@@ -96,9 +109,9 @@ def host(request: pytest.FixtureRequest, place: Place) -> Iterator[Host]:
         elif request.param == "chroot":
             yield place.client
         else:
-            found = stack.enter_context(trial._instance(place, _usable(request.param), PORT, trial._Notes()))
-            assert found.inside is not None
-            yield found.inside
+            (found,) = stack.enter_context(started(place, (_usable(request.param),), PORT, Notes()))
+            assert found.instance.inside is not None
+            yield found.instance.inside
 
 
 @pytest.fixture(scope="module")

@@ -117,9 +117,9 @@ def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits:
         assert process.pid in pids
         assert [read_text(f"/proc/{pid}/cgroup").count(name) for pid in pids] == [len(group.paths)] * len(pids)
         assert {cpu for pid in pids for cpu in os.sched_getaffinity(pid)} == set(limits.cpus)
-        assert memory_limit_of(process.pid) == 256 << 20
-        assert group_folder(process.pid).startswith(f"{group.layout.mounts['memory']}/{name}")
-        assert kernel_bytes(group_folder(process.pid)) != 0
+        assert memory_limit_of(host, process.pid) == 256 << 20
+        assert group_folder(host, process.pid).startswith(f"{group.layout.mounts['memory']}/{name}")
+        assert kernel_bytes(host, group_folder(host, process.pid)) != 0
         assert ledger.path.exists()
 
 
@@ -128,19 +128,19 @@ def test_processes_in_groups_below_are_found(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("1\n2\n", encoding="ascii")
     (tmp_path / "leaf/cgroup.procs").write_text("3\n", encoding="ascii")
     (tmp_path / "leaf/below/cgroup.procs").write_text("4\n", encoding="ascii")
-    assert sorted(processes_below(str(tmp_path))) == [1, 2, 3, 4]
+    assert sorted(processes_below(LocalHost(), str(tmp_path))) == [1, 2, 3, 4]
 
 
 def test_a_group_that_is_gone_has_no_processes(tmp_path: Path) -> None:
-    assert processes_below(str(tmp_path / "gone")) == ()
+    assert processes_below(LocalHost(), str(tmp_path / "gone")) == ()
 
 
 def test_kernel_memory_is_read_where_the_kernel_counts_it(tmp_path: Path) -> None:
-    assert kernel_bytes(str(tmp_path)) is None
+    assert kernel_bytes(LocalHost(), str(tmp_path)) is None
     (tmp_path / "memory.kmem.usage_in_bytes").write_text("8192\n", encoding="ascii")
-    assert kernel_bytes(str(tmp_path)) == 8192
+    assert kernel_bytes(LocalHost(), str(tmp_path)) == 8192
     (tmp_path / "memory.stat").write_text("anon 1\nkernel_stack 3\nkernel 4096\n", encoding="ascii")
-    assert kernel_bytes(str(tmp_path)) == 4096
+    assert kernel_bytes(LocalHost(), str(tmp_path)) == 4096
 
 
 def test_all_that_is_in_a_group_is_killed_with_it(
@@ -163,7 +163,7 @@ def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(
     nowhere = Limits((4095,), 256 << 20, 4096)
     with nothing_left():
         with (
-            pytest.raises(TrialFailed, match=r"cpuset\.cpus = 4095: "),
+            pytest.raises(TrialFailed, match=r"the kernel refused cpuset\.cpus = 4095"),
             limited(ledger, f"tare-test-{os.getpid()}", nowhere),
         ):
             pytest.fail("there is no such CPU")

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from tare.launch import Technology
+from tare.layers import Place
 from tare.model import Host, Instance, TimedOut
-from tare.trial import Place
 
 pytestmark = pytest.mark.machine
 

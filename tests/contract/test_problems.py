@@ -18,11 +18,13 @@ from tare.model import Output, Problem
 pytestmark = pytest.mark.machine
 
 MISSING = [
+    ("arceos", "qemu-system-x86_64", "qemu-system-x86"),
     ("bubblewrap", "bwrap", "bubblewrap"),
     ("crun", "crun", "crun"),
     ("docker", "docker", "docker.io"),
     ("gvisor", "runsc", "runsc"),
     ("lxc", "lxc-execute", "lxc"),
+    ("lxd", "lxc", "lxd"),
     ("native", "prlimit", "util-linux"),
     ("nspawn", "systemd-nspawn", "systemd-container"),
     ("podman", "podman", "podman"),
@@ -30,6 +32,9 @@ MISSING = [
     ("qemu-tcg", "qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-tcg", "ssh", "openssh-client"),
     ("runc", "runc", "runc"),
+    ("solo5-hvt", "ip", "iproute2"),
+    ("solo5-spt", "ip", "iproute2"),
+    ("solo5-virtio", "qemu-system-x86_64", "qemu-system-x86"),
 ]
 
 
@@ -39,7 +44,7 @@ class Within(LocalHost):
     def __init__(self, *prefix: str) -> None:
         self.prefix = prefix
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         return super().run(*self.prefix, *argv, timeout=timeout, input=input, check=check)
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
@@ -75,7 +80,7 @@ def test_every_technology_that_is_known_is_tried_without_its_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bubblewrap", "crun", "docker", "gvisor", "lxc", "native", "nspawn", "podman", "runc"]
+    "name", ["bubblewrap", "crun", "docker", "gvisor", "lxc", "lxd", "native", "nspawn", "podman", "runc"]
 )
 def test_somebody_else_than_root_is_told_to_be_root(name: str) -> None:
     nobody = Within("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
@@ -88,6 +93,13 @@ def test_a_docker_without_its_daemon_says_so() -> None:
     assert problem.what.startswith("no daemon: ")
     assert "unix:///nonexistent/docker.sock" in problem.what
     assert problem.fix == "systemctl start docker"
+
+
+def test_an_lxd_without_its_daemon_says_so() -> None:
+    (problem,) = _made("lxd").problems(Within("env", "LXD_DIR=/nonexistent"))
+    assert problem.what.startswith("no daemon: ")
+    assert "/nonexistent/unix.socket" in problem.what
+    assert problem.fix == "systemctl start lxd"
 
 
 def test_a_podman_that_does_not_work_says_so() -> None:
@@ -117,7 +129,7 @@ def test_kvm_that_cannot_be_opened_is_a_problem_of_qemu_but_not_of_its_emulation
 def test_at_least_ten_technologies_can_run_where_docker_answers() -> None:
     host = LocalHost()
     if _made("docker").problems(host):
-        pytest.skip("no Docker daemon: tests/lab/with-dockerd starts one")
+        pytest.skip("no Docker daemon: tests/lab/with-engines starts one")
     names = [name for name in plugins.names("technologies") if not getattr(_class(name), "hidden", False)]
     unusable = {name: found for name in names if name != "qemu" and (found := _made(name).problems(host))}
     assert unusable == {}

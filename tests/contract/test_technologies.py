@@ -14,9 +14,9 @@ from tare import trial
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.local import LocalHost
 from tare.launch import Technology
+from tare.layers import KNOCK, Notes, Parts, Place
 from tare.model import Host, Image, Instance, SetLimits
 from tare.technologies.docker import Docker
-from tare.trial import Place
 
 pytestmark = pytest.mark.machine
 
@@ -36,8 +36,8 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
     assert [line.split()[0] for line in lines] == own
 
 
-def test_the_limits_that_are_seen_are_those_that_were_asked_for(instance: Instance, place: Place) -> None:
-    seen = trial._seen(instance)
+def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, place: Place) -> None:
+    seen = trial._seen(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
@@ -45,7 +45,7 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(instance: Instan
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(instance: Instance) -> None:
-    limit = memory_limit_of(instance.processes()[0])
+    limit = memory_limit_of(LocalHost(), instance.processes()[0])
     assert limit is not None
     # A virtual machine has its emulator beside the guest's memory, which is limited by itself.
     assert limit <= 3 * (512 << 20) if instance.path == "tap" else limit == 512 << 20
@@ -65,8 +65,8 @@ def test_the_client_runs_on_other_cpus(place: Place) -> None:
     assert place.placement.cautions or not set(place.placement.client) & set(place.limits.cpus)
 
 
-def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: trial._Notes) -> None:
-    moments = {mark.name: mark.seconds for mark in notes.timeline.marks}
+def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Notes) -> None:
+    moments = {mark.name: mark.seconds for mark in notes.marks}
     names = [name for name in ("requested", "started", "kernel", "userspace", "ready") if name in moments]
     assert {"requested", "started", "ready"} <= set(names)
     assert [moments[name] for name in names] == sorted(moments.values())
@@ -75,10 +75,10 @@ def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: tri
 
 
 def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
-    technology: Technology, instance: Instance, notes: trial._Notes
+    technology: Technology, instance: Instance, notes: Notes
 ) -> None:
     del instance  # only started
-    names = {mark.name for mark in notes.timeline.marks}
+    names = {mark.name for mark in notes.marks}
     if technology.path == "tap":
         assert {"kernel", "userspace"} <= names
     else:
@@ -90,7 +90,7 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(instance: Insta
     assert pids
     assert [pid for pid in pids if not Path(f"/proc/{pid}").exists()] == []
     assert os.getpid() not in pids
-    found = trial._footprint(instance)
+    found = trial._footprint(LocalHost(), instance)
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000
     assert found.processes >= 1
@@ -140,7 +140,7 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     # Only what is on the machine's own network must not listen on its other addresses.
     listen = instance.address if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
-        knock = (trial.KNOCK, instance.address or "", str(PORT), "30", "connect")
+        knock = (KNOCK, instance.address or "", str(PORT), "30", "connect")
         place.client.run(*knock, timeout=ENOUGH_SECONDS)
         redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
         assert place.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"
@@ -156,8 +156,9 @@ def _inside(instance: Instance) -> Host:
 
 
 def _shares_the_kernel(instance: Instance) -> bool:
-    release = _inside(instance).run("cat", "/proc/sys/kernel/random/boot_id", timeout=ENOUGH_SECONDS, check=False).text
-    return release == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    """Compare the kernels' versions: LXD gives every container a boot ID of its own."""
+    version = _inside(instance).run("cat", "/proc/version", timeout=ENOUGH_SECONDS).text
+    return instance.path != "tap" and version == Path("/proc/version").read_text(encoding="ascii")
 
 
 def _cpu_seconds(instance: Instance) -> float:

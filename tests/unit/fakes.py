@@ -14,9 +14,9 @@ from runs import make_run
 
 from tare import plugins
 from tare.cpus import Placement
-from tare.hosts.local import LocalHost
 from tare.journal import Journal, load
 from tare.launch import Launch
+from tare.layers import Place
 from tare.ledger import Ledger
 from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, TimedOut, Trial, Unavailable
 from tare.network import Network
@@ -24,7 +24,6 @@ from tare.plan import Block, Step
 from tare.runner import TimeLeft, Work, work_through
 from tare.suite import Suite, parse_suite
 from tare.technologies.fake import Fake, FakeHost
-from tare.trial import Place
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
@@ -148,7 +147,6 @@ class Bench:
         home = self.folder.parent
         ledger = Ledger(home / "ledger" / "tare-test.jsonl")
         return Place(
-            host=LocalHost(),
             client=FakeHost(1.0, "", LIMITS),
             image=Image("ab" * 32, home, home, home, home, home, ""),
             network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),

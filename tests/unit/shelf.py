@@ -28,6 +28,7 @@ class Docker:
 @dataclass(frozen=True)
 class Qemu:
     name: ClassVar[str] = "qemu"
+    hosts: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

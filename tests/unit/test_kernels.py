@@ -47,7 +47,8 @@ class Inside:
 
     folder: Path
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        assert isinstance(input, bytes)
         program = self.folder / Path(argv[0]).relative_to("/usr/lib/tare")
         done = subprocess.run([program, *argv[1:]], input=input, capture_output=True, timeout=timeout, check=False)
         if check and done.returncode != 0:

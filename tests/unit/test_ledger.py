@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.ledger import Ledger, leftovers, state_folder
+from tare.ledger import Ledger, Leftovers, leftovers, state_folder
 from tare.model import TareError
 
 
@@ -79,7 +79,7 @@ def test_the_ledger_of_a_killed_run_is_read_with_the_last_thing_first(ledger: Le
     ledger._entries += [("rmdir", "/tmp/tare-outer"), ("rmdir", "/tmp/tare-outer/tare-inner")]  # noqa: S108 - only read
     ledger._write()
     assert leftovers(tmp_path / "ledger") == {
-        ledger.path: (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer"))  # noqa: S108
+        ledger.path: Leftovers(None, (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer")))  # noqa: S108
     }
 
 

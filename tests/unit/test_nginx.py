@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model import Facts, Instance, Output, Process, Raw, Setup, TrialFailed, Value, Workload
+from tare.hosts.local import LocalHost
+from tare.model import Instance, Output, Raw, Setup, TrialFailed, Value, Workload
 from tare.workloads.nginx import Nginx
 
 SAMPLES = Path(__file__).parents[1] / "samples/nginx"
@@ -29,30 +29,18 @@ def fifty_clients_printed(text: str) -> list[Raw]:
 
 
 @dataclass
-class Client:
+class Client(LocalHost):
     """A client whose wrk prints what was captured for 50 clients. It notes the calls."""
 
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         assert argv[:2] == ("sh", "-c")
         assert timeout > 0
         assert not input
         assert not check
         self.calls.append(argv[4:])
         return Output(argv, 0, sample("clients-50").encode(), b"0m0.0s 0m0.0s\n0m0.2s 0m0.3s\n", 1.0)
-
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
-        raise NotImplementedError
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        raise NotImplementedError
-
-    def get(self, source: PurePosixPath, target: Path) -> None:
-        raise NotImplementedError
-
-    def facts(self) -> Facts:
-        raise NotImplementedError
 
 
 def setup_at(address: str | None, client: Client) -> Setup:

@@ -13,6 +13,7 @@ from tare.suite import Suite, parse_suite
 @dataclass(frozen=True)
 class Anything:
     name: ClassVar[str] = "anything"
+    hosts: ClassVar[bool] = True
 
 
 class Shelf:

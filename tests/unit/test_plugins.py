@@ -81,8 +81,8 @@ def test_a_workload_declares_its_metrics_once_each(kind: Kind, name: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: Kind) -> None:
-    with pytest.raises(UsageError, match="named 'vmware'") as caught:
-        plugins.find(kind, "vmware")
+    with pytest.raises(UsageError, match="named 'hyper-v'") as caught:
+        plugins.find(kind, "hyper-v")
     assert caught.value.hint == f"`tare {kind}` lists them"
 
 

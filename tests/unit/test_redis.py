@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model import Facts, Instance, Output, Process, Raw, Setup, TrialFailed, Value, Workload
+from tare.hosts.local import LocalHost
+from tare.model import Instance, Output, Raw, Setup, TrialFailed, Value, Workload
 from tare.workloads.redis import Operation, Redis
 
 SAMPLES = Path(__file__).parents[1] / "samples/redis"
@@ -25,13 +25,13 @@ def get_50_printed(text: str) -> list[Raw]:
 
 
 @dataclass
-class Client:
+class Client(LocalHost):
     """A client whose redis-benchmark meets a server of a given speed. It notes the calls and how long each sends."""
 
     requests_per_second: float
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         assert argv[:2] == ("sh", "-c")
         assert timeout > 0
         assert not input
@@ -41,18 +41,6 @@ class Client:
         row = f'"{operation}","{self.requests_per_second:.2f}"' + 6 * ',"0.100"'
         seconds = 0.5 + self.sending_seconds(-1)
         return Output(argv, 0, f"{HEAD}\n{row}\n".encode(), b"0m0.0s 0m0.0s\n0m0.2s 0m0.3s\n", seconds)
-
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
-        raise NotImplementedError
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        raise NotImplementedError
-
-    def get(self, source: PurePosixPath, target: Path) -> None:
-        raise NotImplementedError
-
-    def facts(self) -> Facts:
-        raise NotImplementedError
 
     def option(self, name: str, call: int) -> str:
         return self.calls[call][self.calls[call].index(name) + 1]

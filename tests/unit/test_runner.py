@@ -11,11 +11,13 @@ import pytest
 from fakes import LIMITS, Bench, Watcher, suite
 
 from tare.cli.reparse import reparse
+from tare.hosts.local import LocalHost
 from tare.journal import load_raw
 from tare.model import Facts, Problem, Trial
+from tare.places import find_unusable
 from tare.plan import plan
-from tare.runner import Pace, find_unusable
-from tare.suite import Suite, parse_suite
+from tare.runner import Pace
+from tare.suite import Suite
 from tare.technologies.fake import FakeHost
 from tare.workloads.dhrystone import Dhrystone
 
@@ -89,7 +91,7 @@ def test_a_workload_with_a_server_fails_on_a_fake_with_a_reason(bench: Bench) ->
     bench.work(suite("a:", blocks=1, workloads=("redis",)))
     [trial] = bench.trials
     assert (trial.status, trial.values) == ("failed", ())
-    assert trial.reason == "the workload needs a server inside, and a network"
+    assert trial.reason == "the workload needs a network"
 
 
 # --- trials that fail ----------------------------------------------------------------------------------------------
@@ -357,15 +359,11 @@ def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> Non
 
 
 def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
-    found = find_unusable(suite("good:", 'bad: stack = "silent"'), lambda text: None)  # noqa: ARG005 - says nothing
-    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
-
-
-def test_nested_stacks_are_said_not_to_be_there_yet() -> None:
-    what = parse_suite('[suite]\nstacks = ["fake", "fake/fake"]\n[[workloads]]\nuse = "startup"\n', "a.toml")
     said: list[str] = []
-    assert list(find_unusable(what, said.append)) == ["fake/fake"]
-    assert said == ["checking fake"]
+    stacks = [(stack.name, stack.layers) for stack in suite("good:", 'bad: stack = "silent"').stacks]
+    found = find_unusable(stacks, LocalHost(), said.append)
+    assert said == ["checking good", "checking bad"]
+    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
 
 
 def test_a_fake_says_that_it_is_made_up() -> None:

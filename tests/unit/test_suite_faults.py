@@ -12,6 +12,11 @@ from shelf import (
 
 from tare.model import SuiteError
 
+STACK = '[suite]\nstacks = ["%s"]\n' + REDIS
+USER = 'write ssh = "user@address"'
+TABLE = 'write [hosts.client] and below it ssh = "user@address"'
+NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
+
 # --- one fault at a time: the two lines that the user sees
 
 
@@ -35,7 +40,20 @@ from tare.model import SuiteError
             "stacks.d.netwrk: unknown key",
             'did you mean "network"?',
         ),
-        (NATIVE + REDIS + "[hosts.server]\n", "hosts: measuring on other machines comes later", "remove this table"),
+        (NATIVE + REDIS + "[hosts.server]\n", "hosts.server.ssh: missing", USER),
+        (NATIVE + REDIS + '[hosts.server]\nssh = "-oProxyCommand=x"\n', "hosts.server.ssh: not a machine", USER),
+        (NATIVE + REDIS + '[hosts.load]\nssh = "a@b"\n', "hosts.load: unknown key", "the keys here are client, server"),
+        (NATIVE + REDIS + "[hosts]\nclient = 5\n", "hosts.client: not a table", TABLE),
+        (
+            STACK % "qemu/docker",
+            f"suite.stacks[0]: docker cannot be an outer layer: {NO_DEVICES}",
+            'the outer layer comes last: did you mean "docker/qemu"?',
+        ),
+        (
+            STACK % "docker/docker",
+            "suite.stacks[0]: docker/docker names docker twice",
+            "a technology can be in a stack once",
+        ),
         # names of plug-ins
         (
             '[suite]\nstacks = ["native", "dokcer"]\n' + REDIS,

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from tare.hosts.local import LocalHost
 from tare.model import Caution
 from tare.telemetry.footprint import footprint
 from tare.telemetry.parsers import (
@@ -345,26 +346,26 @@ def test_the_cpu_time_of_an_instance_is_its_last_known_one() -> None:
 # --- footprint -----------------------------------------------------------------------------------------------------
 
 
-def processes(root: Path, *, readable: bool) -> Path:
+def processes(root: Path, *, readable: bool) -> str:
     for pid in (1, 2):
         (root / str(pid)).mkdir()
         (root / str(pid) / "smaps_rollup").write_text(captured("process-smaps-rollup"), encoding="ascii")
     if not readable:
         (root / "2" / "smaps_rollup").unlink()
-    return root
+    return str(root)
 
 
 def test_the_footprint_is_the_sum_over_processes_that_are_there(tmp_path: Path) -> None:
-    assert footprint([1, 2, NO_PROCESS], processes(tmp_path, readable=True)) == (690176, 2)
+    assert footprint(LocalHost(), [1, 2, NO_PROCESS], processes(tmp_path, readable=True)) == (690176, 2)
 
 
 def test_a_footprint_that_is_not_whole_is_none(tmp_path: Path) -> None:
-    assert footprint([1, 2], processes(tmp_path, readable=False)) == (None, 2)
-    assert footprint([NO_PROCESS]) == (None, 0)
+    assert footprint(LocalHost(), [1, 2], processes(tmp_path, readable=False)) == (None, 2)
+    assert footprint(LocalHost(), [NO_PROCESS]) == (None, 0)
 
 
 def test_the_footprint_of_this_process_is_some_megabytes() -> None:
-    memory_bytes, count = footprint([os.getpid()])
+    memory_bytes, count = footprint(LocalHost(), [os.getpid()])
     assert memory_bytes is not None
     assert 5 * 2**20 < memory_bytes < 2**30
     assert count == 1

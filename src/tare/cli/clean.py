@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from tare.hosts.local import LocalHost
+from tare.hosts.ssh import machine
 from tare.ledger import leftovers, state_folder
 from tare.lock import only_one
-from tare.model import UsageError
+from tare.model import Host, Machine, UsageError
 
 
 def clean(
@@ -26,10 +29,11 @@ def clean(
     console = Console(stderr=True)
     host = LocalHost()
     with only_one():
-        for path, entries in leftovers(state_folder() / "ledger").items():
-            for argv in entries:
-                host.run(*argv, timeout=60, check=False)
-                console.print(f"undone: {' '.join(argv)}"[: console.width], markup=False, highlight=False)
+        for path, left in leftovers(state_folder() / "ledger").items():
+            with _machine(left.machine) as there:
+                for argv in left.entries:
+                    there.run(*argv, timeout=60, check=False)
+                    console.print(f"undone: {' '.join(argv)}"[: console.width], markup=False, highlight=False)
             path.unlink()
         shutil.rmtree(state_folder() / "instances", ignore_errors=True)
         if images:
@@ -37,6 +41,15 @@ def clean(
             for engine in ("docker", "podman"):
                 _remove_engine_images(host, engine)
     console.print("clean")
+
+
+@contextmanager
+def _machine(which: Machine | None) -> Iterator[Host]:
+    if which is None:
+        yield LocalHost()
+    else:
+        with machine(LocalHost(), which, f"/run/tare-clean-{os.getpid():x}.ssh", None) as host:
+            yield host
 
 
 def _remove_engine_images(host: LocalHost, engine: str) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,19 +18,19 @@ import typer
 from rich.console import Console
 
 from tare import __version__
-from tare.cpus import Placement, place
 from tare.display import watching
-from tare.doctor.machine import read_cores
 from tare.doctor.noise import assess
-from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.image import built_image
+from tare.hosts.local import isolate_mounts
+from tare.image import HOST, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
 from tare.ledger import leftovers, state_folder
 from tare.lock import only_one
 from tare.model import Image, Limits, Problem, TareError, UsageError
+from tare.nesting import prepare_nested
+from tare.places import Reached, find_unusable, placed, prepared_place, reached
 from tare.report import write_report
 from tare.report.terminal import matrix
-from tare.runner import Work, find_unusable, prepared_place, work_through
+from tare.runner import Work, work_through
 from tare.statistics.summarize import summarize
 from tare.suite import Suite, parse_suite, read_suite
 from tare.units import format_duration, parse_duration
@@ -46,7 +46,6 @@ class _Session:
     journal: Journal
     budget_seconds: float | None
     resumed: Run | None
-    noise: tuple[tuple[str, str], ...]
 
 
 def run(
@@ -64,7 +63,8 @@ def run(
         _warn_of_leftovers(console)
         isolate_mounts()
         image = built_image(lambda text: console.print(text, style="dim"))
-        stopped = _work(session, image, console)
+        with reached(session.suite.hosts, image) as there:
+            stopped = _work(session, there, image, console)
     _finish(session, console, stopped)
 
 
@@ -74,14 +74,13 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
     if resume is not None:
         resumed = load(resume)
         read = parse_suite((resume / "suite.toml").read_text(encoding="utf-8"), str(resume / "suite.toml"))
-        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed, ())
+        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
     assert suite is not None  # noqa: S101 - one of the two is given
     read = read_suite(suite)
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read.name}"
     if folder.exists():
         raise UsageError(f"{folder}: is there already", "choose another folder, or go on with --resume")
-    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(read_text))
-    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None, noise)
+    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None)
 
 
 def _seconds(budget: str | None) -> float | None:
@@ -94,46 +93,59 @@ def _seconds(budget: str | None) -> float | None:
     return seconds
 
 
-def _work(session: _Session, image: Image, console: Console) -> str:
+def _work(session: _Session, there: Reached, image: Image, console: Console) -> str:
     """Run the suite; gives why it stopped."""
-    suite = session.suite
-    unusable = find_unusable(suite, lambda text: console.print(text, style="dim"))
-    for stack, problems in unusable.items():
-        _print_problem(console, stack, problems)
-    if len(unusable) == len(suite.stacks):
-        raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
-    placement = _placement(suite)
-    record = _record(session, image)
-    if session.resumed is None:
-        _create(session.journal, record, suite)
-    else:
-        _check_same(session.resumed.record, record)
+    suite, folder = session.suite, session.journal.folder
+
+    def say(text: str) -> None:
+        console.print(text, style="dim", markup=False)
+
+    if suite.hosts.server is not None:
+        say(f"bringing the image to {suite.hosts.server.ssh}, which is done once")
+        carried(there.server, image)
+    stacks = [(stack.name, stack.layers) for stack in suite.stacks]
+    unusable = find_unusable(stacks, there.server, say)
+    nested = [(name, layers) for name, layers in stacks if len(layers) > 1 and name not in unusable]
+    images = (image, built_image(say, HOST) if nested else None)
+    placement = placed(there, suite.limits.cpus)
+    if there.hosts.client is None:
+        os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
-    done = session.resumed.trials if session.resumed else ()
-    work = Work(suite, done, unusable, session.budget_seconds)
-    folder = session.journal.folder
-    console.print(f"{len(suite.stacks) - len(unusable)} stacks, results in {folder}", highlight=False)
+    _say_unusable(console, suite, unusable)
+    record = _record(session, there, image)
+    if session.resumed is not None:
+        _check_same(session.resumed.record, record)
     try:
-        with (
-            prepared_place(image, limits, placement, session.journal) as here,
-            watching(console, lambda: load(folder)) as watch,
-        ):
-            return work_through(work, here, session.journal, watch)
+        with prepared_place(there, images, limits, placement, session.journal) as here:
+            found = prepare_nested(nested, here, say)
+            _say_unusable(console, suite, unusable | found, already=unusable)
+            if session.resumed is None:
+                _create(session.journal, record, suite)
+            done = session.resumed.trials if session.resumed else ()
+            work = Work(suite, done, unusable | found, session.budget_seconds)
+            console.print(f"{len(stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
+            with watching(console, lambda: load(folder)) as watch:
+                return work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:
+        if not (folder / "run.json").exists():
+            raise
         return "interrupt"
 
 
-def _placement(suite: Suite) -> Placement:
-    """Choose the CPUs, and move tare itself to the client's."""
-    allowed = os.sched_getaffinity(0)
-    cores = [tuple(cpu for cpu in core if cpu in allowed) for core in read_cores(read_text)]
-    placement = place([core for core in cores if core], suite.limits.cpus)
-    os.sched_setaffinity(0, placement.client)
-    return placement
+def _say_unusable(
+    console: Console, suite: Suite, unusable: Mapping[str, tuple[Problem, ...]], already: Collection[str] = ()
+) -> None:
+    """Print what is skipped and why; raises TareError when nothing is left."""
+    for stack, problems in unusable.items():
+        if stack not in already:
+            _print_problem(console, stack, problems)
+    if len(unusable) == len(suite.stacks):
+        raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
 
 
-def _record(session: _Session, image: Image) -> RunRecord:
+def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
     suite = session.suite
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(there.server.read))
     return RunRecord(
         format=FORMAT,
         tare=__version__,
@@ -156,8 +168,8 @@ def _record(session: _Session, image: Image) -> RunRecord:
         ),
         image=image.digest,
         packages=image.packages,
-        machine=LocalHost().facts(),
-        noise=session.noise,
+        machine=there.server.facts(),
+        noise=noise,
     )
 
 
@@ -193,10 +205,13 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {trial.reason}", style="red", markup=False)
     words = {"plan": "all blocks are done", "budget": "the budget is used up", "interrupt": "stopped"}
-    console.print(f"{words[stopped]}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    said = words.get(stopped, "stopped")
+    console.print(f"{said}: {ok} trials ok, {len(failed)} failed", highlight=False)
     if stopped == "interrupt":
         console.print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
         raise typer.Exit(_INTERRUPTED)
+    if stopped not in words:
+        raise TareError(stopped, f"once it answers: tare clean, then tare run --resume {folder}")
     if not ok:
         raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
 

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tare.document import did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model import Trial, UsageError
-from tare.stacks import did_you_mean
 from tare.units import format_duration, format_quantity, format_size
 
 

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tare.hosts.local import LocalHost
 from tare.ledger import Ledger
-from tare.model import Image
+from tare.model import Host, Image
 
-_HOST = LocalHost()
 _SECONDS = 30.0
+# In one go: it is part of how long an instance takes to start.
+_FRESH = 'mkdir -p "$1/root" "$1/upper" "$1/work" && mount -t overlay overlay -o "$2" "$1/root"'
 
 
 @contextlib.contextmanager
@@ -20,12 +20,13 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 
     `folder` is made, is tare's own, and is on a real file system.
     """
-    with ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)):
-        for name in ("root", "upper", "work"):
-            (folder / name).mkdir(parents=True)
-        options = f"lowerdir={image.root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
-        with mounted(ledger, folder / "root", "-t", "overlay", "overlay", "-o", options):
-            yield folder / "root"
+    options = f"lowerdir={image.root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    with (
+        ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)),
+        ledger.undone_by("umount", "--lazy", str(folder / "root")),
+    ):
+        ledger.host.run("sh", "-c", _FRESH, "sh", str(folder), options, timeout=_SECONDS)
+        yield folder / "root"
 
 
 @contextlib.contextmanager
@@ -35,18 +36,10 @@ def enterable(ledger: Ledger, root: Path) -> Iterator[Path]:
     # In one go: it is part of how long bare metal takes to start.
     script = 'mount -t proc proc "$1" && mount -t sysfs -o ro sysfs "$2" && mount --bind /dev "$3"'
     with ledger.undone_by("umount", "--lazy", *places):
-        _HOST.run("sh", "-c", script, "sh", *places, timeout=_SECONDS)
+        ledger.host.run("sh", "-c", script, "sh", *places, timeout=_SECONDS)
         yield root
 
 
-@contextlib.contextmanager
-def mounted(ledger: Ledger, place: Path, *arguments: str) -> Iterator[None]:
-    """Mount something until the block ends."""
-    with ledger.undone_by("umount", "--lazy", str(place)):
-        _HOST.run("mount", *arguments, str(place), timeout=_SECONDS)
-        yield
-
-
-def bytes_below(folder: Path) -> int:
+def bytes_below(host: Host, folder: Path) -> int:
     """Bytes that the files below a folder take on the disk."""
-    return int(_HOST.run("du", "-s", "-B1", str(folder), timeout=_SECONDS).text.split()[0])
+    return int(host.run("du", "-s", "-B1", str(folder), timeout=_SECONDS).text.split()[0])

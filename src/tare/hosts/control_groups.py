@@ -9,15 +9,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from tare.hosts.local import read_text
 from tare.ledger import Ledger
-from tare.model import Limits, TareError, TrialFailed
+from tare.model import Host, Limits, TareError, TrialFailed
 
+_SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
 _JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
+# In one go, because every command costs a machine far away much time. Lines of `FILE VALUE` come on standard input; a
+# kernel that does not count swap has no file for it. The leaf, our $0, has no settings.
+_MAKE = """
+for folder do mkdir "$folder" 2>/dev/null || { echo "$folder" >&2; exit 1; }; done
+while read -r file value; do
+    case $file in *swap*|*memsw*) [ -e "$file" ] || continue ;; esac
+    echo "$value" 2>/dev/null > "$file" || { echo "${file##*/} = $value" >&2; exit 1; }
+done
+if [ -n "$0" ]; then mkdir "$0"; fi
+"""
 # A group can be removed once its processes are gone; children first.
 _REMOVE = """
 for group do
@@ -70,6 +79,7 @@ def parse_layout(mounts: str) -> Layout:
 class ControlGroup:
     """A group with the limits of one instance. `join` is a prefix that starts a command inside the group."""
 
+    host: Host
     name: str
     layout: Layout
 
@@ -87,14 +97,14 @@ class ControlGroup:
 
     def processes(self) -> tuple[int, ...]:
         """Numbers of all processes in the group and below."""
-        return processes_below(self.paths[0])
+        return processes_below(self.host, self.paths[0])
 
 
 @contextlib.contextmanager
 def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
     """Make a group that holds what runs in it to the limits; all that is in it is killed after the block."""
-    layout = parse_layout(read_text("/proc/self/mounts"))
-    group = ControlGroup(name, layout)
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    group = ControlGroup(ledger.host, name, layout)
     with contextlib.ExitStack() as stack:
         if layout.version == 2:
             stack.enter_context(_enabled(ledger, layout.roots[0]))
@@ -105,38 +115,32 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
 
 
 def _make(group: ControlGroup, limits: Limits) -> None:
-    what = "folder"
-    try:
-        for path in group.paths:
-            Path(path).mkdir()
-        for file, value in _settings(group, limits):
-            what = f"{file.name} = {value}"
-            file.write_text(value, encoding="ascii")
-        if group.layout.version == 2:
-            Path(group.paths[0], "tare-main").mkdir()
-    except OSError as error:
-        text = f"control group {group.name}: {what}: {error.strerror}"
-        raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
+    leaf = f"{group.paths[0]}/tare-main" if group.layout.version == 2 else ""
+    settings = "".join(f"{file} {value}\n" for file, value in _settings(group, limits)).encode()
+    made = group.host.run("sh", "-c", _MAKE, leaf, *group.paths, timeout=_SECONDS, input=settings, check=False)
+    if made.exit_code:
+        text = f"control group {group.name}: the kernel refused {made.stderr.decode('utf-8', 'replace').strip()}"
+        raise TrialFailed(text, "the groups around tare itself may allow no more than they have")
 
 
-def memory_limit_of(pid: int) -> int | None:
+def memory_limit_of(host: Host, pid: int) -> int | None:
     """Smallest memory limit of a process and of the groups above it, in bytes; None where there is none."""
-    layout = parse_layout(read_text("/proc/self/mounts"))
+    layout = parse_layout(host.read("/proc/self/mounts"))
     root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
-    place = group_of(read_text(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    place = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     found = []
     while place not in ("", "/"):
-        text = read_text(f"{root}{place}/{file}").strip()
+        text = host.read(f"{root}{place}/{file}").strip()
         if text.isdigit() and int(text) < _NO_LIMIT:
             found.append(int(text))
         place = place.rpartition("/")[0]
     return min(found, default=None)
 
 
-def group_folder(pid: int) -> str:
+def group_folder(host: Host, pid: int) -> str:
     """Folder of the group that a process is in, in the tree that counts memory."""
-    layout = parse_layout(read_text("/proc/self/mounts"))
-    place = group_of(read_text(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    layout = parse_layout(host.read("/proc/self/mounts"))
+    place = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     return f"{layout.mounts.get('memory', '')}{place}"
 
 
@@ -149,35 +153,32 @@ def group_of(text: str, controller: str, version: int) -> str:
     return ""
 
 
-def processes_below(folder: str) -> tuple[int, ...]:
+def processes_below(host: Host, folder: str) -> tuple[int, ...]:
     """Numbers of the processes in a group and in the groups below it."""
-    numbers: list[int] = []
-    for procs in (Path(folder) / "cgroup.procs", *Path(folder).glob("**/*/cgroup.procs")):
-        numbers += [int(line) for line in read_text(str(procs)).split()]
-    return tuple(numbers)
+    return tuple(int(line) for line in host.gather(folder, "cgroup.procs").split())
 
 
-def kernel_bytes(folder: str) -> int | None:
+def kernel_bytes(host: Host, folder: str) -> int | None:
     """Kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
-    for line in read_text(f"{folder}/memory.stat").splitlines():
+    for line in host.read(f"{folder}/memory.stat").splitlines():
         if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
             return int(line.split()[1])
-    text = read_text(f"{folder}/memory.kmem.usage_in_bytes").strip()
+    text = host.read(f"{folder}/memory.kmem.usage_in_bytes").strip()
     return int(text) if text.isdigit() else None
 
 
-def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[Path, str]]:
-    def file(controller: str, name: str) -> Path:
-        return Path(group.layout.mounts[controller], group.name, name)
+def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[str, str]]:
+    def file(controller: str, name: str) -> str:
+        return f"{group.layout.mounts[controller]}/{group.name}/{name}"
 
-    memory_nodes = read_text("/sys/devices/system/node/online").strip() or "0"
+    memory_nodes = group.host.read("/sys/devices/system/node/online").strip() or "0"
     yield file("cpuset", "cpuset.mems"), memory_nodes
     yield file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
     version_2 = group.layout.version == 2
     yield file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
+    # Version 1 means memory and swap together.
     swap = file("memory", "memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
-    if swap.exists():  # the kernel may not count swap; version 1 means memory and swap together
-        yield swap, "0" if version_2 else str(limits.memory_bytes)
+    yield swap, "0" if version_2 else str(limits.memory_bytes)
 
 
 @contextlib.contextmanager
@@ -186,13 +187,14 @@ def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
 
     Those that were not enabled before are disabled again, also the ones that a container runtime enables meanwhile.
     """
-    control = Path(root, "cgroup.subtree_control")
-    enabled = control.read_text(encoding="ascii").split()
-    disabled = [name for name in read_text(f"{root}/cgroup.controllers").split() if name not in enabled]
+    control = f"{root}/cgroup.subtree_control"
+    enabled = ledger.host.read(control).split()
+    disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
     with contextlib.ExitStack() as stack:
         if disabled:
             script = 'for name do echo "-$name" > "$0"; done # tare-controllers'
-            stack.enter_context(ledger.undone_by("sh", "-c", script, str(control), *disabled))
+            stack.enter_context(ledger.undone_by("sh", "-c", script, control, *disabled))
         if missing := [name for name in _NEEDED if name not in enabled]:
-            control.write_text(" ".join(f"+{name}" for name in missing), encoding="ascii")
+            words = " ".join(f"+{name}" for name in missing)
+            ledger.host.run("sh", "-c", 'echo "$1" > "$0"', control, words, timeout=_SECONDS)
         yield

@@ -23,14 +23,16 @@ class ExecHost:
     def __init__(self, outer: Host, *prefix: str) -> None:
         self.outer = outer
         self.prefix = prefix
+        self.supervisor = RUN  # where it is inside; an empty text where it is not there yet
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the outer host that runs a command inside."""
         return (*self.prefix, *argv)
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`."""
-        command = self.wrap(RUN, "-t", f"{timeout:.3f}", "--", *argv)
+        guard = (self.supervisor, "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
+        command = self.wrap(*guard, *argv)
         output = self.outer.run(*command, timeout=timeout + _GRACE_SECONDS, input=input, check=False)
         if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
             hint = f"the command was: {' '.join(command)}"
@@ -40,19 +42,31 @@ class ExecHost:
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`. Unless it watches a life line itself, `run` watches one for it."""
-        guard = () if life_line else (RUN, "-s", "--")
+        guard = () if life_line or not self.supervisor else (self.supervisor, "-s", "--")
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file in; see `Host.put`."""
         mode = f"{source.stat().st_mode & 0o7777:o}"
         script = 'cat > "$1" && chmod "$2" "$1"'
-        self.run("sh", "-c", script, "sh", str(target), mode, timeout=60, input=source.read_bytes())
+        self.run("sh", "-c", script, "sh", str(target), mode, timeout=900, input=source)
 
     def get(self, source: PurePosixPath, target: Path) -> None:
         """Copy a file out; see `Host.get`."""
         target.write_bytes(self.run("cat", str(source), timeout=60).stdout)
 
+    def read(self, path: str) -> str:
+        """Read a file; see `Host.read`."""
+        return self.run("cat", path, timeout=30, check=False).text
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file; see `Host.write`."""
+        self.run("sh", "-c", 'umask 077 && cat > "$1"', "sh", path, timeout=30, input=text.encode())
+
+    def gather(self, folder: str, name: str) -> str:
+        """Read files; see `Host.gather`."""
+        return self.run("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
+
     def facts(self) -> Facts:
         """Read what the inside says that it is."""
-        return read_facts(lambda path: self.run("cat", path, timeout=20, check=False).text)
+        return read_facts(self.read)

@@ -18,7 +18,7 @@ _CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 0x4000, 0x80000
 class LocalHost:
     """The machine that tare itself runs on."""
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`."""
         return process.execute(argv, timeout, input, check)
 
@@ -34,9 +34,26 @@ class LocalHost:
         """Copy a file; see `Host.get`."""
         shutil.copyfile(source, target)
 
+    def read(self, path: str) -> str:
+        """Read a file; see `Host.read`."""
+        return read_text(path)
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file; see `Host.write`."""
+        with open(path, "w", encoding="utf-8", opener=_private) as file:
+            file.write(text)
+
+    def gather(self, folder: str, name: str) -> str:
+        """Read files; see `Host.gather`."""
+        return "".join(read_text(f"{place}/{name}") for place, _, names in os.walk(folder) if name in names)
+
     def facts(self) -> Facts:
         """Read what this machine is."""
         return read_facts(read_text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def read_text(path: str) -> str:

@@ -25,15 +25,16 @@ _TREE = "TARE_TREE"
 _KEPT_LINES = 10_000
 
 
-def execute(argv: Sequence[str], timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002
+def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
     """Run a command to its end; see `Host.run`."""
     tree = uuid.uuid4().hex
     began = time.monotonic()
     process = None
     try:
-        with _held_back():
-            process = _start(argv, tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        stdout, stderr = process.communicate(input, timeout)
+        with _opened(input) as stdin:
+            with _held_back():
+                process = _start(argv, tree, stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout, stderr = process.communicate(input if isinstance(input, bytes) else None, timeout)
     except OSError as error:
         if process is not None:
             raise
@@ -73,7 +74,7 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
             with _held_back():
-                process = _start((*guard, *argv), tree, stdout=subprocess.PIPE, stderr=errors)
+                process = _start((*guard, *argv), tree, subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
                 local = LocalProcess(process, errors, tuple(argv))
                 stack.callback(local.drained)
                 stack.callback(_end, process, tree, life_line)
@@ -175,10 +176,22 @@ def kill_tree(pid: int, tree: str) -> None:
         time.sleep(0.002)
 
 
-def _start(argv: Sequence[str], tree: str, stdout: int, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _opened(source: bytes | Path) -> Iterator[int | IO[bytes]]:
+    """Give what a command gets as its standard input: a pipe for bytes, or the file itself."""
+    if isinstance(source, bytes):
+        yield subprocess.PIPE
+    else:
+        with source.open("rb") as file:
+            yield file
+
+
+def _start(
+    argv: Sequence[str], tree: str, stdin: int | IO[bytes], stdout: int, stderr: int | IO[bytes]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         tuple(argv),
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         env=os.environ | {_TREE: tree},

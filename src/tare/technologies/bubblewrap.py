@@ -10,17 +10,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Host, Instance, Problem
 
 
 @dataclass(frozen=True)
-class Bubblewrap:
+class Bubblewrap(Technology):
     """Starts the image's `init` under bwrap; the inside is entered through its namespaces."""
 
     name: ClassVar[str] = "bubblewrap"
     title: ClassVar[str] = "Bubblewrap"
     family: ClassVar[Family] = "sandbox"
+    isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

@@ -11,11 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Host, Instance, Problem, Process
 
 # What Docker leaves a container's root by default.
@@ -28,12 +27,13 @@ _END_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Crun:
+class Crun(Technology):
     """Starts the image's `init` from an OCI bundle."""
 
     name: ClassVar[str] = "crun"
     title: ClassVar[str] = "crun"
     family: ClassVar[Family] = "container"
+    isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     path: ClassVar[str] = "bridge"
     package: ClassVar[str] = "crun"
     program: ClassVar[str] = "crun"
@@ -59,7 +59,7 @@ class Crun:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             bundle = json.dumps(_bundle(launch, str(ground.root), network))
-            Path(launch.folder, "config.json").write_text(bundle, encoding="utf-8")
+            host.write(str(launch.folder / "config.json"), bundle)
             stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
             launch.timeline.mark("started")
             run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)

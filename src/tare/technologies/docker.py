@@ -7,29 +7,33 @@ With `network = "nat"`, its default, the client reaches the container over a pub
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
-from tare.hosts.local import read_text
-from tare.launch import INIT, Launch, first_line, missing_tools
+from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
 
 _SECONDS = 60.0
+_DAEMON_SECONDS = 120.0
+_CONTAINERD = "/run/containerd/containerd.sock"
 
 
 @dataclass(frozen=True)
-class Docker:
+class Docker(Technology):
     """Starts the image's `init` by `docker run`."""
 
     name: ClassVar[str] = "docker"
     title: ClassVar[str] = "Docker"
     family: ClassVar[Family] = "container"
+    isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     package: ClassVar[str] = "docker.io"
+    program: ClassVar[str] = "docker"
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -40,21 +44,33 @@ class Docker:
 
     def version(self, host: Host) -> str:
         """Give the engine's version."""
-        return first_line(host, self.name, "version", "--format", "{{.Server.Version}}")
+        return first_line(host, self.program, "version", "--format", "{{.Server.Version}}")
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the client is there and its engine answers."""
-        missing = missing_tools(host, {self.name: self.package, "ip": "iproute2"})
+        missing = missing_tools(host, {self.program: self.package, "ip": "iproute2"})
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
-        output = host.run(self.name, "version", "--format", "{{.Server.Version}}", timeout=20, check=False)
+        output = host.run(self.program, "version", "--format", "{{.Server.Version}}", timeout=_SECONDS, check=False)
         if output.exit_code == 0:
             return ()
         words = output.stderr.decode("utf-8", "replace").strip().splitlines()
         fix = "systemctl start docker" if "permission denied" not in "".join(words) else "sudo tare …"
         return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", fix),)
+
+    @contextmanager
+    def engine(self, host: Host) -> Iterator[None]:
+        """Run the daemon on a host of ours that has none.
+
+        containerd is started beside it: the daemon would give up one that needs more than 15 s, as in emulation.
+        """
+        with (
+            _daemon(host, _CONTAINERD, "containerd", "--log-level", "error"),
+            _daemon(host, "/run/docker.sock", "dockerd", "--log-level", "error", f"--containerd={_CONTAINERD}"),
+        ):
+            yield
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -63,35 +79,35 @@ class Docker:
         with ExitStack() as stack:
             address = stack.enter_context(self._network(host, launch))
             # The name is free, or `--rm` of an earlier container has not come to its end.
-            stack.enter_context(launch.ledger.undone_by(self.name, "rm", "--force", "--volumes", launch.name))
+            stack.enter_context(launch.ledger.undone_by(self.program, "rm", "--force", "--volumes", launch.name))
             if self.network == "bridge":
                 launch.knock(address)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
             options = (*self.limits(host, launch), *self._addresses(launch))
-            create = (self.name, "run", "--detach", "--name", launch.name, *options, launch.image.tag, INIT, listen)
+            create = (self.program, "run", "--detach", "--name", launch.name, *options, launch.image.tag, INIT, listen)
             host.run(*create, timeout=_SECONDS)
             if self.network == "nat":
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
                 launch.knock(address)
             pid = self._inspect(host, launch.name)["State"]["Pid"]
-            folder = group_folder(pid)
-            around = _helpers(pid, launch.network.machine_address)
+            folder = group_folder(launch.ledger.host, pid)
+            around = _helpers(launch.ledger.host, pid, launch.network.machine_address)
             yield Instance(
                 name=launch.name,
-                inside=ExecHost(host, self.name, "exec", "--interactive", launch.name),
+                inside=ExecHost(host, self.program, "exec", "--interactive", launch.name),
                 address=address,
                 path=self.path,
-                processes=lambda: (*processes_below(folder), *around),
+                processes=lambda: (*processes_below(launch.ledger.host, folder), *around),
                 proof={"version": self.version(host), "control group": folder},
                 disk=lambda: int(self._inspect(host, launch.name, "--size")["SizeRw"]),
             )
 
     def imported(self, host: Host, image: Image) -> None:
         """Give the engine the image, once: it stays in the engine's store under the name of its content."""
-        if host.run(self.name, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
-            host.run(self.name, "import", str(image.archive), image.tag, timeout=300)
+        if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
+            host.run(self.program, "import", str(image.archive), image.tag, timeout=300)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Give the options that set the limits."""
@@ -115,7 +131,7 @@ class Docker:
             yield launch.network.machine_address
             return
         with ExitStack() as stack:
-            stack.enter_context(launch.ledger.undone_by(self.name, "network", "rm", launch.name))
+            stack.enter_context(launch.ledger.undone_by(self.program, "network", "rm", launch.name))
             stack.enter_context(launch.network.client_on(self.bridge(host, launch)))
             yield str(launch.network.engine_subnet[10])
 
@@ -123,23 +139,35 @@ class Docker:
         """Make a network for the container; gives the name of its bridge."""
         name = f"{launch.network.prefix}-b"
         options = (f"--opt=com.docker.network.bridge.name={name}", f"--subnet={launch.network.engine_subnet}")
-        host.run(self.name, "network", "create", *options, launch.name, timeout=_SECONDS)
+        host.run(self.program, "network", "create", *options, launch.name, timeout=_SECONDS)
         return name
 
     def _inspect(self, host: Host, name: str, *options: str) -> dict[str, Any]:
-        output = host.run(self.name, "container", "inspect", *options, name, timeout=_SECONDS)
+        output = host.run(self.program, "container", "inspect", *options, name, timeout=_SECONDS)
         try:
             found: dict[str, Any] = json.loads(output.text)[0]
         except (ValueError, IndexError) as error:
-            raise TrialFailed(f"{self.name} inspect: not what was expected: {output.text[:200]!r}") from error
+            raise TrialFailed(f"{self.program} inspect: not what was expected: {output.text[:200]!r}") from error
         return found
 
 
-def _helpers(pid: int, address: str) -> tuple[int, ...]:
+@contextmanager
+def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
+    """Run a daemon; it is ready when somebody listens at its socket."""
+    with host.spawn(*argv) as daemon:
+        deadline = time.monotonic() + _DAEMON_SECONDS
+        while f" {socket}\n" not in host.read("/proc/net/unix"):
+            if time.monotonic() > deadline or not daemon.running():
+                words = daemon.errors().strip()[-300:]
+                raise TrialFailed(
+                    f"{argv[0]} is not ready within {_DAEMON_SECONDS:g} s: {words}", "is the host very slow?"
+                )
+            time.sleep(0.05)
+        yield
+
+
+def _helpers(host: Host, pid: int, address: str) -> tuple[int, ...]:
     """Find the processes that an engine keeps for a container outside of it: its shim, and proxies of its ports."""
-    proxies = [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if "docker-proxy" in (line := read_text(str(path))) and f"\0{address}\0" in line
-    ]
-    return (int(read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1]), *proxies)
+    shim = int(host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    listed = host.run("pgrep", "--full", f"docker-proxy .*{re.escape(address)} ", timeout=20, check=False)
+    return (shim, *(int(number) for number in listed.text.split()))

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
-from tare.launch import Launch
+from tare.launch import Launch, Technology
 from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process, TimedOut, TrialFailed
 from tare.units import Percent
 
@@ -44,7 +44,7 @@ _PRINTED = {"garbage": b"\x00\xff garbage: nan inf -1\n", "nothing": b"", "crash
 
 
 @dataclass(frozen=True)
-class Fake:
+class Fake(Technology):
     """Starts nothing: made-up answers, for the tests of tare itself."""
 
     name: ClassVar[str] = "fake"
@@ -95,7 +95,7 @@ class FakeHost:
     fails: Fails
     limits: Limits
 
-    def run(self, *argv: str, timeout: float, input: bytes = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
         if argv == (RUN, "--limits"):
             text = f"cpus: {len(self.limits.cpus)}\nopen_files: {self.limits.open_files}\n"
@@ -118,6 +118,18 @@ class FakeHost:
     def get(self, source: PurePosixPath, target: Path) -> None:
         """Refuse: a fake has no files; see `Host.get`."""
         raise TrialFailed(f"{source}: a fake has no files, so {target} cannot be one of them")
+
+    def read(self, path: str) -> str:  # noqa: ARG002 - it has none
+        """Give nothing: a fake has no files; see `Host.read`."""
+        return ""
+
+    def write(self, path: str, text: str) -> None:
+        """Refuse: a fake has no files; see `Host.write`."""
+        raise TrialFailed(f"{path}: a fake has no files for {len(text)} characters")
+
+    def gather(self, folder: str, name: str) -> str:  # noqa: ARG002 - likewise
+        """Give nothing: a fake has no files; see `Host.gather`."""
+        return ""
 
     def facts(self) -> Facts:
         """Say that it is made up."""

@@ -24,6 +24,7 @@ class Gvisor(Crun):
     name: ClassVar[str] = "gvisor"
     title: ClassVar[str] = "gVisor"
     family: ClassVar[Family] = "sandbox"
+    isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
     package: ClassVar[str] = "runsc"
     program: ClassVar[str] = "runsc"
 

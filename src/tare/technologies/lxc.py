@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Host, Instance, Problem
 
 
 @dataclass(frozen=True)
-class Lxc:
+class Lxc(Technology):
     """Starts the image's `init` as an application container."""
 
     name: ClassVar[str] = "lxc"
     title: ClassVar[str] = "LXC"
     family: ClassVar[Family] = "container"
+    isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -40,7 +41,7 @@ class Lxc:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             home = str(launch.folder)
-            (launch.folder / "config").write_text(_configuration(launch, str(ground.root), network), encoding="utf-8")
+            host.write(f"{home}/config", _configuration(launch, str(ground.root), network))
             select = ("--name", launch.name, "--lxcpath", home)
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")

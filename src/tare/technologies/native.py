@@ -15,17 +15,18 @@ from typing import ClassVar, Literal
 
 from tare.hosts.chroot import enterable
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Launch, Technology, missing_tools, prepared
 from tare.model import Family, Host, Instance, Problem
 
 
 @dataclass(frozen=True)
-class Native:
+class Native(Technology):
     """Starts nothing but the image's `init` in a control group and a chroot."""
 
     name: ClassVar[str] = "native"
     title: ClassVar[str] = "bare metal"
     family: ClassVar[Family] = "bare metal"
+    isolates: ClassVar[str] = "nothing: a control group limits it"
 
     network: Literal["bridge", "host"] = "bridge"
 

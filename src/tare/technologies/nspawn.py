@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.launch import INIT, Launch, first_line, missing_tools, prepared
+from tare.launch import INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Caution, Family, Host, Instance, Problem
 
 _ENTERED = Caution(
@@ -17,12 +17,13 @@ _ENTERED = Caution(
 
 
 @dataclass(frozen=True)
-class Nspawn:
+class Nspawn(Technology):
     """Starts the image's `init` under systemd-nspawn; the inside is entered through its namespaces."""
 
     name: ClassVar[str] = "nspawn"
     title: ClassVar[str] = "systemd-nspawn"
     family: ClassVar[Family] = "container"
+    isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -41,8 +42,8 @@ class Nspawn:
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
-            root = ground.root.stat()
-            lock = f"/run/systemd/nspawn/locks/inode-{root.st_dev}:{root.st_ino}"
+            inode = host.run("stat", "--format=%d:%i", str(ground.root), timeout=20).text.strip()
+            lock = f"/run/systemd/nspawn/locks/inode-{inode}"
             left = f"/run/systemd/nspawn/propagate/{launch.name}"
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", left, lock))
             launch.timeline.mark("started")

@@ -19,6 +19,12 @@ class Podman(Docker):
     name: ClassVar[str] = "podman"
     title: ClassVar[str] = "Podman"
     package: ClassVar[str] = "podman"
+    program: ClassVar[str] = "podman"
+
+    @contextmanager
+    def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
+        """Nothing: it has no daemon."""
+        yield
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why Podman cannot work; it has no daemon."""

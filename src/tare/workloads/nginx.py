@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from tare.load import ClientCounts, measured_load, rising_clients, server_address
+from tare.load import ClientCounts, measured_load, rising_clients, server_address, server_port
 from tare.model import Metric, Raw, Service, Setup, Sweep, TrialFailed, Value
 from tare.units import Duration, Size
 
@@ -67,35 +67,25 @@ def _servable(size_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Nginx:
-    """A static file over HTTP."""
+class HttpLoad:
+    """wrk asks a server for the same page again and again; whose server it is, is the plug-in's business."""
 
-    name: ClassVar[str] = "nginx"
-    title: ClassVar[str] = "nginx: static file over HTTP"
+    name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep: ClassVar[Sweep | None] = Sweep("clients")
 
     clients: ClientCounts = (1, 50, 200)
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     keep_alive: bool = True
-    size: Annotated[Size, AfterValidator(_servable)] = 1024
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers of clients, or a size, that cannot be measured."""
+        """Raise ValueError for numbers of clients that cannot be measured."""
         rising_clients(self.clients)
-        _servable(self.size)
 
     @property
     def port(self) -> int:
         """The server's TCP port, not HTTP's own, which the machine may be using."""
         return _PORT
-
-    def service(self, listen: str) -> Service:
-        """Give a server in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
-        configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{_PORT}").replace("FILE", _FILE_PATH)
-        content = ("tare\n" * (self.size // 5 + 1))[: self.size]
-        argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
-        return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run wrk once for each number of clients; raises TrialFailed when it or the server fails."""
@@ -122,8 +112,31 @@ class Nginx:
     def _run(self, setup: Setup, clients: int) -> Raw:
         header = () if self.keep_alive else ("-H", "Connection: close")
         how = ("-t1", f"-c{clients}", f"-d{self._whole_seconds}s", "--timeout", "10s", *header)
-        argv = ("wrk", *how, f"http://{server_address(setup)}:{_PORT}/file")
+        place = f"{server_address(setup)}:{server_port(setup, self.name, _PORT)}"
+        argv = ("wrk", *how, f"http://{place}/file")
         return measured_load(setup.client, f"clients {clients}", *argv, timeout=30 + 2 * self._whole_seconds)
+
+
+@dataclass(frozen=True)
+class Nginx(HttpLoad):
+    """A static file over HTTP."""
+
+    name: ClassVar[str] = "nginx"
+    title: ClassVar[str] = "nginx: static file over HTTP"
+
+    size: Annotated[Size, AfterValidator(_servable)] = 1024
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of clients, or a size, that cannot be measured."""
+        super().__post_init__()
+        _servable(self.size)
+
+    def service(self, listen: str) -> Service:
+        """Give a server in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
+        configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{_PORT}").replace("FILE", _FILE_PATH)
+        content = ("tare\n" * (self.size // 5 + 1))[: self.size]
+        argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
+        return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
 
 
 def _rate(text: str, clients: int) -> float:

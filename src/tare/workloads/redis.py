@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.load import ClientCounts, measured_load, rising_clients, server_address, while_sending
+from tare.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
 from tare.model import Metric, Raw, Service, Setup, Sweep, TrialFailed, Value
 from tare.units import Duration
 
@@ -127,7 +127,7 @@ class Redis:
         return math.ceil(_rate(text, operation) * self.duration * share)
 
     def _run(self, setup: Setup, call: _Call) -> Raw:
-        place = ("-h", server_address(setup), "-p", str(_PORT))
+        place = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, _PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         return measured_load(setup.client, call.label, "redis-benchmark", *place, *how, timeout=60 + 10 * self.duration)

@@ -1,0 +1,78 @@
+"""A virtual machine that boots the image: what all monitors and hypervisors share.
+
+The kernel is told on its command line what programs/guest has to know; the guest tells its SSH host key on the console,
+and is then entered over SSH from the host that it runs on, with a key made for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tare.hosts.ssh import SshHost, shared
+from tare.launch import Launch
+from tare.model import Host, Image, Process, TrialFailed
+
+BOOT_SECONDS = 120.0
+# A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own.
+MONITOR_BYTES = 1 << 30
+TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
+
+
+def prepared_folder(host: Host, launch: Launch) -> str:
+    """Make the machine's folder and its SSH key; gives the public key."""
+    key = str(launch.folder / "key")
+    host.run("mkdir", "-p", str(launch.folder), timeout=30)
+    host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key, timeout=30)
+    return host.read(f"{key}.pub").split()[1]
+
+
+def command_line(launch: Launch, key: str, root: str = "/dev/vda", console: str = "ttyS0") -> str:
+    """Write the guest kernel's command line; programs/guest reads the words that start with `tare.`."""
+    words = {
+        "address": launch.network.instance_address,
+        "gateway": launch.network.gateway,
+        "port": str(launch.answer_port),
+        "files": str(launch.limits.open_files),
+        "key": key,
+    }
+    # Notices and worse: enough for a first line early, few enough not to slow the boot.
+    fixed = f"root={root} rw console={console} loglevel=6 panic=-1 init=/usr/lib/tare/guest"
+    return " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
+
+
+def watch_boot(console: Process, launch: Launch) -> str:
+    """Read the console until the guest has told its SSH host key; marks the moments on the way.
+
+    Raises TrialFailed with the guest's last line when nothing more comes for 120 s, or the console ends.
+    """
+    last = ""
+    while True:
+        try:
+            line = console.read_line(BOOT_SECONDS)
+        except TrialFailed as error:
+            raise TrialFailed(f"the guest did not boot: {error}", f"its last line was: {last[-200:]!r}") from error
+        last = line.text.strip() or last
+        if "Linux version" in last and not any(mark.name == "kernel" for mark in launch.timeline.marks):
+            launch.timeline.mark("kernel", line.seconds)
+        if "tare-guest: userspace" in line.text:
+            launch.timeline.mark("userspace", line.seconds)
+        if "tare-guest: host key " in line.text:
+            return line.text.partition("tare-guest: host key ")[2].strip()
+
+
+@contextmanager
+def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
+    """Open an SSH connection to the guest with the key that was made for it and the host key that it has told."""
+    address, known = launch.network.instance_address, str(launch.folder / "known_hosts")
+    host.write(known, f"{address} {host_key}\n")
+    options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
+    socket = f"/run/{launch.name}.ssh"  # not in the folder: the name of a socket may be no longer than 107 bytes
+    with launch.ledger.undone_by("rm", "-f", socket), shared(host, f"root@{address}", socket, *options) as inside:
+        yield inside
+
+
+def with_disk(host: Host, image: Image) -> None:
+    """Make the image's disk on a host that has its directory alone."""
+    script = '[ -e "$2" ] || { mke2fs -q -t ext4 -d "$1" "$2.new" 2G && mv "$2.new" "$2"; }'
+    host.run("sh", "-c", script, "sh", str(image.root), str(image.disk), timeout=600)

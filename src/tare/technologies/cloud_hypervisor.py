@@ -1,0 +1,72 @@
+"""Cloud Hypervisor: a monitor for cloud machines on KVM, with virtio devices on PCI and without a PC's old ones.
+
+Written to its documentation, and never run on the real thing: README.md ("Custom Kernel and Disk Image": a kernel with
+the PVH entry, as Debian's is, uncompressed; `--serial tty --console off` for early messages), docs/device_model.md and
+docs/cpu.md of versions 28 to 48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tare import boot_medium, guest, monitors
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem
+
+_PROGRAM = "cloud-hypervisor"
+_INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"
+
+
+@dataclass(frozen=True)
+class CloudHypervisor(Technology):
+    """Boots the image's kernel, unpacked, by a command line."""
+
+    name: ClassVar[str] = "cloud-hypervisor"
+    title: ClassVar[str] = "Cloud Hypervisor"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "tap"
+
+    def version(self, host: Host) -> str:
+        """Give Cloud Hypervisor's version."""
+        return first_line(host, _PROGRAM, "--version").removeprefix("cloud-hypervisor v")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
+        if host.run("sh", "-c", f"command -v {_PROGRAM}", timeout=10, check=False).exit_code:
+            return (Problem("cloud-hypervisor is not installed", _INSTALL),)
+        return missing_tools(host, {"lz4": "lz4", **monitors.KVM_TOOLS}) or monitors.kvm_problems(host)
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Unpack the kernel."""
+        guest.with_disk(host, image)
+        boot_medium.elf_kernel(host, image)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot a machine on a copy of the image's disk."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            disk = ground.disk("raw")
+            ground.requested()
+            group = ground.group()
+            tap = ground.stack.enter_context(launch.network.tap())
+            kernel = boot_medium.elf_kernel(host, launch.image)
+            command = (
+                *(_PROGRAM, "--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
+                *("--cmdline", guest.command_line(launch, ground.key)),
+                *("--cpus", f"boot={len(launch.limits.cpus)}"),
+                *("--memory", f"size={launch.limits.memory_bytes >> 20}M"),
+                *("--disk", f"path={disk}"),
+                *("--net", f"tap={tap},mac={launch.network.instance_mac}"),
+                *("--serial", "tty", "--console", "off"),
+            )
+            launch.timeline.mark("started")
+            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            proof = {"accelerator": "kvm", "cloud-hypervisor": self.version(host)}
+            yield ground.booted(console, disk, self.path, **proof)

@@ -1,0 +1,93 @@
+"""Firecracker: a monitor for small machines on KVM, without firmware and without PCI; its devices are virtio's.
+
+Written to its documentation, and never run on the real thing: "Getting Started with Firecracker" and the API's
+description (`src/firecracker/swagger/firecracker.yaml`) of version 1.13, whose names the file of `--config-file` has;
+the change log for `--no-api` (0.19), `initrd_path` (0.21) and for devices that a guest finds by ACPI (1.8), which
+Debian's kernel needs: it reads none from its command line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tare import boot_medium, guest, monitors
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem
+
+_DRIVERS = ("virtio_mmio", "virtio_blk")
+_OLDEST = (1, 8)
+_INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/firecracker on the PATH"
+
+
+@dataclass(frozen=True)
+class Firecracker(Technology):
+    """Boots the image's kernel, unpacked, from a configuration file."""
+
+    name: ClassVar[str] = "firecracker"
+    title: ClassVar[str] = "Firecracker"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "tap"
+
+    def version(self, host: Host) -> str:
+        """Give Firecracker's version."""
+        return first_line(host, "firecracker", "--version").removeprefix("Firecracker v").partition(" ")[0]
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
+        if host.run("sh", "-c", "command -v firecracker", timeout=10, check=False).exit_code:
+            return (Problem("firecracker is not installed", _INSTALL),)
+        if missing := missing_tools(host, {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}):
+            return missing
+        version = self.version(host)
+        if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _OLDEST:
+            return (Problem(f"Firecracker {version} has no ACPI, by which the image's kernel finds devices", _INSTALL),)
+        return monitors.kvm_problems(host)
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""
+        guest.with_disk(host, image)
+        boot_medium.elf_kernel(host, image)
+        boot_medium.initrd(host, image, *_DRIVERS)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot a machine on a copy of the image's disk."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            disk = ground.disk("raw")
+            ground.requested()
+            group = ground.group()
+            tap = ground.stack.enter_context(launch.network.tap())
+            file = str(launch.folder / "machine.json")
+            host.write(file, json.dumps(self.configuration(host, launch, ground.key, (disk, tap)), indent=2) + "\n")
+            launch.timeline.mark("started")
+            command = ("firecracker", "--no-api", "--config-file", file)
+            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=self.version(host))
+
+    def configuration(self, host: Host, launch: Launch, key: str, devices: tuple[str, str]) -> dict[str, object]:
+        """Describe the machine as the API does. `devices` are its disk and its tap."""
+        disk, tap = devices
+        kernel = boot_medium.elf_kernel(host, launch.image)
+        initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
+        # The guest ends the machine by the keyboard controller; there is no PCI to look for.
+        words = f"{guest.command_line(launch, key)} reboot=k pci=off"
+        return {
+            "boot-source": {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words},
+            "drives": [{"drive_id": "root", "path_on_host": disk, "is_root_device": False, "is_read_only": False}],
+            "machine-config": {
+                "vcpu_count": len(launch.limits.cpus),
+                "mem_size_mib": launch.limits.memory_bytes >> 20,
+            },
+            "network-interfaces": [
+                {"iface_id": "eth0", "host_dev_name": tap, "guest_mac": launch.network.instance_mac}
+            ],
+        }

@@ -1,0 +1,85 @@
+"""Kata Containers: Docker's containers, each in a virtual machine of its own, by another runtime of Docker's.
+
+Written to Kata's documentation, and never run on the real thing: docs/Limitations.md, docs/design/vcpu-handling and
+docs/design/host-cgroups.md of Kata 3, and Docker's "Alternative container runtimes" (23.0 and newer start a shim such
+as `io.containerd.kata.v2` without configuration; older ones know the runtimes of their daemon.json alone). The machine
+has one CPU, as Kata's configuration has it, and one for each of `--cpus` is added; its memory is Kata's, and the
+container's is added. What is seen inside may therefore be more than was asked for, which every trial then says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare import monitors
+from tare.launch import Launch, first_line, missing_tools
+from tare.model import Family, Host, Instance, Problem
+from tare.technologies.docker import Docker
+
+_SHIM = "containerd-shim-kata-v2"
+_INSTALL = "put a release of github.com/kata-containers/kata-containers under /opt/kata, and its bin folder on the PATH"
+
+
+@dataclass(frozen=True)
+class Kata(Docker):
+    """Starts the image's `init` by `docker run --runtime`."""
+
+    name: ClassVar[str] = "kata"
+    title: ClassVar[str] = "Kata Containers, by Docker"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+
+    runtime: str = "io.containerd.kata.v2"
+
+    def version(self, host: Host) -> str:
+        """Give the shim's version."""
+        return first_line(host, _SHIM, "--version").partition("version: ")[2].partition(",")[0]
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether Docker answers and knows the runtime, and whether a guest boots on KVM."""
+        return super().problems(host) or self.runtime_problems(host) or self.kvm_problems(host)
+
+    def runtime_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find why Docker cannot start the runtime."""
+        listed = host.run("docker", "info", "--format", "{{json .Runtimes}}", timeout=20, check=False).text
+        try:
+            known = json.loads(listed or "{}") or {}
+        except ValueError:
+            known = {}
+        if self.runtime in known:
+            return ()
+        if not self.runtime.startswith("io.containerd."):
+            what = f"Docker knows no runtime {self.runtime}, but {', '.join(sorted(known)) or 'none'}"
+            return (Problem(what, 'add it to "runtimes" in /etc/docker/daemon.json'),)
+        if host.run("sh", "-c", f"command -v {_SHIM}", timeout=10, check=False).exit_code:
+            return (Problem(f"{_SHIM} is not installed", _INSTALL),)
+        major = first_line(host, "docker", "version", "--format", "{{.Server.Version}}").partition(".")[0]
+        if major.isdigit() and int(major) < 23:
+            what = f"Docker {major} starts only runtimes that its daemon.json names"
+            return (Problem(what, 'update Docker, or add a runtime, and give the stack runtime = "its name"'),)
+        return ()
+
+    def kvm_problems(self, host: Host) -> Sequence[Problem]:
+        """Find why Kata's machines cannot use KVM."""
+        return missing_tools(host, monitors.KVM_TOOLS) or monitors.kvm_problems(host)
+
+    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
+        """Give the options that choose the runtime and set the limits."""
+        return (f"--runtime={self.runtime}", f"--cpus={len(launch.limits.cpus)}", *super().limits(host, launch))
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Run a container in a machine; its cost is that of the machine, its shim and its file server."""
+        with super().launch(host, launch) as instance:
+            told = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)
+            # All of them have the container's number on their command lines.
+            listed = host.run("pgrep", "--full", told.text.strip(), timeout=20, check=False).text.split()
+            pids = {int(number) for number in listed}
+            proof = {**instance.proof, "runtime": self.runtime}
+            # What Docker calls the container's process may have the machine's first one as its parent.
+            yield replace(instance, proof=proof, processes=lambda: tuple({*instance.processes(), *pids} - {1}))

@@ -1,0 +1,146 @@
+"""libvirt: QEMU machines by libvirt's daemon, driven by `virsh`, with everything that its driver sets up around QEMU.
+
+The machine is that of `qemu`: q35, virtio, the image's kernel. `uri` is the connection, `type` the kind of domain:
+`kvm`, or `qemu` for emulation, which as a stack is called `libvirt-tcg`. Written to "Domain XML format" and virsh(1) of
+libvirt 9.0, and run on it. The domain is transient: nothing of it stays when it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from tare import boot_medium, guest, monitors
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Caution, Family, Host, Image, Instance, Problem, TrialFailed
+
+_SECONDS = 60.0
+_DAEMON_SECONDS = 30.0
+_TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", **monitors.KVM_TOOLS}
+EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
+
+
+@dataclass(frozen=True)
+class Libvirt(Technology):
+    """Creates a domain on an overlay of the image's disk."""
+
+    name: ClassVar[str] = "libvirt"
+    title: ClassVar[str] = "libvirt, QEMU/KVM"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
+    hosts: ClassVar[bool] = True
+    path: ClassVar[str] = "tap"
+
+    uri: str = "qemu:///system"
+    type: Literal["kvm", "qemu"] = "kvm"
+
+    def version(self, host: Host) -> str:
+        """Give libvirt's version."""
+        return first_line(host, "virsh", "--version")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether virsh and its daemon are there, and whether a guest boots on KVM."""
+        missing = missing_tools(host, _TOOLS) or self.daemon_problems(host)
+        return missing or (monitors.kvm_problems(host) if self.type == "kvm" else ())
+
+    def daemon_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find why the daemon does not answer."""
+        output = host.run("virsh", "-c", self.uri, "version", timeout=20, check=False)
+        if output.exit_code == 0:
+            return ()
+        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
+        return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", "systemctl start libvirtd"),)
+
+    @contextmanager
+    def engine(self, host: Host) -> Iterator[None]:
+        """Run libvirt's daemons on a host of ours that has none."""
+        with ExitStack() as stack:
+            if self.daemon_problems(host):
+                stack.enter_context(host.spawn("virtlogd"))
+                stack.enter_context(host.spawn("libvirtd"))
+            deadline = time.monotonic() + _DAEMON_SECONDS
+            while problems := self.daemon_problems(host):
+                if time.monotonic() > deadline:
+                    raise TrialFailed(f"libvirtd does not answer within {_DAEMON_SECONDS:g} s: {problems[0].what}")
+                time.sleep(0.1)
+            yield
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make the image's disk where only its directory was carried to."""
+        guest.with_disk(host, image)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Create a domain, paused; put its tap on tare's bridge; let it go."""
+        self.imported(host, launch.image)
+        virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
+        with monitors.prepared(host, launch) as ground:
+            ground.requested()
+            disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), f"{launch.network.prefix}-t"
+            host.write(file, self.domain(launch, ground.key, (disk, tap), serial))
+            console = ground.stack.enter_context(boot_medium.console(host, serial))
+            launch.timeline.mark("started")
+            ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
+            ground.stack.enter_context(launch.ledger.undone_by(*virsh, "destroy", launch.name))
+            host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
+            _bridge(host, launch, tap)
+            # Not in its description: libvirt would let QEMU lock as much memory, which few machines allow.
+            most = f"{(launch.limits.memory_bytes + guest.MONITOR_BYTES) >> 10}"
+            host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
+            host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
+            instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=self.version(host))
+            pids = _processes(host, launch.name)
+            cautions = (EMULATED,) if self.type == "qemu" else ()
+            yield replace(instance, processes=lambda: pids, cautions=cautions)
+
+    def domain(self, launch: Launch, key: str, devices: tuple[str, str], serial: str) -> str:
+        """Describe the domain in libvirt's XML. `devices` are its disk and its tap; `serial` takes what it prints."""
+        (disk, tap), cpus, memory = devices, launch.limits.cpus, launch.limits.memory_bytes >> 20
+        pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
+        mode = "host-passthrough" if self.type == "kvm" else "maximum"
+        # As root and not relabeled: the image's files are not libvirt's, and its owner of machines may not read them.
+        return f"""<domain type='{self.type}'>
+  <name>{launch.name}</name>
+  <memory unit='MiB'>{memory}</memory>
+  <vcpu cpuset='{launch.cpu_list}'>{len(cpus)}</vcpu>
+  <cputune>{pins}<emulatorpin cpuset='{launch.cpu_list}'/></cputune>
+  <os>
+    <type arch='x86_64' machine='q35'>hvm</type>
+    <kernel>{launch.image.kernel}</kernel>
+    <initrd>{launch.image.initrd}</initrd>
+    <cmdline>{escape(guest.command_line(launch, key))}</cmdline>
+  </os>
+  <features><acpi/><apic/></features>
+  <cpu mode='{mode}'/>
+  <on_reboot>destroy</on_reboot>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2'/><source file={quoteattr(disk)}/><target dev='vda' bus='virtio'/>
+    </disk>
+    <interface type='ethernet'>
+      <mac address='{launch.network.instance_mac}'/><target dev='{tap}'/><model type='virtio'/><rom enabled='no'/>
+    </interface>
+    <serial type='file'><source path={quoteattr(serial)}/><target port='0'/></serial>
+    <controller type='usb' model='none'/>
+    <memballoon model='none'/>
+  </devices>
+  <seclabel type='static' model='dac' relabel='no'><label>+0:+0</label></seclabel>
+</domain>
+"""
+
+
+def _bridge(host: Host, launch: Launch, tap: str) -> None:
+    """Move the tap, which the daemon has made in its own namespace, to the bridge: QEMU goes on using it there."""
+    lan = launch.network.lan
+    if lan:
+        host.run("ip", "link", "set", tap, "netns", lan, timeout=_SECONDS)
+    host.run("ip", *(("-n", lan) if lan else ()), "link", "set", tap, "master", "bridge", "up", timeout=_SECONDS)
+
+
+def _processes(host: Host, name: str) -> tuple[int, ...]:
+    listed = host.run("pgrep", "--full", f"^[^ ]*qemu[^ ]* .*guest={name},", timeout=20)
+    return tuple(map(int, listed.text.split()))

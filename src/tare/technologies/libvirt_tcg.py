@@ -1,0 +1,23 @@
+"""libvirt with emulation: the machine of `libvirt`, its processor translated in software by QEMU.
+
+It has a name of its own so that nobody reads emulation as virtualization.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tare.model import Family
+from tare.technologies.libvirt import Libvirt
+
+
+@dataclass(frozen=True)
+class LibvirtTcg(Libvirt):
+    """Creates a domain of the kind `qemu`."""
+
+    name: ClassVar[str] = "libvirt-tcg"
+    title: ClassVar[str] = "libvirt, QEMU emulation"
+    family: ClassVar[Family] = "emulator"
+
+    type: Literal["kvm", "qemu"] = "qemu"

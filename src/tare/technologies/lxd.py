@@ -1,0 +1,179 @@
+"""LXD, or Incus where that is what is installed: system containers by a daemon, each in a user namespace of its own.
+
+The container's file system is a copy of the image in a storage pool of plain directories, made anew for every instance:
+that copy is part of its start. Its main process is tare's `init`, which the daemon starts in place of a system's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tare.hosts.control_groups import group_folder, processes_below
+from tare.hosts.exec import ExecHost
+from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
+
+_SECONDS = 120.0
+_DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("incusd", "--group", "root")}
+_CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
+# Metadata and root file system are two files to the daemon, so that the archive stays as it is.
+_IMPORT = """
+folder=$(mktemp -d "$2.XXXXXX") && trap 'rm -rf "$folder"' EXIT
+echo "architecture: $(uname -m)\ncreation_date: 1" > "$folder/metadata.yaml"
+tar -C "$folder" -cf "$folder/metadata.tar" metadata.yaml && "$1" image import "$folder/metadata.tar" "$2" --alias "$3"
+"""
+# A daemon whose client was killed goes on making the instance, and refuses to delete it until then. Nothing can be in
+# a pool that is gone.
+_REMOVE = """
+attempt=0
+while [ $attempt -lt 80 ] && "$1" storage show "$2" >/dev/null 2>&1; do
+    "$1" delete --force "$2" || sleep 0.2
+    "$1" storage delete "$2" && break
+    attempt=$((attempt + 1))
+done
+"""
+
+
+@dataclass(frozen=True)
+class Lxd(Technology):
+    """Starts the image's `init` in a container of LXD or Incus."""
+
+    name: ClassVar[str] = "lxd"
+    title: ClassVar[str] = "LXD"
+    family: ClassVar[Family] = "container"
+    isolates: ClassVar[str] = (
+        "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
+    )
+    path: ClassVar[str] = "bridge"
+
+    def version(self, host: Host) -> str:
+        """Give the client's version; Incus says that it is Incus."""
+        client = _client(host)
+        version = first_line(host, client, "--version")
+        return f"Incus {version}" if version and client == "incus" else version
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether a client is there and its daemon answers."""
+        return missing_tools(host, {_client(host): "lxd", "ip": "iproute2"}) or self.engine_problems(host)
+
+    def engine_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find why the daemon does not answer."""
+        client = _client(host)
+        output = host.run(client, "info", timeout=20, check=False)
+        if output.exit_code == 0:
+            return ()
+        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
+        what = words[-1].removeprefix("Error: ") if words else "it does not answer"
+        return (Problem(f"no daemon: {what}", f"systemctl start {'lxd' if client == 'lxc' else client}"),)
+
+    @contextmanager
+    def engine(self, host: Host) -> Iterator[None]:
+        """Run the daemon on a host of ours that has none."""
+        if not self.engine_problems(host):
+            yield
+            return
+        daemon = _DAEMONS[_client(host)]
+        with host.spawn(*daemon):
+            deadline = time.monotonic() + _SECONDS
+            while problems := self.engine_problems(host):
+                if time.monotonic() > deadline:
+                    raise TrialFailed(f"{daemon[0]} does not answer within {_SECONDS:g} s: {problems[0].what}")
+                time.sleep(0.1)
+            yield
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Give the daemon the image, once: it stays in the daemon's store under the name of its content."""
+        client, alias = _client(host), image.tag.replace(":", "-")
+        if host.run(client, "image", "info", alias, timeout=_SECONDS, check=False).exit_code:
+            host.run("sh", "-c", _IMPORT, "sh", client, str(image.archive), alias, timeout=300)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Create a container and start it."""
+        self.imported(host, launch.image)
+        client, name, address = _client(launch.ledger.host), launch.name, launch.network.instance_address
+        with ExitStack() as stack:
+            card = stack.enter_context(_card(host, launch))
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", _REMOVE, "sh", client, name))
+            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=_SECONDS)
+            launch.knock(address)
+            launch.timeline.mark("requested")
+            create = (client, "init", "--quiet", "--no-profiles", launch.image.tag.replace(":", "-"), name)
+            host.run(*create, timeout=_SECONDS, input=json.dumps(_settings(launch, card)).encode())
+            launch.timeline.mark("started")
+            host.run(client, "start", name, timeout=_SECONDS)
+            reader = launch.ledger.host
+            pid = _asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
+            folder = group_folder(reader, pid)
+            monitor = int(reader.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+            # The copy of the image must not be written to the disk while something is measured.
+            reader.run("sync", "--file-system", f"/proc/{pid}/root/", timeout=_SECONDS)
+            before = _bytes_of(reader, pid)
+            yield Instance(
+                name=name,
+                inside=ExecHost(host, client, "exec", "--mode=non-interactive", name, "--", "env", "-i", *ENVIRONMENT),
+                address=address,
+                path=self.path,
+                processes=lambda: (*processes_below(reader, folder), monitor),
+                proof=_proof(reader, client) | {"control group": folder},
+                disk=lambda: max(0, _bytes_of(reader, pid) - before),
+            )
+
+
+def _client(host: Host) -> str:
+    """Find which client is installed; `lxc`, LXD's, where there is neither."""
+    return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
+
+
+@contextmanager
+def _card(host: Host, launch: Launch) -> Iterator[str]:
+    """Make the container's network card, whose other end is on tare's bridge; gives its name."""
+    network = launch.network
+    card, port = f"{network.prefix}-e", f"{network.prefix}-i"
+    there = ("netns", network.lan) if network.lan else ()
+    # The end on the bridge is always where it was made; the card itself comes back only after the container.
+    select = ("-n", network.lan) if network.lan else ()
+    with launch.ledger.undone_by("ip", *select, "link", "delete", port):
+        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *there, timeout=_SECONDS)
+        host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=_SECONDS)
+        yield card
+
+
+def _settings(launch: Launch, card: str) -> dict[str, Any]:
+    files, network = launch.limits.open_files, launch.network
+    raw = {
+        "lxc.init.cmd": f"{INIT} {launch.listen('0.0.0.0')}",  # noqa: S104 - inside the container
+        "lxc.net.0.ipv4.address": f"{network.instance_address}/24 {network.subnet.broadcast_address}",
+        "lxc.net.0.ipv4.gateway": network.gateway,
+    }
+    nic = {"type": "nic", "nictype": "physical", "parent": card, "name": "eth0", "hwaddr": network.instance_mac}
+    return {
+        "config": {
+            "limits.cpu": ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus),  # a number alone would be a count
+            "limits.memory": str(launch.limits.memory_bytes),
+            "limits.kernel.nofile": f"{files}:{files}",
+            "raw.lxc": "".join(f"{key} = {value}\n" for key, value in raw.items()),
+        },
+        "devices": {"root": {"type": "disk", "path": "/", "pool": launch.name}, "eth0": nic},
+    }
+
+
+def _proof(host: Host, client: str) -> dict[str, str]:
+    found = _asked(host, client, "/1.0")["environment"]
+    runtime = dict(zip(found["driver"].split(" | "), found["driver_version"].split(" | "), strict=True))["lxc"]
+    return {found["server"]: found["server_version"], "liblxc": runtime, "storage": "dir"}
+
+
+def _asked(host: Host, client: str, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=_SECONDS).text)
+    return found
+
+
+def _bytes_of(host: Host, pid: int) -> int:
+    """Bytes that the file system of a process takes, without what is mounted on it."""
+    return int(host.run("du", "-sx", "-B1", f"/proc/{pid}/root/", timeout=_SECONDS).text.split()[0])

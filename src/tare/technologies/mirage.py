@@ -1,0 +1,65 @@
+"""MirageOS: your unikernel in OCaml, in a Solo5 tender or in QEMU.
+
+It is started as MirageOS 4.11 and Solo5 document it (Solo5's docs/building.md): `solo5-hvt` (KVM) or `solo5-spt` (a
+process that may make only a handful of system calls) with the tap as the device `service`, or QEMU for the virtio
+target; the unikernel's own arguments are `--ipv4=ADDRESS/24 --ipv4-gateway=GATEWAY` and then `arguments`. It uses one
+CPU.
+
+Limits: MirageOS knows no open files, so the suite's limit of them means nothing to it; none of the papers measured it.
+
+Settings beside those of every image of your own: `tender`, which must be the target that the image was built for:
+`hvt`, `spt` or `virtio`; `device`, the name of the network device in the unikernel's manifest. `accelerator` is for
+`virtio`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare.model import Host, Problem
+from tare.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
+
+
+@dataclass(frozen=True)
+class Mirage(OwnImage):
+    """Starts a unikernel of MirageOS."""
+
+    name: ClassVar[str] = "mirage"
+    title: ClassVar[str] = "MirageOS, an image of yours"
+    board: ClassVar[str] = "pc,acpi=off"
+    one_cpu: ClassVar[bool] = True
+    without_kvm: ClassVar[str] = "build the image for spt or virtio"
+
+    tender: Literal["hvt", "spt", "virtio"] = "hvt"
+    device: str = "service"
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """The tender, or QEMU, which also proves for `hvt` that KVM works."""
+        tender = {} if self.tender == "virtio" else {f"solo5-{self.tender}": "solo5"}
+        return {**tender, **({"ip": "iproute2"} if self.tender == "spt" else QEMU_TOOLS)}
+
+    @property
+    def needs_kvm(self) -> bool:
+        """`hvt` has nothing but KVM; `spt` never needs it."""
+        return self.tender == "hvt" or (self.tender == "virtio" and self.accelerator == "kvm")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
+        fixes = {"apt-get install solo5": "opam install solo5, and have it on root's PATH"}
+        return tuple(replace(each, fix=fixes.get(each.fix, each.fix)) for each in super().problems(host))
+
+    def addresses(self, boot: Boot) -> tuple[str, ...]:
+        """Give the unikernel's arguments that set its address."""
+        return (f"--ipv4={boot.address}/{PREFIX}", f"--ipv4-gateway={boot.gateway}")
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command of Solo5's documentation."""
+        own = (*self.addresses(boot), *self.words)
+        if self.tender == "virtio":
+            kernel = ("-device", "isa-debug-exit", "-kernel", boot.image, "-append", " ".join(own))
+            return (*self.machine(boot, emulated="Westmere"), *self.card(boot, "virtio-net"), *kernel)
+        network = (f"--net:{self.device}={boot.tap}", f"--net-mac:{self.device}={boot.launch.network.instance_mac}")
+        return (f"solo5-{self.tender}", f"--mem={boot.memory_mib}", *network, "--", boot.image, *own)

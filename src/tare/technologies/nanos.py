@@ -1,0 +1,63 @@
+"""Nanos: your disk image of a unikernel that runs one Linux program, made by `ops`, in QEMU.
+
+It is booted as `ops` 0.1.46 starts it: QEMU boots the disk of a q35 machine with virtio-scsi and virtio-net. Nanos
+reads its address from the disk, so `ops image create` has to put it there (OPS documentation, RunConfig.IPAddress):
+198.18.0.10 with the gateway 198.18.0.1, unless the machine has routes there already; an error says which it should have
+been. Its program and the program's arguments are on the disk too.
+
+Limits: it reports 65536 open files and does not let that be changed; none of the papers measured it.
+
+Settings: `image` is the disk, from ~/.ops/images; `arguments` has to stay empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.launch import Launch
+from tare.model import Host, Problem
+from tare.own_image import NETMASK, Boot, OwnImage
+
+
+@dataclass(frozen=True)
+class Nanos(OwnImage):
+    """Boots a disk with Nanos."""
+
+    name: ClassVar[str] = "nanos"
+    title: ClassVar[str] = "Nanos, an image of yours"
+    board: ClassVar[str] = "q35"
+
+    @property
+    def boot_disk(self) -> str:
+        """The image is a disk."""
+        return self.image
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find what every image needs; see `OwnImage.problems`."""
+        if self.arguments:
+            return (Problem("arguments cannot reach an image of nanos", "`ops image create --args` puts them in it"),)
+        return super().problems(host)
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command of `ops run`."""
+        ports = (("0x10", "pci.1", "0x3,multifunction=on"), ("0x11", "pci.2", "0x3.0x6"), ("0x12", "pci.4", "0x3.0x4"))
+        bridges = (
+            ("-device", f"pcie-root-port,port={port},chassis={chassis},id={name},bus=pcie.0,addr={place}")
+            for chassis, (port, name, place) in enumerate(ports, start=1)
+        )
+        return (
+            *self.machine(boot),
+            *(word for bridge in bridges for word in bridge),
+            *("-drive", f"file={boot.disk},format=qcow2,if=none,id=hd0"),
+            *("-device", "virtio-scsi-pci,bus=pci.2,addr=0x0,id=scsi0", "-device", "scsi-hd,bus=scsi0.0,drive=hd0"),
+            *("-vga", "none", "-device", "isa-debug-exit", "-device", "virtio-rng-pci"),
+            *self.card(boot, "virtio-net,bus=pci.4,addr=0x0"),
+        )
+
+    def hint(self, launch: Launch) -> str:
+        """Tell which address the image should have."""
+        network = launch.network
+        options = f"--ip-address {network.instance_address} --netmask {NETMASK} --gateway {network.gateway}"
+        return f"its address is built in; here it has to be made with: ops image create {options}"

@@ -1,0 +1,148 @@
+"""OpenStack: a server of a given flavor and image, in which other technologies are measured; bare metal is a flavor.
+
+It is asked for through openstacksdk, with a key pair made for it alone, entered over SSH, and deleted with all that was
+made for it, each named `tare-…`. It only gives a machine: the stack is written `native/openstack` or
+`docker/openstack`. The client has to be on the server's network, as in the papers.
+
+The server's SSH host key is always checked. It is the one that cloud-init prints on the console, or, where a machine of
+bare metal has none, one that is made here and given to cloud-init.
+
+Settings: `cloud`, its name in clouds.yaml; `flavor`, `image` and `network`, by the cloud's names; `user`, whom the
+image lets in, who may use sudo; `floating_network`, from which a floating address is taken; `allow_from`, such as
+192.0.2.0/24, for a security group that lets in SSH and the instances' ports from there; `host_key`, `console` or
+`cloud-init`; `timeout`, for each of: start, SSH, and end.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
+from tare.document import did_you_mean
+from tare.hosts.exec import RUN
+from tare.hosts.local import LocalHost
+from tare.hosts.ssh import machine
+from tare.launch import Launch, Technology, missing_tools
+from tare.ledger import Ledger
+from tare.model import Family, Host, Instance, Machine, Problem, Unavailable
+from tare.units import Duration
+
+_TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+
+
+@dataclass(frozen=True)
+class Openstack(Technology):
+    """Asks a cloud for a server."""
+
+    name: ClassVar[str] = "openstack"
+    title: ClassVar[str] = "OpenStack server"
+    family: ClassVar[Family] = "bare metal"
+    isolates: ClassVar[str] = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "direct"
+    gives_machine: ClassVar[bool] = True
+
+    cloud: str = ""
+    flavor: str = ""
+    image: str = ""
+    network: str = ""
+    user: str = "debian"
+    floating_network: str = ""
+    allow_from: str = ""
+    host_key: Literal["console", "cloud-init"] = "console"
+    timeout: Annotated[Duration, Field(gt=0, le=7200)] = 900.0
+
+    def version(self, host: Host) -> str:  # noqa: ARG002 - it is asked from this machine
+        """Give the version of openstacksdk."""
+        try:
+            return importlib.metadata.version("openstacksdk")
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the settings name a cloud that clouds.yaml has; the cloud itself is not asked."""
+        if found := missing_tools(host, _TOOLS):
+            return found
+        if not self.version(host):
+            return (Problem("openstacksdk is not installed", INSTALL),)
+        if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
+            table = f'write a table [stacks.NAME] with stack = "native/openstack" and {" = …, ".join(missing)} = …'
+            return (Problem("which server to ask for is not given", table),)
+        if self.cloud not in (known := known_clouds()):
+            hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
+            return (Problem(f"no cloud named {self.cloud}", hint),)
+        return ()
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Ask for a server, and enter it as root; it is ready when SSH answers."""
+        if not isinstance(launch.ledger.host, LocalHost):
+            hint = "leave out [hosts.server], and write it as the outermost layer"
+            raise Unavailable("openstack gives a machine of its own, so it cannot be inside another", hint)
+        socket = f"/run/{launch.name}.ssh"
+        with ExitStack() as stack:
+            stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
+            which, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
+            inside = stack.enter_context(machine(host, which, socket, launch.image.root / RUN[1:]))
+            yield Instance(
+                name=launch.name,
+                inside=inside,
+                address=server.address,
+                path=self.path,
+                processes=lambda: (),
+                proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
+                cautions=server.cautions,
+            )
+
+    @contextmanager
+    def lent(
+        self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
+    ) -> Iterator[tuple[Machine, Server]]:
+        """Give a server as a machine over SSH that answers; it is deleted after the block.
+
+        It has the name of the `folder`, which is not there yet; `mark` is told the moments.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
+            wanted = self._wanted(host, folder)
+            cloud = Cloud(self.cloud)
+            undo = (sys.executable, "-m", "tare.cloud", "delete", self.cloud, wanted.name)
+            stack.enter_context(ledger.undone_by(*undo))
+            mark("requested")
+            server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))
+            keys = wanted.host_key[1:] if wanted.host_key else cloud.host_keys(server, self.timeout)
+            which = self._configured(host, folder, server, keys)
+            await_ssh(host, which, self.timeout)
+            mark("ready")
+            yield which, server
+
+    def _wanted(self, host: Host, folder: Path) -> Wanted:
+        """Make the keys of a server, and say what it is to be."""
+        host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
+        names = (folder.name, self.flavor, self.image, self.network)
+        public_key = new_key(host, f"{folder}/key")
+        wanted = Wanted(*names, public_key, self.floating_network, self.allow_from, None, self.timeout)
+        if self.host_key == "console":
+            return wanted
+        public_key = new_key(host, f"{folder}/host_key")
+        return replace(wanted, host_key=(host.read(f"{folder}/host_key"), public_key))
+
+    def _configured(self, host: Host, folder: Path, server: Server, keys: Sequence[str]) -> Machine:
+        """Write what OpenSSH's client has to know of the server."""
+        host.write(f"{folder}/known_hosts", "".join(f"{folder.name} {key}\n" for key in keys))
+        lines = (
+            *(f"Host {folder.name}", f"HostName {server.address}", f"HostKeyAlias {folder.name}", f"User {self.user}"),
+            *(f"IdentityFile {folder}/key", "IdentitiesOnly yes", f"UserKnownHostsFile {folder}/known_hosts"),
+            *("GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes"),
+        )
+        host.write(f"{folder}/ssh_config", "".join(f"{line}\n" for line in lines))
+        return Machine(folder.name, f"{folder}/ssh_config", server.address)

@@ -1,0 +1,63 @@
+"""Rumprun: your image of a unikernel made of NetBSD's drivers and one POSIX program, in QEMU.
+
+It is booted as Rumprun documents it (doc/config.md, its last state of May 2020) and as its tool `rumprun kvm` does it:
+QEMU boots the multiboot kernel, and the kernel's command line is JSON with the program's `cmdline` and a `net` with the
+static address. It uses one CPU.
+
+Limits: the number of open files cannot be set for good, says the 2017 paper (section V): start Rumprun with `-e
+RUMPRUN_SYSPROXY=tcp://0:12345`, then raise `proc.N.rlimit.descriptors.soft` and `.hard` from outside by rumpctrl's
+`sysctl -w`. Here `environment` does the former; the latter has no place in an instance that lives for one trial, so
+give the image a higher limit, or it few clients. Its program may call neither fork nor exec (section II-B).
+
+Settings beside those of every image of your own: `disk`, such as the data.iso of rumprun-packages, and `mountpoint`,
+where it is mounted; `environment`, texts such as `NAME=VALUE`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import ClassVar
+
+from tare.own_image import PREFIX, Boot, OwnImage
+
+
+@dataclass(frozen=True)
+class Rumprun(OwnImage):
+    """Boots an image of Rumprun."""
+
+    name: ClassVar[str] = "rumprun"
+    title: ClassVar[str] = "Rumprun, an image of yours"
+    one_cpu: ClassVar[bool] = True
+
+    disk: str = ""
+    mountpoint: str = "/data"
+    environment: tuple[str, ...] = ()
+
+    @property
+    def boot_disk(self) -> str:
+        """The disk with the program's data."""
+        return self.disk
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command of `rumprun kvm`."""
+        drive = ("-drive", f"if=virtio,file={boot.disk},format=qcow2")
+        return (
+            *self.machine(boot),
+            *self.card(boot),
+            *(drive if boot.disk else ()),
+            *("-kernel", boot.image, "-append", self._configuration(boot)),
+        )
+
+    def _configuration(self, boot: Boot) -> str:
+        """Write the kernel's JSON. It has several keys `env`, which JSON frowns on and Rumprun wants."""
+        static = {"method": "static", "addr": boot.address, "mask": str(PREFIX), "gw": boot.gateway}
+        data = {"source": "dev", "path": "/dev/ld0a", "fstype": "blk", "mountpoint": self.mountpoint}
+        entries = [
+            *(("env", each) for each in self.environment),
+            ("net", {"if": "vioif0", "type": "inet"} | static),
+            *((("blk", data),) if boot.disk else ()),
+            ("cmdline", " ".join((PurePosixPath(self.image).name, *self.words))),
+        ]
+        return "{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in entries) + "}"

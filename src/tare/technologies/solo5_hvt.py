@@ -1,0 +1,60 @@
+"""Solo5's tender hvt: the unikernel is a KVM guest of the least kind, without firmware, devices or a Linux in it.
+
+The unikernel is tare's own application (`micro`), with the network stack smoltcp in it. KVM is proved by QEMU where
+that is installed, as for `qemu`; where it is not, by the unikernel itself, once it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare.launch import missing_tools
+from tare.micro import has_unikernels, unikernels_on
+from tare.model import Host, Problem, TrialFailed
+from tare.technologies.qemu import Qemu
+from tare.unikernel import READY, Solo5
+
+_PROBE_SECONDS = 10.0
+# In a network namespace of its own, which vanishes with the tender.
+_PROBE = 'ip tuntap add dev tap mode tap && ip link set tap up && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Solo5Hvt(Solo5):
+    """Starts the application in a guest of KVM's."""
+
+    name: ClassVar[str] = "solo5-hvt"
+    title: ClassVar[str] = "Solo5 hvt (KVM)"
+    isolates: ClassVar[str] = "one application with its own network stack, alone on a virtual processor"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    tender: ClassVar[str] = "solo5-hvt"
+    file: ClassVar[str] = "micro.hvt"
+
+    def acceleration_problems(self, host: Host) -> Sequence[Problem]:
+        """Find why KVM cannot be used."""
+        if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and missing_tools(host, _QEMU):
+            return () if not has_unikernels(host) or self._boots(host) else (_UNPROVED,)
+        found = Qemu().acceleration_problems(host)
+        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", "use solo5-spt")) for each in found)
+
+    def _boots(self, host: Host) -> bool:
+        """Tell whether the unikernel comes as far as serving."""
+        folder = unikernels_on(host)
+        tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
+        command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")
+        try:
+            with host.spawn(*command) as console:
+                while console.read_line(_PROBE_SECONDS).text.strip() != READY:
+                    pass
+        except TrialFailed:
+            return False
+        return True
+
+
+_QEMU = {"qemu-system-x86_64": "qemu-system-x86"}
+_UNPROVED = Problem(
+    f"KVM is there, but the unikernel does not serve on it within {_PROBE_SECONDS:g} s",
+    "use solo5-spt here; look at the kernel's log and at the machine around this one",
+)

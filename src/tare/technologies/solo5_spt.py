@@ -1,0 +1,23 @@
+"""Solo5's tender spt: the unikernel is a process that may make only a handful of system calls, which seccomp checks.
+
+No hardware is needed for it, and none is emulated. The unikernel is tare's own application (`micro`), with the network
+stack smoltcp in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.unikernel import Solo5
+
+
+@dataclass(frozen=True)
+class Solo5Spt(Solo5):
+    """Starts the application in a process of its own."""
+
+    name: ClassVar[str] = "solo5-spt"
+    title: ClassVar[str] = "Solo5 spt (seccomp)"
+    isolates: ClassVar[str] = "one application with its own network stack, held to a few system calls by seccomp"
+    tender: ClassVar[str] = "solo5-spt"
+    file: ClassVar[str] = "micro.spt"

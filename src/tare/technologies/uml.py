@@ -1,0 +1,89 @@
+"""User-mode Linux: a kernel that is a program of the machine's, and whose processes are processes of the machine's.
+
+It is not Debian's cloud kernel but the one of the package `user-mode-linux`, without modules of its own in the image;
+it has one CPU. Written to "User Mode Linux HOWTO v2" and the boot parameters of Linux 6.1 (`linux --help`): `ubd0=`,
+`mem=`, `eth0=tuntap,DEVICE,ADDRESS`, `con0=`. Newer kernels have lost that transport of packets: `vector = true`
+takes theirs.
+
+It does not run on every CPU: Linux 6.1's cannot save the registers of one with AVX-512, and panics in its first
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tare import guest, monitors
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
+
+_PROGRAM = "linux.uml"
+_PROBE_SECONDS = 30.0  # it is slow on an emulated CPU
+_TOLD = "tare-uml-runs-programs"
+_CONSOLE = ("con0=null,fd:1", "con=null", "ssl=null")
+# The machine's own root, read only, and a program of it that says a word.
+_PROBE = ("mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "init=/bin/echo", *_CONSOLE)
+
+
+@dataclass(frozen=True)
+class Uml(Technology):
+    """Boots the image's disk in a kernel that is a process."""
+
+    name: ClassVar[str] = "uml"
+    title: ClassVar[str] = "User-mode Linux"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own, as a program of the machine's kernel"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "tap"
+
+    vector: bool = False
+
+    def version(self, host: Host) -> str:
+        """Give the version of the kernel."""
+        return first_line(host, _PROGRAM, "--version")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the kernel is there, and whether it runs a program on this CPU."""
+        if missing := missing_tools(host, {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}):
+            return missing
+        try:
+            said = host.run(_PROGRAM, *_PROBE, "--", _TOLD, timeout=_PROBE_SECONDS, check=False).text.splitlines()
+        except TrialFailed:
+            said = [f"it runs no program within {_PROBE_SECONDS:g} s"]
+        # The kernel repeats its command line, and so the word, but not alone in a line.
+        if _TOLD in (line.strip() for line in said):
+            return ()
+        last = next((line.strip() for line in said if "failed, errno" in line or "panic" in line), "")
+        what = f"it does not run a program on this CPU: {last or (said[-1] if said else 'it says nothing')}"
+        return (Problem(what, "try a newer kernel, or a CPU without AVX-512: an emulated one has none"),)
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make the image's disk where only its directory was carried to."""
+        guest.with_disk(host, image)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot a kernel on a copy of the image's disk."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            disk = ground.disk("raw")
+            ground.requested()
+            group = ground.group()
+            tap = ground.stack.enter_context(launch.network.tap(headers=self.vector))
+            words = guest.command_line(launch, ground.key, root="/dev/ubda", console="tty0").split()
+            launch.timeline.mark("started")
+            # Its memory is a file: in the instance's folder, which is gone afterwards.
+            kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine(launch, disk, tap), *words)
+            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
+            yield ground.booted(console, disk, self.path, uml=self.version(host))
+
+    def machine(self, launch: Launch, disk: str, tap: str) -> tuple[str, ...]:
+        """Give the parameters that describe the machine."""
+        mac = launch.network.instance_mac
+        card = f"vec0:transport=tap,ifname={tap},mac={mac}" if self.vector else f"eth0=tuntap,{tap},{mac}"
+        names = ("net.ifnames=0",) if self.vector else ()
+        places = (f"umid={launch.name}", f"uml_dir={launch.folder}/")
+        return (f"mem={launch.limits.memory_bytes >> 20}M", f"ubd0={disk}", card, *names, *places, *_CONSOLE)

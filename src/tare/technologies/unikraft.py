@@ -1,0 +1,46 @@
+"""Unikraft: your image of a unikernel built from small libraries, in QEMU.
+
+It is booted as Unikraft documents it since 0.16.1 (its release notes, "netdev.ip"; here up to 0.17): QEMU boots the
+kernel with the command line `netdev.ip=ADDRESS/24:GATEWAY -- ` and then `arguments`. The image has to be built with
+`CONFIG_LIBUKNETDEV_EINFO_LIBPARAM`, which reads it.
+
+Limits: it opens as many files as it was built for (`CONFIG_LIBPOSIX_FDTAB_MAXFDS`, 1024 unless said), whatever the
+suite asks for; none of the papers measured it.
+
+Settings beside those of every image of your own: `initrd`, its root file system as a cpio archive; `parameters`, words
+of the kernel's command line before the `--`, such as `vfs.fstab=[ "initrd0:/:extract::ramfs=1:" ]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.own_image import PREFIX, Boot, OwnImage
+
+
+@dataclass(frozen=True)
+class Unikraft(OwnImage):
+    """Boots an image of Unikraft."""
+
+    name: ClassVar[str] = "unikraft"
+    title: ClassVar[str] = "Unikraft, an image of yours"
+
+    initrd: str = ""
+    parameters: str = ""
+
+    @property
+    def more_files(self) -> tuple[str, ...]:
+        """The root file system."""
+        return (self.initrd,) if self.initrd else ()
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command of Unikraft's guides."""
+        address = f"netdev.ip={boot.address}/{PREFIX}:{boot.gateway}"
+        line = " ".join(filter(None, (address, self.parameters, "--", self.arguments)))
+        return (
+            *self.machine(boot),
+            *self.card(boot),
+            *("-kernel", boot.image, "-append", line),
+            *(("-initrd", boot.files[self.initrd]) if self.initrd else ()),
+        )

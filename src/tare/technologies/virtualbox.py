@@ -1,0 +1,117 @@
+"""VirtualBox: a machine of VBoxManage's, run by VBoxHeadless, on its own kernel module instead of KVM.
+
+Written to Oracle's documentation, and never run on the real thing: "Oracle VM VirtualBox User Manual" 6.0 (VTmark's
+version), chapter 7 (createvm, modifyvm, storagectl, storageattach, controlvm, unregistervm) and section 7.1.2
+(VBoxHeadless); 7.0 and newer take the same options. The settings are those of VTmark (section 4.3): a bridged network,
+a disk that is allocated in full behind a SCSI controller, no display. The image's kernel drives BusLogic of the SCSI
+controllers, and virtio of the network cards. The kernel cannot be given directly: a CD boots it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare import boot_medium, guest, monitors
+from tare.launch import Launch, Technology, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem
+
+_SECONDS = 120.0
+_DRIVERS = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
+_INSTALL = "install VirtualBox from virtualbox.org: Debian 12 has no package of it"
+
+
+@dataclass(frozen=True)
+class Virtualbox(Technology):
+    """Registers a machine for each instance, and removes it with its disk."""
+
+    name: ClassVar[str] = "virtualbox"
+    title: ClassVar[str] = "VirtualBox"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "bridge"
+
+    controller: Literal["BusLogic", "VirtIO"] = "BusLogic"
+
+    def version(self, host: Host) -> str:
+        """Give VirtualBox's version; warnings may come before it."""
+        lines = host.run("sh", "-c", "VBoxManage --version || true", timeout=30, check=False).text.split()
+        return next((line for line in reversed(lines) if line[:1].isdigit()), "")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether VirtualBox and its kernel modules are there."""
+        if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
+            return (Problem("VBoxManage is not installed", _INSTALL),)
+        if missing := missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS}):
+            return missing
+        if lacking := boot_medium.missing_loader(host):
+            return tuple(Problem(f"{file} is not there", f"apt-get install {lacking[file]}") for file in lacking)
+        for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):
+            if host.run("test", "-c", device, timeout=10, check=False).exit_code:
+                fix = "/sbin/vboxconfig builds VirtualBox's modules and loads them; Secure Boot wants them signed"
+                return (Problem(f"the kernel module {module} is not loaded: no {device}", fix),)
+        return ()
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make an initial RAM disk with the drivers of its controllers."""
+        guest.with_disk(host, image)
+        boot_medium.initrd(host, image, *_DRIVERS)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Register and start a machine on a copy of the image's disk that is allocated in full."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
+            initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
+            cd = boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+            card = ground.stack.enter_context(launch.network.port())
+            ground.requested()
+            group = ground.group()
+            undo = ("VBoxManage", "unregistervm", launch.name, "--delete")
+            ground.stack.enter_context(launch.ledger.undone_by(*undo))
+            serial = str(launch.folder / "console")
+            for words in self.steps(launch, (disk, cd), (card, serial)):
+                host.run("VBoxManage", *words, timeout=_SECONDS)
+            launch.timeline.mark("started")
+            start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
+            console = ground.stack.enter_context(host.spawn(*boot_medium.with_console(serial, *start)))
+            ground.stack.enter_context(launch.ledger.undone_by("VBoxManage", "controlvm", launch.name, "poweroff"))
+            instance = ground.booted(
+                console, disk, self.path, virtualbox=self.version(host), controller=self.controller
+            )
+            yield replace(instance, disk=lambda: None)  # it was written in full before
+
+    def steps(self, launch: Launch, media: tuple[str, str], wires: tuple[str, str]) -> Iterator[tuple[str, ...]]:
+        """Give what VBoxManage has to be told. `media` are disk and CD, `wires` the bridged card and the console."""
+        (disk, cd), (card, serial), name = media, wires, launch.name
+        folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")
+        yield "createvm", "--name", name, "--ostype", "Debian_64", "--basefolder", folder, "--register"
+        yield (
+            *(
+                "modifyvm",
+                name,
+                "--cpus",
+                str(len(launch.limits.cpus)),
+                "--memory",
+                str(launch.limits.memory_bytes >> 20),
+            ),
+            *("--ioapic", "on", "--boot1", "dvd", "--boot2", "none"),
+            *("--nic1", "bridged", "--bridgeadapter1", card, "--nictype1", "virtio", "--macaddress1", mac),
+            *("--uart1", "0x3F8", "4", "--uartmode1", "file", serial),
+        )
+        bus = "scsi" if self.controller == "BusLogic" else "virtio"
+        yield "storagectl", name, "--name", "SCSI", "--add", bus, "--controller", self.controller
+        yield from (
+            ("storagectl", name, "--name", "IDE", "--add", "ide", "--controller", "PIIX4"),
+            (*("storageattach", name, "--storagectl", "SCSI", "--port", "0", "--device", "0"), *_medium("hdd", disk)),
+            (*("storageattach", name, "--storagectl", "IDE", "--port", "0", "--device", "0"), *_medium("dvddrive", cd)),
+        )
+
+
+def _medium(kind: str, file: str) -> tuple[str, ...]:
+    return ("--type", kind, "--medium", file)

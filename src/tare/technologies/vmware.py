@@ -1,0 +1,148 @@
+"""VMware Workstation and Player: a machine that is described by a .vmx file and driven by vmrun.
+
+Written to VMware's documentation, and never run on the real thing: "Using vmrun to Control Virtual Machines" (VIX 1.15;
+`-T ws|player`, start … nogui, stop … hard, list) and "Using VMware Workstation Pro" 15 to 17 (virtual networks: the
+file /etc/vmware/networking and `vmware-networks`); the keys of the .vmx file as Workstation 15.5, VTmark's version,
+writes them. The settings are those of VTmark (section 4.3): a bridged network, a disk that is allocated in full behind
+the SCSI controller that VMware recommends, no display. The kernel cannot be given directly: a CD boots it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare import boot_medium, guest, monitors
+from tare.launch import Launch, Technology, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem
+
+_SECONDS = 120.0
+_DRIVERS = ("sd_mod", "vmw_pvscsi", "vmxnet3")
+_INSTALL = "install VMware Workstation or Player from Broadcom's site: Debian has no package of it"
+_NETWORKING = "/etc/vmware/networking"
+# VMware's bridges are started anew with one more; the lines of tare's are those with the name of its network card.
+_RESTART = "vmware-networks --stop; vmware-networks --start"
+_BRIDGE = f'echo "add_bridge_mapping $1 $2" >>{_NETWORKING}; {_RESTART}'
+_UNBRIDGE = f'sed -i "/^add_bridge_mapping $1 /d" {_NETWORKING}; {_RESTART}'
+
+
+@dataclass(frozen=True)
+class Vmware(Technology):
+    """Writes a machine for each instance, and removes it with its disk."""
+
+    name: ClassVar[str] = "vmware"
+    title: ClassVar[str] = "VMware Workstation"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "bridge"
+
+    product: Literal["ws", "player"] = "ws"
+
+    def version(self, host: Host) -> str:
+        """Give the version of vmrun."""
+        found = re.search(r"vmrun version (\S+)", host.run("vmrun", timeout=30, check=False).text)
+        return found[1] if found else ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether VMware and what makes its CD are there, and whether it works."""
+        if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
+            return (Problem("vmrun is not installed", _INSTALL),)
+        if missing := missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS}):
+            return missing
+        if lacking := boot_medium.missing_loader(host):
+            return tuple(Problem(f"{file} is not there", f"apt-get install {lacking[file]}") for file in lacking)
+        return self.service_problems(host)
+
+    def service_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find whether its modules are loaded, its license is accepted, and nobody else uses its networks."""
+        for device in ("/dev/vmmon", "/dev/vmnet0"):
+            if host.run("test", "-c", device, timeout=10, check=False).exit_code:
+                module = device.removeprefix("/dev/").rstrip("0")
+                fix = "vmware-modconfig --console --install-all, then systemctl restart vmware"
+                return (Problem(f"the kernel module {module} is not loaded: no {device}", fix),)
+        listed = host.run("vmrun", "-T", self.product, "list", timeout=30, check=False)
+        if listed.exit_code:
+            words = f"{listed.text} {listed.stderr.decode('utf-8', 'replace')}".strip()
+            return (Problem(f"vmrun does not work: {words}", "start VMware once, and accept its license"),)
+        if "Total running VMs: 0" not in listed.text:
+            return (Problem("other VMware machines run: their network would be interrupted", "shut them down"),)
+        return ()
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make an initial RAM disk with the drivers of its controllers."""
+        guest.with_disk(host, image)
+        boot_medium.initrd(host, image, *_DRIVERS)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Write and start a machine on a copy of the image's disk that is allocated in full."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
+            initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
+            boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+            card = ground.stack.enter_context(launch.network.port())
+            number = str(free_vmnet(host.read(_NETWORKING)))
+            ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", _UNBRIDGE, "sh", card))
+            host.run("sh", "-c", _BRIDGE, "sh", card, number, timeout=_SECONDS)
+            ground.requested()
+            group = ground.group()
+            file, run = str(launch.folder / "machine.vmx"), ("vmrun", "-T", self.product)
+            host.write(file, configuration(launch, number))
+            console = ground.stack.enter_context(boot_medium.console(host, str(launch.folder / "console")))
+            launch.timeline.mark("started")
+            ground.stack.enter_context(launch.ledger.undone_by(*run, "stop", file, "hard"))
+            host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)
+            instance = ground.booted(console, disk, self.path, vmrun=self.version(host), controller="pvscsi")
+            yield replace(instance, disk=lambda: None)  # it was written in full before
+
+
+def free_vmnet(networking: str) -> int:
+    """Give the number of a virtual network that VMware's configuration does not mention: 0, 1 and 8 are its own."""
+    words = re.findall(r"^answer VNET_(\d+)_|^add_bridge_mapping \S+ (-?\d+)", networking, flags=re.MULTILINE)
+    taken = {0, 1, 8, *(int(answer or mapping) for answer, mapping in words)}
+    return next(number for number in range(2, 255) if number not in taken)
+
+
+def configuration(launch: Launch, vmnet: str) -> str:
+    """Write the machine's .vmx file."""
+    keys = {
+        ".encoding": "UTF-8",
+        "config.version": "8",
+        "virtualHW.version": "16",
+        "displayName": launch.name,
+        "guestOS": "debian10-64",
+        "numvcpus": str(len(launch.limits.cpus)),
+        "memsize": str((launch.limits.memory_bytes >> 20) // 4 * 4),  # VMware takes multiples of 4 MiB
+        "mainMem.useNamedFile": "FALSE",
+        **{f"pciBridge{number}.present": "TRUE" for number in (0, 4)},
+        "pciBridge4.virtualDev": "pcieRootPort",
+        "pciBridge4.functions": "8",
+        "scsi0.present": "TRUE",
+        "scsi0.virtualDev": "pvscsi",
+        "scsi0:0.present": "TRUE",
+        "scsi0:0.fileName": "disk.vmdk",
+        "ide1:0.present": "TRUE",
+        "ide1:0.deviceType": "cdrom-image",
+        "ide1:0.fileName": "cd.iso",
+        "bios.bootOrder": "cdrom",
+        "ethernet0.present": "TRUE",
+        "ethernet0.virtualDev": "vmxnet3",
+        "ethernet0.connectionType": "custom",
+        "ethernet0.vnet": f"/dev/vmnet{vmnet}",
+        "ethernet0.addressType": "static",
+        "ethernet0.address": launch.network.instance_mac,
+        "ethernet0.checkMACAddress": "FALSE",  # it is not one of VMware's own range
+        "serial0.present": "TRUE",
+        "serial0.fileType": "file",
+        "serial0.fileName": "console",
+        **{f"{device}.present": "FALSE" for device in ("floppy0", "sound", "usb")},
+        "msg.autoAnswer": "TRUE",  # nobody is there to be asked
+        "uuid.action": "create",
+    }
+    return "".join(f'{name} = "{value}"\n' for name, value in keys.items())

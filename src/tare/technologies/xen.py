@@ -1,0 +1,170 @@
+"""Xen: a guest beside the first domain, driven by Xen's own `xl`; its disk and network are Xen's rings.
+
+The guest writes to a snapshot of the image's disk by the device mapper, as guests on logical volumes do, so that PV and
+PVH need no process in the first domain. Its network card is a port of tare's bridge like every other's. tare's own
+tests run PV and PVH in an emulated machine; `hvm` is written to the documentation of xl.cfg(5) and was never seen to
+come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare import guest, monitors
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Caution, Family, Host, Image, Instance, Problem, Process, TrialFailed
+
+_PACKAGES = {
+    "xl": "xen-utils-common",
+    "xenstore-write": "xenstore-utils",
+    "dmsetup": "dmsetup",
+    "losetup": "mount",
+    "mke2fs": "e2fsprogs",
+    **guest.TOOLS,
+}
+_SECONDS = 60.0
+# The loop devices go by themselves with the snapshot, which is their only user once they are detached. Chunks of 4 KiB.
+# Device nodes are udev's business, but not every first domain has it: `mknodes` mends what is missing or left.
+_SNAPSHOT = """
+truncate -s "$(stat -c %s "$2")" "$3" && from=$(losetup -f --show -r "$2") && onto=$(losetup -f --show "$3") || exit 1
+modprobe -q dm-snapshot
+dmsetup create "$1" --table "0 $(blockdev --getsz "$from") snapshot $from $onto N 8" && dmsetup mknodes "$1"
+made=$?
+losetup -d "$from"
+losetup -d "$onto"
+exit $made
+"""
+_REMOVE = 'dmsetup remove --retry "$1"; dmsetup mknodes "$1"'
+# What xl calls when the guest's network card is there, and again when it goes.
+_CARD = """#!/bin/sh -e
+[ "$1" = online ] || exit 0
+{moved}
+ip {there} link set "$vif" master bridge up
+xenstore-write "$XENBUS_PATH/hotplug-status" connected
+"""
+_ASK = """
+xl list "$1" | tail -n 1
+xl vcpu-list Domain-0
+xl vcpu-list "$1"
+xenstore-read "/local/domain/$(xl domid "$1")/image/device-model-pid" 2>/dev/null || :
+"""
+_FLOATING = Caution(
+    "not-pinned",
+    "the first domain's CPUs run on any of the machine's: boot Xen with dom0_vcpus_pin, so that numbers mean the same",
+)
+
+
+@dataclass(frozen=True)
+class Xen(Technology):
+    """`mode` is what the guest sees of the hardware: nothing (`pv`), its page tables (`pvh`), or a whole PC (`hvm`)."""
+
+    mode: Literal["pv", "pvh", "hvm"] = "pv"
+
+    name: ClassVar[str] = "xen"
+    title: ClassVar[str] = "Xen"
+    family: ClassVar[Family] = "type 1"
+    isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
+    path: ClassVar[str] = "tap"
+
+    def version(self, host: Host) -> str:
+        """Give the hypervisor's version."""
+        told = first_line(host, "sh", "-c", "xl info 2>/dev/null | grep ^xen_version")
+        return told.partition(":")[2].strip()
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether this is the first domain of Xen, and whether its tools are there and answered."""
+        if missing := missing_tools(host, _PACKAGES):
+            return missing
+        if host.read("/sys/hypervisor/type").strip() != "xen":
+            fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
+            return (Problem("the machine does not run on Xen", fix),)
+        asked = host.run("xl", "info", timeout=_SECONDS, check=False)
+        if asked.exit_code:
+            words = asked.stderr.decode("utf-8", "replace").strip().splitlines()
+            what = f"`xl info` fails: {words[-1] if words else 'it says nothing'}"
+            return (Problem(what, "run tare in the first domain (dom0), and there: /etc/init.d/xen start"),)
+        return ()
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make the image's disk where only its directory was carried to."""
+        guest.with_disk(host, image)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot a domain on a snapshot of the image's disk; it is up when it has told its SSH host key."""
+        self.imported(host, launch.image)
+        with monitors.prepared(host, launch) as ground:
+            undone_by = launch.ledger.undone_by
+            ground.requested()
+            snapshot, card, file = (str(launch.folder / name) for name in ("snapshot", "card", "domain.cfg"))
+            ground.stack.enter_context(undone_by("sh", "-c", _REMOVE, "sh", launch.name))
+            words = ("sh", launch.name, str(launch.image.disk), snapshot)
+            host.run("sh", "-c", _SNAPSHOT, *words, timeout=_SECONDS)
+            host.write(card, _card(launch))
+            host.run("chmod", "700", card, timeout=_SECONDS)
+            host.write(file, self.configuration(launch, ground.key, card))
+            ground.stack.enter_context(undone_by("xl", "destroy", launch.name))
+            launch.timeline.mark("started")
+            # Nobody watches over the domain from outside (-e): the ledger ends it.
+            console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
+            with _explained(console):
+                instance = ground.booted(console, snapshot, self.path, mode=self.mode, xen=self.version(host))
+            yield _described(host, instance)
+
+    def configuration(self, launch: Launch, key: str, card: str) -> str:
+        """Write the domain's xl.cfg(5). `card` is the script that xl calls for its network card."""
+        machine: dict[str, object] = {
+            "name": launch.name,
+            "type": self.mode,
+            "kernel": str(launch.image.kernel),
+            "ramdisk": str(launch.image.initrd),
+            "extra": guest.command_line(launch, key, "/dev/xvda", "ttyS0" if self.mode == "hvm" else "hvc0"),
+            "memory": launch.limits.memory_bytes >> 20,
+            "maxmem": launch.limits.memory_bytes >> 20,
+            "vcpus": len(launch.limits.cpus),
+            "cpus": launch.cpu_list,
+            "disk": [f"phy:/dev/mapper/{launch.name},xvda,w"],
+            "vif": [f"mac={launch.network.instance_mac},script={card}"],
+            **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
+        }
+        if self.mode == "hvm":
+            machine |= {"serial": "pty", "vga": "none", "nographic": 1}
+        # Python's way to write texts, numbers and lists is also that of xl.cfg.
+        return "".join(f"{name} = {value!r}\n" for name, value in machine.items())
+
+
+def _card(launch: Launch) -> str:
+    lan = launch.network.lan
+    moved, there = (f'ip link set "$vif" netns {lan}', f"-n {lan}") if lan else (":", "")
+    return _CARD.format(moved=moved, there=there)
+
+
+@contextmanager
+def _explained(console: Process) -> Iterator[None]:
+    """Let a failure have xl's first error for a reason: the others follow from it."""
+    try:
+        yield
+    except TrialFailed as error:
+        told = next((line for line in console.errors().splitlines() if line.startswith("libxl: error: ")), "")
+        if not told:
+            raise
+        raise TrialFailed(f"xl create: {told.removeprefix('libxl: error: ')}", error.hint) from error
+
+
+def _described(host: Host, instance: Instance) -> Instance:
+    """Add what Xen says of the domain: the memory that is its own, its CPUs, and its device model's process, if any."""
+    listed, *vcpus = host.run("sh", "-c", _ASK, "sh", instance.name, timeout=_SECONDS).text.strip().splitlines()
+    model = [int(line) for line in vcpus if line.isdigit()]
+    affinity = [line.split()[6] for line in vcpus if line.startswith(instance.name)]
+    floating = any(line.startswith("Domain-0") and line.split()[6] == "all" for line in vcpus)
+    proof = {"memory by xl list": f"{listed.split()[2]} MiB", "CPUs by xl vcpu-list": ",".join(affinity)}
+    return replace(
+        instance,
+        processes=lambda: model,
+        proof={**instance.proof, **proof},
+        cautions=(_FLOATING,) if floating else (),
+    )

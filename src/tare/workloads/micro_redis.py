@@ -1,0 +1,30 @@
+"""micro over Redis's protocol: GET and SET on tare's own small server, the same program as in the unikernels.
+
+It is for comparing unikernels with everything else: what serves is one source in one thread (programs/unikernel), with
+the kernel's sockets on Linux and with smoltcp in a unikernel. The load is that of `redis`, by redis-benchmark; see
+there for what is measured, and how.
+
+Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
+request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.micro import SERVER
+from tare.model import Service
+from tare.workloads.redis import Redis
+
+
+@dataclass(frozen=True)
+class MicroRedis(Redis):
+    """GET and SET of a key-value store of our own."""
+
+    name: ClassVar[str] = "micro-redis"
+    title: ClassVar[str] = "micro: key-value store"
+
+    def service(self, listen: str) -> Service:
+        """Give the server; a unikernel has it built in."""
+        return Service((SERVER, "--listen", listen), self.port)

@@ -1,0 +1,180 @@
+"""The contract of a unikernel: it has no inside, so it is looked at through what it serves and what it costs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tare import plugins, trial, unikernel
+from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.local import LocalHost
+from tare.launch import Technology
+from tare.layers import KNOCK, Notes, Place, started
+from tare.micro import UNIKERNELS
+from tare.model import Instance, Setup, TrialFailed, Workload
+from tare.technologies.arceos import Arceos
+from tare.technologies.solo5_hvt import Solo5Hvt
+from tare.technologies.solo5_spt import Solo5Spt
+from tare.technologies.solo5_virtio import Solo5Virtio
+from tare.unikernel import Unikernel
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.micro_http import MicroHttp
+from tare.workloads.micro_redis import MicroRedis
+from tare.workloads.nginx import Nginx
+from tare.workloads.startup import Startup
+
+pytestmark = pytest.mark.machine
+
+MEMORY_BYTES = 512 << 20  # what conftest's instances are given
+ALL: tuple[type[Unikernel], ...] = (Solo5Spt, Solo5Hvt, Solo5Virtio, Arceos)
+SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda each: each.name)
+def technology(request: pytest.FixtureRequest) -> Technology:
+    found: Technology = request.param()
+    if problems := found.problems(LocalHost()):
+        pytest.skip(f"{found.name}: {'; '.join(problem.what for problem in problems)}")
+    UNIKERNELS.built(print)
+    return found
+
+
+def test_it_tells_the_version_of_its_system(technology: Technology) -> None:
+    expected = "0.3.0-preview.1" if technology.name == "arceos" else "0.7.2"
+    assert technology.version(LocalHost()) == expected
+
+
+def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, place: Place) -> None:
+    assert instance.inside is None
+    assert instance.address == place.network.instance_address
+    assert instance.path == "tap"
+    assert instance.serves == {"micro-http": 18080, "micro-redis": 16379}
+
+
+def test_it_answers_the_client_as_an_init_does(instance: Instance, place: Place) -> None:
+    said = place.client.run(KNOCK, instance.address or "", "17007", "5", timeout=20).text.split()
+    assert said[1] == "tare"
+    assert int(said[2]) > 0
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
+def test_it_serves_the_load_of_its_workloads(instance: Instance, place: Place, workload: Workload) -> None:
+    values = workload.parse(tuple(workload.measure(Setup(instance, place.client, ()))))
+    assert {value.point for value in values} == {1.0, 50.0}
+    assert all(value.value > 10 for value in values)
+
+
+def test_its_start_has_its_moments_in_their_order(instance: Instance, notes: Notes) -> None:
+    del instance  # only started
+    moments = {mark.name: mark.seconds for mark in notes.marks}
+    names = [name for name in ("requested", "started", "kernel", "userspace", "ready") if name in moments]
+    assert {"requested", "started", "kernel", "ready"} <= set(names)
+    # Its own clock is the machine's only in spt, where the console is read a moment after.
+    assert [moments[name] for name in names if name != "kernel"] == sorted(
+        value for name, value in moments.items() if name != "kernel"
+    )
+    assert 0 < moments["ready"] - moments["requested"] < 60
+
+
+def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, place: Place) -> None:
+    (pid,) = instance.processes()
+    monitor_bytes = 1 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
+    assert memory_limit_of(LocalHost(), pid) == MEMORY_BYTES + monitor_bytes
+    threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+    assert {cpu for thread in threads for cpu in os.sched_getaffinity(thread)} == set(place.limits.cpus)
+
+
+def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, instance: Instance) -> None:
+    found = trial._footprint(LocalHost(), instance)
+    assert found.memory_bytes is not None
+    most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
+    assert 100_000 < found.memory_bytes < most
+    assert (found.processes, found.disk_bytes) == (1, 0)
+
+
+def test_it_says_what_it_is(technology: Technology, instance: Instance) -> None:
+    assert isinstance(technology, Unikernel)
+    file = UNIKERNELS.folder / technology.file
+    assert instance.proof["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    emulated = technology.name in ("solo5-virtio", "arceos")
+    assert instance.proof.get("accelerator") == ("tcg" if emulated else None)
+    assert instance.proof.get("tender") == (None if emulated else f"{technology.name} 0.7.2")
+    assert [caution.kind for caution in instance.cautions] == ["emulated"] * emulated
+
+
+class _Broken(Exception):
+    pass
+
+
+def test_nothing_is_left_of_an_instance_whose_block_raises(
+    start: Callable[[], AbstractContextManager[Instance]], nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with nothing_left(), pytest.raises(_Broken), start():
+        raise _Broken
+
+
+@pytest.mark.parametrize("technology", ALL, ids=lambda each: each.name)
+def test_it_refuses_what_it_cannot_serve(technology: type[Unikernel]) -> None:
+    words = "a unikernel has no shell: this one serves micro-http and micro-redis alone"
+    assert [technology().refuses(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
+    assert [technology().refuses(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [None] * 3
+
+
+# --- a unikernel that does not boot ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NotForSpt(Solo5Spt):
+    """A unikernel that was linked for something else."""
+
+    file: ClassVar[str] = "micro.virtio"
+
+
+@dataclass(frozen=True)
+class NoKernel(Arceos):
+    """A program that is no kernel."""
+
+    file: ClassVar[str] = "solo5-spt"
+
+
+@pytest.mark.parametrize(
+    ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
+)
+def test_a_unikernel_that_does_not_boot_is_told_with_its_last_line_and_leaves_nothing(
+    technology: Unikernel, last: str, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    UNIKERNELS.built(print)
+    what = f"{technology.name}: the unikernel did not boot: its monitor ended"
+    with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
+        with started(place, (technology,), None, Notes()):
+            pass
+    assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
+
+
+def test_a_unikernel_that_says_nothing_fails_in_its_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    UNIKERNELS.built(print)
+    monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
+    what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
+    with pytest.raises(TrialFailed, match=what), started(place, (Arceos(),), None, Notes()):
+        pass
+
+
+# --- the same server elsewhere ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
+def test_the_same_server_serves_on_bare_metal(place: Place, workload: Workload) -> None:
+    native: Technology = plugins.find("technologies", "native")()
+    with started(place, (native,), workload.port, Notes()) as (part,):
+        notes = trial._Notes()
+        with trial._served(place, part.instance, workload, notes):
+            values = workload.parse(tuple(workload.measure(Setup(part.instance, place.client, ()))))
+    assert {value.point for value in values} == {1.0, 50.0}
+    assert all(value.value > 10 for value in values)

@@ -1,0 +1,355 @@
+"""The lab: two machines in QEMU emulation that `tare` treats as hosts over SSH. On one KVM works, the other runs Xen.
+
+    .venv/bin/python tests/lab/machines.py start kvm|xen|all
+    .venv/bin/python tests/lab/machines.py stop kvm|xen|all
+    .venv/bin/python tests/lab/machines.py ssh kvm|xen [COMMAND...]
+    .venv/bin/python tests/lab/machines.py status
+
+Their disks are overlays of images made by tare itself and stay between starts, and so does what tare carries in.
+`ssh -F /var/lib/tare/tare-lab/ssh_config tare-lab-kvm` reaches them too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tare.hosts.local import LocalHost, read_text
+from tare.image import HOST, Recipe, built_image
+from tare.ledger import state_folder
+from tare.model import Image, TareError, TrialFailed, UsageError
+
+_HERE = LocalHost()
+_QEMU = "qemu-system-x86_64"
+_BOOT_SECONDS = 180.0
+_STOP_SECONDS = 20.0
+_TOOLS = {
+    _QEMU: "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "ip": "iproute2",
+}
+_OPEN_FILES = 1048576
+# The cloud kernel can be neither a host of KVM here nor Xen's first domain; the full one has ext4 as a module.
+_FULL = replace(HOST, kernel="linux-image-amd64", modules=("virtio_pci", "virtio_blk", "ext4", "crc32c_generic"))
+_XEN_PACKAGES = (
+    "dmsetup",
+    "e2fsprogs",
+    "iproute2",
+    "iptables",
+    "kmod",
+    "openssh-client",
+    "openssh-server",
+    "procps",
+    "qemu-system-xen",
+    "qemu-utils",
+    "tiny-initramfs",
+    "xen-hypervisor-4.17-amd64",
+    "xen-utils-4.17",
+)
+
+# What a distribution's own first program would have done, and our guest does not need.
+_COMMON = """
+hostname "$1"
+grep -qs "$1" /etc/hosts || echo "127.0.0.1 localhost $1" >> /etc/hosts
+[ -s /etc/machine-id ] || tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
+for link in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do ln -sfn "/proc/self/${link#*:}" "/dev/${link%:*}"; done
+mkdir -p /run/lock
+echo "a machine of tare's lab, in QEMU's emulation" > /etc/tare-emulated
+"""
+# The image, where tare looks for what it has carried to a host: SSH takes minutes for it in emulation, a disk seconds.
+_IMAGE = """
+home=/var/lib/tare/images/$2
+if [ ! -e "$home/root" ]; then
+    rm -rf "$home"
+    mkdir -p "$home/new"
+    head -c "$3" /dev/vdb > "$home/root.tar"
+    tar -C "$home/new" --numeric-owner -xf "$home/root.tar"
+    cp "$home"/new/boot/vmlinuz-* "$home/kernel"
+    cp "$home/new/boot/initrd" "$home/initrd"
+    mv "$home/new" "$home/root"
+fi
+"""
+_KVM = """
+modprobe -a kvm_amd tun loop
+test -w /dev/kvm
+"""
+_XEN = """
+modprobe -a xen-evtchn xen-gntdev xen-gntalloc xen-netback xen-blkback xen-privcmd tun loop
+mkdir -p /var/log/xen
+/etc/init.d/xen start
+xl info
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the lab. It sees this machine and nothing else."""
+
+    name: str
+    recipe: Recipe
+    subnet: str
+    processor: tuple[str, ...]
+    console: str
+    setup: str
+
+    @property
+    def title(self) -> str:
+        """Name of the tap device, and of the machine in the configuration of SSH."""
+        return f"tare-lab-{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its disk, key, console and process number are."""
+        return _home() / self.name
+
+    @property
+    def gateway(self) -> str:
+        """Address of this machine on the link to it."""
+        return f"{self.subnet}.1"
+
+    @property
+    def address(self) -> str:
+        """Its own address."""
+        return f"{self.subnet}.2"
+
+    @property
+    def pid(self) -> int | None:
+        """Number of its process; None where it does not run, also where a crash has left the number behind."""
+        number = read_text(str(self.folder / "pid")).strip()
+        mine = number.isdigit() and str(self.folder / "disk.qcow2") in read_text(f"/proc/{number}/cmdline")
+        return int(number) if mine else None
+
+
+MACHINES = {
+    "kvm": Machine(
+        "kvm",
+        _FULL,
+        "198.19.250",
+        ("-M", "q35", "-cpu", "EPYC,+svm,-x2apic,+npt,-xsavec,-xgetbv1", "-smp", "2", "-m", "4096M"),
+        "ttyS0",
+        _KVM,
+    ),
+    "xen": Machine(
+        "xen",
+        replace(_FULL, packages=_XEN_PACKAGES),
+        "198.19.251",
+        # Richer CPU models crash the first domain.
+        ("-M", "pc", "-cpu", "qemu64,+svm,+npt", "-smp", "2", "-m", "3072M"),
+        "hvc0",
+        _XEN,
+    ),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command line and give its exit code."""
+    match arguments:
+        case ["start", name]:
+            start(_chosen(name))
+        case ["stop", name]:
+            for machine in _chosen(name):
+                stop(machine)
+        case ["status"]:
+            for machine in MACHINES.values():
+                state = f"runs, process {machine.pid}" if machine.pid else "does not run"
+                sys.stdout.write(f"{machine.name}: {state}\n")
+        case ["ssh", name, *command]:
+            connect(_chosen(name)[0], command)
+        case _:
+            raise UsageError("no such command", "machines.py start|stop kvm|xen|all, ssh kvm|xen [COMMAND...], status")
+    return 0
+
+
+def start(machines: Sequence[Machine]) -> None:
+    """Start those of the machines that do not run yet, side by side."""
+    _check_tools()
+    fresh = [machine for machine in machines if not machine.pid]
+    for machine in machines:
+        if machine not in fresh:
+            _say(f"{machine.title}: runs already")
+    if not fresh:
+        return
+    image, own = built_image(_say), [built_image(_say, machine.recipe) for machine in fresh]
+    began = time.monotonic()
+    try:
+        for machine, its in zip(fresh, own, strict=True):
+            _begin(machine, its, image)
+        for machine in fresh:
+            _finish(machine, image)
+            _say(f"{machine.title}: up, {time.monotonic() - began:.1f} s")
+    except BaseException:
+        for machine in fresh:
+            _kill(machine)
+        raise
+
+
+def stop(machine: Machine) -> None:
+    """Have a machine write its disk and switch itself off; it is killed when it has not within 20 s."""
+    pid, began = machine.pid, time.monotonic()
+    if pid:
+        script = "sync; echo u > /proc/sysrq-trigger; (sleep 0.5; echo o > /proc/sysrq-trigger) &"
+        with suppress(TrialFailed):
+            _inside(machine, script, _STOP_SECONDS / 2)
+        _wait(lambda: not machine.pid, _STOP_SECONDS)
+    _kill(machine)
+    _say(f"{machine.title}: {f'stopped, {time.monotonic() - began:.1f} s' if pid else 'did not run'}")
+
+
+def connect(machine: Machine, command: Sequence[str]) -> None:
+    """Become SSH's client: a shell in the machine, or a command."""
+    if not machine.pid:
+        raise TareError(f"{machine.title} does not run", f"tests/lab/machines.py start {machine.name}")
+    words = ("ssh", "-F", str(_home() / "ssh_config"), machine.title, *command)
+    os.execvp(words[0], words)  # noqa: S606 - the terminal is SSH's from here
+
+
+def _begin(machine: Machine, own: Image, image: Image) -> None:
+    """Start the emulator of a machine on its own image, with the guests' image as a second disk."""
+    _kill(machine)  # what a crash has left
+    machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_disk(machine, own)
+    key = machine.folder / "key"
+    if not key.exists():
+        _HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key), timeout=30)
+    (_home() / "ssh_config").write_text("\n".join(map(_ssh_block, MACHINES.values())), encoding="utf-8")
+    console = machine.folder / "console.log"
+    console.write_bytes(b"")
+    _HERE.run("ip", "tuntap", "add", "dev", machine.title, "mode", "tap", timeout=10)
+    _HERE.run("ip", "addr", "add", f"{machine.gateway}/30", "dev", machine.title, timeout=10)
+    _HERE.run("ip", "link", "set", machine.title, "up", timeout=10)
+    _HERE.run(
+        *(_QEMU, "-name", machine.title, "-accel", "tcg,thread=multi", *machine.processor),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-daemonize"),
+        *("-pidfile", str(machine.folder / "pid"), "-serial", f"file:{console}"),
+        *("-drive", f"file={machine.folder / 'disk.qcow2'},if=virtio,format=qcow2"),
+        *("-drive", f"file={image.archive},if=virtio,format=raw,readonly=on"),
+        *("-netdev", f"tap,id=net0,ifname={machine.title},script=no,downscript=no"),
+        *("-device", "virtio-net-pci,netdev=net0,romfile="),
+        *_boot(machine, own, key.with_suffix(".pub").read_text(encoding="ascii").split()[1]),
+        timeout=30,
+    )
+
+
+def _make_disk(machine: Machine, image: Image) -> None:
+    """Make the disk anew where there is none, or where it lies over another image."""
+    disk, base = machine.folder / "disk.qcow2", machine.folder / "image"
+    if disk.exists() and read_text(str(base)) == image.digest:
+        return
+    disk.unlink(missing_ok=True)
+    _HERE.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "raw", str(disk), timeout=30)
+    base.write_text(image.digest, encoding="ascii")
+
+
+def _boot(machine: Machine, image: Image, key: str) -> tuple[str, ...]:
+    """Give the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
+    words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES, "key": key}
+    fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest"
+    line = " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
+    if machine.name != "xen":
+        return ("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", line)
+    hypervisor = machine.folder / "xen.elf"
+    with gzip.open(image.root / "boot/xen-4.17-amd64.gz") as packed, hypervisor.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    modules = f"{image.kernel} {line.replace(',', ',,')},{image.initrd}"
+    options = "dom0_mem=1536M,max:1536M dom0_vcpus_pin console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=none"
+    return ("-kernel", str(hypervisor), "-append", options, "-initrd", modules)
+
+
+def _finish(machine: Machine, image: Image) -> None:
+    """Wait until a machine has told its SSH host key, and do there what a distribution would have done."""
+    found: list[str] = []
+
+    def told() -> bool:
+        said = read_text(str(machine.folder / "console.log"))
+        found[:] = re.findall(r"tare-guest: host key (\S+ \S+)\r?\n", said)
+        return bool(found) or not machine.pid
+
+    if not _wait(told, _BOOT_SECONDS) or not found:
+        last = read_text(str(machine.folder / "console.log")).strip().rpartition("\n")[2][-200:]
+        raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {machine.folder}/console.log")
+    (machine.folder / "known_hosts").write_text(f"{machine.address} {found[0]}\n", encoding="ascii")
+    size = str(image.archive.stat().st_size)
+    _inside(machine, _COMMON + _IMAGE + machine.setup, _BOOT_SECONDS, image.digest, size)
+
+
+def _inside(machine: Machine, script: str, timeout: float, *words: str) -> None:
+    """Run a script in a machine. What it starts in the background stays, which a command of tare's would not."""
+    command = shlex.join(("sh", "-ec", script, "sh", machine.title, *words))
+    quiet = f"{command} < /dev/null > /run/tare-lab.log 2>&1 || {{ cat /run/tare-lab.log >&2; exit 1; }}"
+    options = ("-F", str(_home() / "ssh_config"), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR")
+    _HERE.run("ssh", *options, machine.title, quiet, timeout=timeout)
+
+
+def _kill(machine: Machine) -> None:
+    """End what is left of a machine: its process and its tap."""
+    for each in (signal.SIGTERM, signal.SIGKILL):
+        if pid := machine.pid:
+            os.kill(pid, each)
+            _wait(lambda: not machine.pid, 5)
+    (machine.folder / "pid").unlink(missing_ok=True)
+    _HERE.run("ip", "link", "delete", machine.title, timeout=10, check=False)
+
+
+def _ssh_block(machine: Machine) -> str:
+    options = {
+        "HostName": machine.address,
+        "User": "root",
+        "IdentityFile": machine.folder / "key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": machine.folder / "known_hosts",
+        "StrictHostKeyChecking": "yes",
+    }
+    return "".join((f"Host {machine.title}\n", *(f"    {name} {value}\n" for name, value in options.items())))
+
+
+def _check_tools() -> None:
+    if os.geteuid():
+        raise TareError("only root can start the lab's machines", "run it as root")
+    for tool, package in _TOOLS.items():
+        if not shutil.which(tool):
+            raise TareError(f"{tool} is not installed", f"apt-get install {package}")
+
+
+def _chosen(name: str) -> tuple[Machine, ...]:
+    if name == "all":
+        return tuple(MACHINES.values())
+    if name not in MACHINES:
+        raise UsageError(f"the lab has no machine {name!r}", f"it has {', '.join(MACHINES)}; or all")
+    return (MACHINES[name],)
+
+
+def _home() -> Path:
+    return state_folder() / "tare-lab"
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except TareError as error:
+        _say(f"error: {error}\nhint: {error.hint}")
+        sys.exit(error.exit_code)

@@ -1,0 +1,178 @@
+"""Machines over SSH, for tests: a real sshd each, in namespaces of its own, on links that a test can slow down or cut.
+
+    this machine ── server         198.19.240.0/30
+    this machine ── client         198.19.241.0/30
+          server ── client         198.19.242.0/30, with delay and loss
+
+A machine has its own network, mounts, processes and host name. Its file system is the image of machines that are hosts:
+a Debian with the engines and without Python. The control groups are this machine's, the version 2 tree out of sight.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts.local import LocalHost
+from tare.model import Image, Machine, Process
+
+_HOST = LocalHost()
+_SECONDS = 30.0
+_SESSIONS = "MaxSessions=100"
+_KEYS = ("host_key", "key.pub")
+_START = """
+set -e
+image=$1 place=$2
+shift 2
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$place"
+mkdir "$place/upper" "$place/work" "$place/root"
+mount -t overlay overlay -o "lowerdir=$image,upperdir=$place/upper,workdir=$place/work" "$place/root"
+cd "$place/root"
+mount -t proc proc proc
+mount --rbind /sys sys
+mount --rbind /dev dev
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+echo visitor:*:1000:1000::/tmp:/bin/sh >>etc/passwd
+mkdir -p run/sshd run/lock run/netns var/lib/tare
+mount -t tmpfs tmpfs var/lib/tare
+pivot_root . mnt
+umount -l /mnt
+if umount /sys/fs/cgroup/unified 2>/dev/null; then
+    mount -t tmpfs tmpfs /sys/fs/cgroup/unified # crun makes folders there all the same
+fi
+hostname "$1"
+shift
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between two namespaces; an empty name is this machine's own."""
+
+    ends: tuple[tuple[str, str], tuple[str, str]]  # namespace and device of each
+
+    def set(self, *words: str) -> None:
+        """Set both ends, as by `ip link set DEV WORDS`."""
+        for namespace, device in self.ends:
+            _ip(namespace, "link", "set", device, *words)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Two machines: what to write into a suite, and the links."""
+
+    ssh_config: Path
+    folder: Path
+    to_server: Link
+    between: Link
+
+    @property
+    def server(self) -> Machine:
+        """The machine of the instances; `address` is the one that the other machine sees."""
+        return Machine("tare-test-server", str(self.ssh_config), "198.19.242.1")
+
+    @property
+    def server_from_here(self) -> Machine:
+        """The same machine for a client on this one."""
+        return Machine("tare-test-server", str(self.ssh_config))
+
+    @property
+    def client(self) -> Machine:
+        """The machine of the client."""
+        return Machine("tare-test-client", str(self.ssh_config))
+
+
+@contextmanager
+def lab(folder: Path, image: Image) -> Iterator[Lab]:
+    """Make the machines; all of it is gone after the block."""
+    config = folder / "ssh_config"
+    _keys(folder)
+    with ExitStack() as stack:
+        for name in ("server", "client"):
+            stack.callback(_HOST.run, "ip", "netns", "delete", f"tare-test-{name}", timeout=_SECONDS, check=False)
+            _HOST.run("ip", "netns", "add", f"tare-test-{name}", timeout=_SECONDS)
+            _ip(f"tare-test-{name}", "link", "set", "lo", "up")
+        to_server = _link(("", "tare-ts", "198.19.240.1"), ("tare-test-server", "up0", "198.19.240.2"))
+        to_client = _link(("", "tare-tc", "198.19.241.1"), ("tare-test-client", "up0", "198.19.241.2"))
+        for link in (to_server, to_client):
+            device = link.ends[0][1]
+            stack.callback(_HOST.run, "ip", "link", "delete", device, timeout=_SECONDS, check=False)
+        between = stack.enter_context(_slow_link())
+        config.write_text("".join(_host_block(folder, name, net) for name, net in (("server", 240), ("client", 241))))
+        for name in ("server", "client"):
+            stack.enter_context(sshd(folder, image, f"tare-test-{name}"))
+        yield Lab(config, folder, to_server, between)
+
+
+@contextmanager
+def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
+    """Run the SSH server of a machine."""
+    place = folder / machine
+    place.mkdir()
+    texts = [(folder / name).read_text() for name in _KEYS]
+    script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
+    server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
+    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", _SESSIONS)
+    words = [word for setting in settings for word in ("-o", setting)]
+    spaces = ("nsenter", f"--net=/run/netns/{machine}", "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
+    start = ("sh", "-c", _START, "sh", str(image.root), str(place), machine)
+    with _HOST.spawn(*spaces, *start, *server, *words) as process:
+        reach = ("ssh", "-F", str(folder / "ssh_config"), "-o", "ConnectTimeout=1", machine, "true")
+        for _ in range(100):
+            if _HOST.run(*reach, timeout=_SECONDS, check=False).exit_code == 0:
+                break
+        else:
+            raise AssertionError(process.errors())
+        yield process
+
+
+@contextmanager
+def _slow_link() -> Iterator[Link]:
+    """Link the two machines by a wire with 2 ms of delay each way, which loses one frame of 200."""
+    ends = (("tare-test-server", "peer0"), ("tare-test-client", "peer0"))
+    wire = (sys.executable, str(Path(__file__).parent / "slow_wire.py"), *(word for end in ends for word in end))
+    with _HOST.spawn(*wire, "0.002", "0.005") as process:
+        process.read_line(_SECONDS)
+        for number, (namespace, device) in enumerate(ends, start=1):
+            _ip(namespace, "addr", "add", f"198.19.242.{number}/30", "dev", device)
+            _ip(namespace, "link", "set", device, "up")
+        yield Link(ends)
+
+
+def _keys(folder: Path) -> None:
+    for name in ("host_key", "key"):
+        _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
+    key = (folder / "host_key.pub").read_text().strip()
+    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2 {key}\n")
+
+
+def _host_block(folder: Path, name: str, net: int) -> str:
+    lines = {
+        "HostName": f"198.19.{net}.2",
+        "User": "root",
+        "IdentityFile": folder / "key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": folder / "known_hosts",
+        "GlobalKnownHostsFile": "/dev/null",
+    }
+    return f"Host tare-test-{name}\n" + "".join(f"  {key} {shlex.quote(str(value))}\n" for key, value in lines.items())
+
+
+def _link(one: tuple[str, str, str], other: tuple[str, str, str]) -> Link:
+    (here, device, address), (there, peer, its_address) = one, other
+    _ip(here, "link", "add", device, "type", "veth", "peer", "name", peer, "netns", there)
+    for namespace, name, own in ((here, device, address), (there, peer, its_address)):
+        _ip(namespace, "addr", "add", f"{own}/30", "dev", name)
+        _ip(namespace, "link", "set", name, "up")
+    return Link(((here, device), (there, peer)))
+
+
+def _ip(namespace: str, *words: str) -> None:
+    _HOST.run("ip", *(("-n", namespace) if namespace else ()), *words, timeout=_SECONDS)

@@ -1,0 +1,154 @@
+"""Whole runs on machines over SSH: server and client elsewhere, and a connection that is cut in the middle of a trial."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from ssh_machines import Lab, lab
+
+from tare.hosts.local import LocalHost, read_text
+from tare.image import HOST, built_image
+from tare.journal import load
+from tare.model import Machine, Trial
+
+pytestmark = pytest.mark.machine
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+SECONDS = 60.0
+WORKLOADS = """
+[[workloads]]
+use = "redis"
+clients = [10]
+operations = ["GET"]
+duration = "200ms"
+
+[[workloads]]
+use = "startup"
+"""
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, HOST)) as found:
+        yield found
+
+
+def _suite(folder: Path, text: str, **hosts: Machine) -> Path:
+    for name, which in hosts.items():
+        text += f'\n[hosts.{name}]\nssh = "{which.ssh}"\nssh_config = "{which.ssh_config}"\n'
+        text += f'address = "{which.address}"\n' if which.address else ""
+    path = folder / "suite.toml"
+    path.write_text(text)
+    return path
+
+
+def _left(there: Lab) -> str:
+    """Tell what is left on the server: namespaces, links, mounts, groups, folders of instances."""
+    script = (
+        "ip netns; ip -o link | grep tare-; grep ' /var/lib/tare/' /proc/self/mounts; "
+        "ls /var/lib/tare/instances; ip route | grep 198.18"
+    )
+    found = ""
+    for name in ("server", "client"):
+        reach = ("ssh", "-F", str(there.ssh_config), f"tare-test-{name}", script)
+        found += LocalHost().run(*reach, timeout=SECONDS, check=False).text
+    return found
+
+
+def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
+    return sorted((trial.workload, trial.stack, trial.status, trial.path) for trial in trials)
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path: Path, there: Lab) -> None:
+    suite = '[suite]\nstacks = ["native", "crun", "lxc"]\nblocks = 1\n' + WORKLOADS
+    path = _suite(tmp_path, suite, server=there.server, client=there.client)
+    done = tare("run", path, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    run = load(tmp_path / "run")
+    expected = [(use, stack, "ok", "bridge") for use in ("redis", "startup") for stack in ("crun", "lxc", "native")]
+    assert _ok(run.trials) == expected
+    # 2 ms each way: ten clients wait for at least 4 ms each.
+    rates = [value.value for trial in run.trials for value in trial.values if value.metric == "get"]
+    assert rates
+    assert all(0 < rate <= 10 / 0.004 for rate in rates)
+    # Every start is told in the order of its moments, though two clocks have taken part.
+    for trial in run.trials:
+        moments = {mark.name: mark.seconds for mark in trial.timeline}
+        assert 0 <= moments["started"] <= moments["ready"] < SECONDS
+    assert _left(there) == ""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: Lab, nothing_left: NothingLeft) -> None:
+    suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS
+    with nothing_left():
+        done = tare("run", _suite(tmp_path, suite, server=there.server_from_here), "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
+    assert _left(there) == ""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, there: Lab) -> None:
+    suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS
+    hosts = {"server": there.server_from_here, "client": there.server_from_here}
+    done = tare("run", _suite(tmp_path, suite, **hosts), "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
+    assert _left(there) == ""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_connection_that_is_cut_costs_a_trial_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
+    suite = """\
+[suite]
+stacks = ["native", "crun"]
+blocks = 2
+
+[[workloads]]
+use = "dhrystone"
+duration = "5s"
+"""
+    path = _suite(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
+    with begin("run", path, "--out", tmp_path / "run") as process:
+        _wait(lambda: "dhrystone block 1" in read_text(str(tmp_path / "said")), process)
+        time.sleep(3)
+        there.to_server.set("down")
+        _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 2, process)
+        there.to_server.set("up")
+        process.wait(180)
+    trials = load(tmp_path / "run").trials
+    assert len(trials) == 4
+    lost = [trial for trial in trials if trial.status == "failed"]
+    assert 1 <= len(lost) <= 2
+    assert all("SSH to tare-test-server: " in trial.reason for trial in lost), [trial.reason for trial in lost]
+    assert trials[-1].status == "ok"
+    assert _left(there) == ""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_machine_that_is_not_there_ends_the_run_before_it_begins(tare: Call, tmp_path: Path, there: Lab) -> None:
+    nowhere = Machine("tare-test-nowhere.invalid", str(there.ssh_config))
+    suite = '[suite]\nstacks = ["native"]\n' + WORKLOADS
+    done = tare("run", _suite(tmp_path, suite, server=nowhere), "--out", tmp_path / "run")
+    assert done.returncode == 3
+    error, hint = done.stderr.strip().splitlines()[-2:]
+    assert error == "error: SSH to tare-test-nowhere.invalid: Could not resolve hostname"
+    assert hint.startswith("hint: write the name as `ssh` knows it")
+    assert not (tmp_path / "run").exists()
+
+
+def _wait(until: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not until():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
