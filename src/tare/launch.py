@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,19 @@ from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.ledger import Ledger
-from tare.model import Family, Host, Image, Instance, Limits, Mark, Problem, TrialFailed, Workload
+from tare.model import (
+    Family,
+    Host,
+    Image,
+    Instance,
+    Limits,
+    Machine,
+    Mark,
+    Problem,
+    TrialFailed,
+    Unavailable,
+    Workload,
+)
 from tare.network import Network
 
 ANSWER_PORT = 17007
@@ -127,16 +139,20 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
 class Technology(Protocol):
     """Starts instances on a host. Its settings are its dataclass fields.
 
-    Plug-ins inherit from it. `isolates` is what keeps an instance apart, for the catalogue. `hosts` tells whether other
+    Plug-ins inherit from it. `isolates` is what keeps an instance apart and `needs` what has to be there, for the
+    catalogue. `hosts` tells whether other
     technologies can run in its instances. `tested` is how tare's own tests run it: on the real thing, on the real thing
-    in an emulated machine, or only against a program that stands in for it.
+    in an emulated machine, or only against a program that stands in for it. One that `gives_machine` runs nothing
+    itself: it is always the outermost layer, and what is in it is started as on any machine over SSH.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[Family]
     isolates: ClassVar[str] = ""
+    needs: ClassVar[str] = ""
     hosts: ClassVar[bool] = False
+    gives_machine: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     @property
@@ -159,10 +175,23 @@ class Technology(Protocol):
 
     def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - most do nothing
         """Do what is done once on a host for many instances, such as giving an engine the image."""
-        return  # noqa: PLR1711 - an empty body would make it abstract
+        return
 
     def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
         """Start an instance; it is gone, with all that it made, after the block."""
+
+    def lent(
+        self,
+        host: Host,  # noqa: ARG002 - most give none
+        ledger: Ledger,  # noqa: ARG002
+        folder: Path,  # noqa: ARG002
+        mark: Callable[[str], None],  # noqa: ARG002
+    ) -> AbstractContextManager[tuple[Machine, Instance]]:
+        """Give a machine over SSH that answers, and what is known of it; only asked of those that `gives_machine`.
+
+        Its `folder` is not there yet. `mark` is told the moments `requested`, `started` and `ready`.
+        """
+        raise Unavailable(f"{self.name} gives no machine", "report this bug of its plug-in")
 
 
 def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:

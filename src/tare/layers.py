@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -27,9 +27,11 @@ from tare.model import (
     Image,
     Instance,
     Limits,
+    Machine,
     Mark,
     Output,
     Process,
+    TareError,
     TrialFailed,
     Unavailable,
 )
@@ -41,6 +43,7 @@ _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machi
 # What a machine around an instance needs for its own kernel, its engine and their caches.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
+_IN_LAYER = "in the layer "
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Place:
     outer: Image | None = None
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around had answered, on our clock
+    lend: Lend | None = None  # what makes a place of a machine that a technology gives, for these layers
 
     @property
     def host(self) -> Host:
@@ -86,14 +90,22 @@ class Notes:
     commands: list[tuple[str, ...]] = field(default_factory=list)
 
 
+Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Place]]
+
+
 @dataclass(frozen=True)
 class Part:
-    """A started layer: the host that it runs on, and the seconds that it took since the layer around it was ready."""
+    """A started layer: the place that it runs in, and the seconds that it took since the layer around it was ready."""
 
     name: str
-    host: Host
+    place: Place
     instance: Instance
     seconds: float
+
+    @property
+    def host(self) -> Host:
+        """The host that it runs on."""
+        return self.place.host
 
 
 Parts = tuple[Part, ...]
@@ -122,18 +134,22 @@ def started(place: Place, stack: Sequence[Technology], port: int | None, notes: 
     TrialFailed or Unavailable, which name the layer where there are several.
     """
     *inner, technology = stack
+    if technology.gives_machine:
+        with _started_far(place, stack, port, notes) as parts:
+            yield parts
+        return
     here = replace(place, image=machine_image(place, stack), limits=around(place.limits)) if inner else place
     ports = machine_ports(place) if inner else (ANSWER_PORT, *([port] if port else []))
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
-            with _named(technology, nested=bool(inner) or place.network.level > 0):
+            with _named(technology, nested=bool(inner) or place.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
             told = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = told
         ready = notes.marks[-1].seconds
-        part = Part(technology.name, place.host, instance, ready - (place.since or notes.marks[0].seconds))
+        part = Part(technology.name, place, instance, ready - (place.since or notes.marks[0].seconds))
         if not inner:
             yield (part,)
             return
@@ -141,6 +157,35 @@ def started(place: Place, stack: Sequence[Technology], port: int | None, notes: 
             within = replace(inside_of(place, instance), since=ready)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
+
+
+@contextmanager
+def _started_far(place: Place, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+    """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
+
+    What tare does there once, such as bringing the image, is not counted: what came before moves on by as long as that
+    took. The limits are those of the innermost instance: the machine itself has none.
+    """
+    *inner, technology = stack
+    if place.lend is None or not inner:
+        raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
+    timeline = Timeline()
+    host = Recorder(place.host, notes.commands)
+    folder = place.instances / f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    with ExitStack() as exits:
+        try:
+            with _named(technology, nested=True):
+                lent = technology.lent(host, place.ledger, folder, timeline.mark)
+                which, instance = exits.enter_context(lent)
+                host.stop()
+                within = exits.enter_context(place.lend(which, inner))
+        finally:
+            notes.marks += [_told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks]
+        before, ready = time.monotonic(), timeline.marks[-1].seconds
+        notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
+        instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
+        part = Part(technology.name, place, instance, ready - timeline.marks[0].seconds)
+        yield (part, *exits.enter_context(started(replace(within, since=before), inner, port, notes)))
 
 
 def inside_of(place: Place, instance: Instance) -> Place:
@@ -233,17 +278,16 @@ def _told_apart(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mar
 
 @contextmanager
 def _named(technology: Technology, nested: bool) -> Iterator[None]:
-    """Let what fails name its layer."""
+    """Let what fails name its layer, unless it does."""
     try:
         yield
-    except TrialFailed as error:
-        if not nested:
+    except TareError as error:
+        if not nested or str(error).startswith(_IN_LAYER):
             raise
-        raise TrialFailed(f"in the layer {technology.name}: {error}", error.hint, error.output) from error
-    except Unavailable as error:
-        if not nested:
-            raise
-        raise Unavailable(f"in the layer {technology.name}: {error}", error.hint) from error
+        what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
+        if isinstance(error, TrialFailed):
+            raise TrialFailed(what, error.hint, error.output) from error
+        raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
 
 
 class Recorder:

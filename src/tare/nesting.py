@@ -18,6 +18,11 @@ from tare.model import Problem, TareError, Unavailable
 _COPY_SECONDS = 600.0
 
 
+def makes_machine(stack: Sequence[Technology]) -> bool:
+    """Tell whether a layer of a stack runs in a machine of ours: not in one that the outermost layer gives."""
+    return len(stack) - stack[-1].gives_machine > 1
+
+
 def prepare_nested(
     stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
 ) -> dict[str, tuple[Problem, ...]]:
@@ -41,7 +46,7 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
     Raises Unavailable with what is in the way, in which layer.
     """
     *inner, technology = stack
-    if not inner:
+    if not inner or technology.gives_machine:  # there, it is done when the machine is given
         return
     disk = str(machine_image(place, stack).disk)
     if place.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tare.client import client_of
@@ -20,7 +21,8 @@ from tare.journal import Journal
 from tare.launch import Technology
 from tare.layers import Place
 from tare.ledger import Ledger, state_folder
-from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem, TareError
+from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem, TareError, Unavailable
+from tare.nesting import prepare
 from tare.network import Network, connected, routed
 
 _CARRIED_TO = Path("/var/lib/tare")
@@ -53,9 +55,9 @@ class Reached:
 
 
 @contextmanager
-def reached(hosts: Hosts, image: Image) -> Iterator[Reached]:
+def reached(hosts: Hosts, image: Image, prefix: str = "") -> Iterator[Reached]:
     """Connect to the machines of a run; raises Unreachable or TareError with what is in the way."""
-    prefix = f"tare-{os.getpid():x}"
+    prefix = prefix or _own_prefix()
     supervisor = image.root / RUN[1:]
     ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
@@ -105,16 +107,22 @@ def emulated(there: Reached) -> tuple[Caution, ...]:
 
 @contextmanager
 def prepared_place(
-    there: Reached, images: tuple[Image, Image | None], limits: Limits, placement: Placement, journal: Journal
+    there: Reached,
+    images: tuple[Image, Image | None],
+    limits: Limits,
+    placement: Placement,
+    journal: Journal,
+    lent_as: str = "",
 ) -> Iterator[Place]:
     """Make what all trials of a run share: the network and the client. Nothing of it is left after the block.
 
-    `images` are the image, and that of machines which are hosts, where the run needs any.
+    `images` are the image, and that of machines which are hosts, where the run needs any. `lent_as` is a prefix for a
+    server that is there for a trial only.
     """
     image, outer = images
-    prefix = f"tare-{os.getpid():x}"
+    prefix = lent_as or _own_prefix()
     with ExitStack() as stack:
-        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix))
+        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not lent_as))
         client = server
         if not there.near:
             client = stack.enter_context(_ledger(there.client, there.hosts.client, f"{prefix}-client"))
@@ -135,12 +143,50 @@ def prepared_place(
             telemetry=journal.folder / "telemetry",
             outer=_on(server.host, outer) if outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
+            lend=partial(_lent, there.hosts.client, images, limits, journal) if there.hosts.server is None else None,
         )
 
 
 @contextmanager
-def _ledger(host: Host, which: Machine | None, name: str) -> Iterator[Ledger]:
-    ledger = Ledger(state_folder() / "ledger" / f"{name}.jsonl", host, which)
+def _lent(
+    client: Machine | None,
+    images: tuple[Image, Image | None],
+    limits: Limits,
+    journal: Journal,
+    which: Machine,
+    inner: Sequence[Technology],
+) -> Iterator[Place]:
+    """Make a place of a machine that a technology gives, and do there what is done once before these layers start."""
+    prefix = f"{_own_prefix()}s"  # a network card's name has room for no more
+    with reached(Hosts(which, client), images[0], prefix) as there:
+        placement = placed(there, len(limits.cpus))
+        limits = replace(limits, cpus=placement.server)
+        images = images if len(inner) > 1 else (images[0], None)
+        with prepared_place(there, images, limits, placement, journal, prefix) as place:
+            if problems := tuple(inner[-1].problems(place.host)):
+                words = "; ".join(problem.what for problem in problems)
+                raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
+            if len(inner) > 1:
+                prepare(place, inner, lambda _: None)
+            else:
+                inner[-1].imported(place.host, place.image)
+            yield place
+
+
+class _UnwrittenLedger(Ledger):
+    """The ledger of a server that is only lent: a killed run's is deleted, by an entry in the ledger of this machine."""
+
+    def _write(self) -> None:
+        pass
+
+
+def _own_prefix() -> str:
+    return f"tare-{os.getpid():x}"
+
+
+@contextmanager
+def _ledger(host: Host, which: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
+    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, which)
     try:
         yield ledger
     finally:
@@ -176,6 +222,21 @@ def _clock_ahead(host: Host) -> float:
         after = time.monotonic()
         looks.append((after - before, theirs - (before + after) / 2))
     return min(looks)[1]
+
+
+def give_image(
+    stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
+) -> dict[str, tuple[Problem, ...]]:
+    """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for name, layers in stacks:
+        if len(layers) == 1:
+            say(f"preparing {name}")
+            try:
+                layers[0].imported(place.host, place.image)
+            except TareError as error:
+                found[name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+    return found
 
 
 def find_unusable(

@@ -1,6 +1,7 @@
 """Stacks: technologies nested, inner first, as `docker/qemu` is Docker in a QEMU guest.
 
-A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, one technology with other settings.
+A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, a technology with other settings. A nested
+stack has its settings by layer, in tables below that, as `[stacks.NAME.docker]`.
 """
 
 from __future__ import annotations
@@ -57,13 +58,24 @@ def _variant(document: Document, name: str) -> tuple[Any, ...]:
     stack = document.required(key, "stack", "docker")
     if stack is None:
         return ()
-    if "/" in stack:
-        for setting in document.table(key).keys() - {"stack"}:
-            document.fault((*key, setting), f"{stack} takes no settings", "only a stack of one technology does")
-    elif stack in document.catalogue.names("technologies"):
+    likely = _likely(document, stack, ())
+    if "/" in stack and likely:
+        _check_layers(document, key, likely)
+    elif stack in document.catalogue.names("technologies") and _nestable(document, (*key, "stack"), stack):
         technology = document.plugin((*key, "stack"), "technologies", stack)
         return (document.build(key, technology, ("stack",)),) if technology else ()
-    return _nested(document, (*key, "stack"), stack, _likely(document, stack, ()))
+    return _nested(document, (*key, "stack"), stack, likely)
+
+
+def _check_layers(document: Document, key: Key, stack: str) -> None:
+    """Refuse what is not a table of a layer of a nested stack."""
+    names = split(stack)
+    for setting, value in document.table(key).items():
+        if setting != "stack" and not isinstance(value, dict):
+            tables = " or ".join(f"[{'.'.join(map(str, key))}.{each}]" for each in names if each)
+            hint = f"write it below {tables}"
+            document.fault((*key, setting), f"{stack} takes its settings by layer", hint)
+    document.refuse_unknown(key, ("stack", *names))
 
 
 def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
@@ -76,23 +88,27 @@ def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
 
 
 def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any, ...]:
-    """Give the technologies with their own defaults."""
+    """Give the technologies with the settings that a variant's table has for them, or with their own defaults."""
     if stack != likely:
         hint = f'did you mean "{likely}"?' if likely else "`tare technologies` lists the names"
         document.fault(key, f'no stack named "{stack}"', hint)
         return ()
     if not _nestable(document, key, stack):
         return ()
-    layers = []
-    for name in split(stack):
-        technology = document.plugin(key, "technologies", name)
-        needed = _needed(technology) if technology else ""
-        if needed:
-            hint = f'write a table [stacks.NAME] with stack = "{name}" and {needed} = …'
-            document.fault(key, f"{name} needs the setting {needed}", hint)
-        elif technology:
-            layers.append(technology())
-    return tuple(layers)
+    return tuple(_layer(document, key, stack, name) for name in split(stack))
+
+
+def _layer(document: Document, key: Key, stack: str, name: str) -> Any:
+    technology = document.plugin(key, "technologies", name)
+    own = (*key[:-1], name)
+    if technology is None or (key[0] == "stacks" and isinstance(document.at(own), dict)):
+        return document.build(own, technology) if technology else None
+    if needed := _needed(technology):
+        own_table = f"below it [stacks.NAME.{name}] with " if "/" in stack else ""
+        hint = f'write a table [stacks.NAME] with stack = "{stack}" and {own_table}{needed} = …'
+        document.fault(key, f"{name} needs the setting {needed}", hint)
+        return None
+    return technology()
 
 
 _NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
@@ -108,9 +124,11 @@ def _nestable(document: Document, key: Key, stack: str) -> bool:
         if technology and not getattr(technology, "hosts", False):
             why = "its instances have no inside" if getattr(technology, "family", "") == "unikernel" else _NO_DEVICES
             document.fault(key, f"{name} cannot be an outer layer: {why}", _turned(names))
-    first = document.plugin(key, "technologies", names[0])
-    if first and getattr(first, "only_outer", False):
-        document.fault(key, f"{names[0]} only gives a machine", f'name what runs in it, as in "native/{names[0]}"')
+    for name in names[:-1]:
+        if getattr(document.plugin(key, "technologies", name), "gives_machine", False):
+            document.fault(key, f"{name} can only be the outermost layer", _turned(names))
+    if len(names) == 1 and getattr(document.plugin(key, "technologies", stack), "gives_machine", False):
+        document.fault(key, f"{stack} only gives a machine", f'name what runs in it, as in "native/{stack}"')
     return key not in document.faults
 
 

@@ -62,14 +62,16 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
 
     Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through.
     """
-    notes = _Notes(path="/".join(technology.path for technology in stack), cautions=[*place.placement.cautions])
+    notes = _Notes(path="/".join(technology.path for technology in stack), cautions=[])
+    if not stack[-1].gives_machine:  # its own CPUs are told with it
+        notes.cautions += place.placement.cautions
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
     reason = ""
     try:
         _measure(place, step, (stack, workload), notes)
     except Unavailable as error:
-        status, reason = "skipped", str(error)
+        status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
     except TareError as error:
         status, reason = "failed", str(error)
         if isinstance(error, TrialFailed) and error.output is not None:
@@ -108,11 +110,12 @@ def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workloa
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         notes.limits = SetLimits(place.limits, _seen(parts[-1]))
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
+        within = parts[-1].place
         with (
-            _sampled(place, step, instance) as telemetry,
-            _served(place, instance, workload, notes),
+            nullcontext(Telemetry()) if stack[-1].gives_machine else _sampled(place, step, instance) as telemetry,
+            _served(within, instance, workload, notes),
         ):
-            for raw in workload.measure(Setup(instance, place.client, tuple(notes.marks))):
+            for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
                 notes.raw.append(raw)  # one by one: what was there before a failure is kept
             notes.layers = _layers(parts)
             notes.footprint = _footprint(place.host, instance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from ssh_machines import Lab, lab
@@ -53,8 +53,8 @@ def test_files_are_read_written_and_gathered(server: SshHost, tmp_path: Path) ->
     assert server.read("/var/lib/tare/nothing") == ""
     assert server.gather("/var/lib/tare/tare-b", "name") == "two\n"
     (tmp_path / "source").write_bytes(bytes(range(256)) * 9000)
-    server.put(tmp_path / "source", Path("/var/lib/tare/tare-copy"))
-    server.get(Path("/var/lib/tare/tare-copy"), tmp_path / "back")
+    server.put(tmp_path / "source", PurePosixPath("/var/lib/tare/tare-copy"))
+    server.get(PurePosixPath("/var/lib/tare/tare-copy"), tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == (tmp_path / "source").read_bytes()
 
 

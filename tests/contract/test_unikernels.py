@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
-from tare import plugins, trial, unikernel
+from tare import plugins, trial
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.local import LocalHost
 from tare.launch import Technology
 from tare.layers import KNOCK, Notes, Place, started
 from tare.micro import UNIKERNELS
-from tare.model import Instance, Setup, TrialFailed, Workload
+from tare.model import Instance, Setup, Workload
 from tare.technologies.arceos import Arceos
 from tare.technologies.solo5_hvt import Solo5Hvt
 from tare.technologies.solo5_spt import Solo5Spt
@@ -109,61 +105,11 @@ def test_it_says_what_it_is(technology: Technology, instance: Instance) -> None:
     assert [caution.kind for caution in instance.cautions] == ["emulated"] * emulated
 
 
-class _Broken(Exception):
-    pass
-
-
-def test_nothing_is_left_of_an_instance_whose_block_raises(
-    start: Callable[[], AbstractContextManager[Instance]], nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
-    with nothing_left(), pytest.raises(_Broken), start():
-        raise _Broken
-
-
 @pytest.mark.parametrize("technology", ALL, ids=lambda each: each.name)
 def test_it_refuses_what_it_cannot_serve(technology: type[Unikernel]) -> None:
     words = "a unikernel has no shell: this one serves micro-http and micro-redis alone"
     assert [technology().refuses(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
     assert [technology().refuses(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [None] * 3
-
-
-# --- a unikernel that does not boot ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NotForSpt(Solo5Spt):
-    """A unikernel that was linked for something else."""
-
-    file: ClassVar[str] = "micro.virtio"
-
-
-@dataclass(frozen=True)
-class NoKernel(Arceos):
-    """A program that is no kernel."""
-
-    file: ClassVar[str] = "solo5-spt"
-
-
-@pytest.mark.parametrize(
-    ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
-)
-def test_a_unikernel_that_does_not_boot_is_told_with_its_last_line_and_leaves_nothing(
-    technology: Unikernel, last: str, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
-    UNIKERNELS.built(print)
-    what = f"{technology.name}: the unikernel did not boot: its monitor ended"
-    with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
-        with started(place, (technology,), None, Notes()):
-            pass
-    assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
-
-
-def test_a_unikernel_that_says_nothing_fails_in_its_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    UNIKERNELS.built(print)
-    monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
-    what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), started(place, (Arceos(),), None, Notes()):
-        pass
 
 
 # --- the same server elsewhere ---------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tare.micro import LINUX, UNIKERNELS
+
 CHECKOUT = Path(__file__).parents[2]
 PYTHON = sys.executable
 
@@ -66,12 +68,16 @@ def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Pa
     programs = {f"tare/programs/{path.name}" for path in (CHECKOUT / "programs").iterdir() if path.is_file()}
     assert {"tare/programs/dhrystone.c", "tare/programs/run.c", "tare/programs/guest"} <= programs
     assert programs <= names
+    sources = (CHECKOUT / "programs" / "unikernel").rglob("*")
+    server = {f"tare/{path.relative_to(CHECKOUT)}" for path in sources if path.is_file()}
+    assert {f"tare/programs/unikernel/{name}" for name in ("build", "Cargo.lock", "linux/src/main.rs")} <= server
+    assert server <= names
     others = (path for path in (CHECKOUT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert {str(path.relative_to(CHECKOUT / "src")) for path in others} <= names
     assert {"tare/report/html/page.html.j2", "tare/report/html/style.css"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if not name.startswith(("tare/", "tare_bench-"))]
-    assert not [name for name in names if "test" in name]
+    assert not [name for name in names - server if "test" in name]
 
 
 def test_the_installed_command_tells_its_version_and_plans_a_suite(installed: Path, tmp_path: Path) -> None:
@@ -81,10 +87,15 @@ def test_the_installed_command_tells_its_version_and_plans_a_suite(installed: Pa
 
 
 def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Path, tmp_path: Path) -> None:
-    code = "import tare, tare.image; print(tare.__file__); print(*sorted(map(str, tare.image.program_sources())))"
-    where, sources = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
+    code = (
+        "import tare, tare.image, tare.micro; print(tare.__file__);"
+        "print(*sorted(map(str, tare.image.program_sources()))); print(tare.micro.LINUX.key, tare.micro.UNIKERNELS.key)"
+    )
+    where, sources, keys = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)
     assert {Path(source).name for source in sources.split()} >= {"dhrystone.c", "ramspeed.c", "init.c", "guest"}
+    # What is built from the wheel is what is built from the checkout.
+    assert keys.split() == [LINUX.key, UNIKERNELS.key]
     assert all(Path(source).is_relative_to(installed.parent) for source in sources.split())
 
 

@@ -32,6 +32,14 @@ class Qemu:
 
 
 @dataclass(frozen=True)
+class Lender:
+    name: ClassVar[str] = "lender"
+    hosts: ClassVar[bool] = True
+    gives_machine: ClassVar[bool] = True
+    cloud: str = ""
+
+
+@dataclass(frozen=True)
 class Remote:
     address: str
     name: ClassVar[str] = "remote"
@@ -72,7 +80,8 @@ class Shelf:
 
     def classes(self, kind: plugins.Kind) -> dict[str, type[Any] | None]:
         if kind == "technologies":
-            return {"native": Native, "docker": Docker, "qemu": Qemu, "remote": Remote, "broken": None, "plain": object}
+            known = (Native, Docker, Qemu, Lender, Remote)
+            return {each.name: each for each in known} | {"broken": None, "plain": object}
         return {"redis": Redis, "fixed": Fixed, "broken": None}
 
 

@@ -17,7 +17,7 @@ from tare.plugins import Kind
 KINDS: tuple[Kind, ...] = ("technologies", "workloads")
 ALL = [(kind, name) for kind in KINDS for name in plugins.names(kind)]
 
-XEN = '''"""Xen: somebody else's technology.
+BHYVE = '''"""bhyve: somebody else's technology.
 
 More of it.
 """
@@ -26,11 +26,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Xen:
-    name = "xen"
-    title = "Xen"
-    family = "type 1"
+class Bhyve:
+    name = "bhyve"
+    title = "bhyve"
+    family = "type 2"
+    isolates = "a kernel of its own"
     memory: int = 7
+
+    def problems(self, host):
+        return ()
+
+    def version(self, host):
+        return "1"
 '''
 
 
@@ -95,18 +102,23 @@ def test_only_whole_names_are_found(name: str) -> None:
 def test_a_package_of_others_adds_a_technology(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(tmp_path, "technologies", xen=XEN)
+    install(tmp_path, "technologies", bhyve=BHYVE)
     monkeypatch.syspath_prepend(tmp_path)
-    assert "xen" in plugins.names("technologies")
-    assert plugins.find("technologies", "xen")().memory == 7
+    assert "bhyve" in plugins.names("technologies")
+    assert plugins.find("technologies", "bhyve")().memory == 7
     technologies(as_json=True)
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["technologies"]}
-    assert listed["xen"] == {
-        "name": "xen",
-        "title": "Xen",
-        "family": "type 1",
+    assert listed["bhyve"] == {
+        "name": "bhyve",
+        "title": "bhyve",
+        "family": "type 2",
+        "isolates": "a kernel of its own",
+        "needs": "",
+        "tested": "",
         "settings": "memory = 7",
-        "about": "Xen: somebody else's technology.",
+        "about": "bhyve: somebody else's technology.",
+        "usable": True,
+        "problems": [],
     }
 
 

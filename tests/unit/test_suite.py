@@ -7,6 +7,7 @@ from shelf import (
     NATIVE,
     REDIS,
     Docker,
+    Lender,
     Native,
     Qemu,
     Redis,
@@ -102,6 +103,20 @@ def test_native_is_the_baseline_wherever_it_is_listed() -> None:
 def test_a_variant_may_name_a_nested_stack_without_settings() -> None:
     suite = read('[suite]\nstacks = ["inner"]\n[stacks.inner]\nstack = "docker/qemu"\n' + REDIS)
     assert suite.stacks == (Stack("inner", (Docker(), Qemu())),)
+
+
+def test_a_variant_of_a_nested_stack_has_settings_by_layer() -> None:
+    suite = read(
+        '[suite]\nstacks = ["metal"]\n[stacks.metal]\nstack = "docker/lender"\n'
+        '[stacks.metal.docker]\nnetwork = "bridge"\n[stacks.metal.lender]\ncloud = "mine"\n' + REDIS
+    )
+    assert suite.stacks == (Stack("metal", (Docker(network="bridge"), Lender("mine"))),)
+
+
+def test_layers_without_a_table_keep_their_defaults() -> None:
+    table = '[stacks.far]\nstack = "remote/qemu"\n[stacks.far.remote]\naddress = "10.0.0.1"\n'
+    suite = read('[suite]\nstacks = ["far"]\n' + table + REDIS)
+    assert suite.stacks == (Stack("far", (Remote("10.0.0.1"), Qemu())),)
 
 
 def test_a_variant_gives_a_technology_the_setting_that_it_needs() -> None:

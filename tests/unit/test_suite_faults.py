@@ -15,6 +15,7 @@ from tare.model import SuiteError
 STACK = '[suite]\nstacks = ["%s"]\n' + REDIS
 USER = 'write ssh = "user@address"'
 TABLE = 'write [hosts.client] and below it ssh = "user@address"'
+LENT = 'name what runs in it, as in "native/lender"'
 NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
 
 # --- one fault at a time: the two lines that the user sees
@@ -248,8 +249,40 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         ),
         (
             '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\nnetwork = "nat"\n' + REDIS,
-            "stacks.d.network: docker/qemu takes no settings",
-            "only a stack of one technology does",
+            "stacks.d.network: docker/qemu takes its settings by layer",
+            "write it below [stacks.d.docker] or [stacks.d.qemu]",
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docke]\nnetwork = "nat"\n' + REDIS,
+            "stacks.d.docke: unknown key",
+            'did you mean "docker"?',
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docker]\nnetwrk = "nat"\n' + REDIS,
+            "stacks.d.docker.netwrk: unknown key",
+            'did you mean "network"?',
+        ),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "remote/qemu"\n[stacks.d.remote]\n' + REDIS,
+            "stacks.d.remote.address: missing",
+            "write address = …",
+        ),
+        (
+            '[suite]\nstacks = ["remote/qemu"]\n' + REDIS,
+            "suite.stacks[0]: remote needs the setting address",
+            'write a table [stacks.NAME] with stack = "remote/qemu" and below it [stacks.NAME.remote] with address = …',
+        ),
+        # what only gives a machine
+        (STACK % "lender", "suite.stacks[0]: lender only gives a machine", LENT),
+        (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "lender"\ncloud = "a"\n' + REDIS,
+            "stacks.d.stack: lender only gives a machine",
+            LENT,
+        ),
+        (
+            STACK % "docker/lender/qemu",
+            "suite.stacks[0]: lender can only be the outermost layer",
+            "the outer layer comes last, as in docker/qemu",
         ),
     ],
 )

@@ -6,56 +6,93 @@ import dataclasses
 import inspect
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tare import plugins
+from tare.doctor.usable import look_at
+from tare.hosts.local import LocalHost
 from tare.model import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
+_TESTED = {
+    "real": "on the real thing",
+    "emulated": "on the real thing, in an emulated machine",
+    "stand-in": "only against a program that stands in for its tool",
+}
+
 
 def technologies(as_json: Json = False) -> None:
-    """List the technologies. `tare doctor` tells which can be used here."""
-    _print("technologies", ("name", "family", "title", "about"), as_json)
+    """List the technologies: what they isolate, how they are tested, and whether they can be used here or why not."""
+    entries = _entries("technologies")
+    with Console(stderr=True).status("looking at this machine"):
+        usable = {each.name: each for each in look_at(LocalHost())}
+    for entry in entries:
+        found = usable.get(str(entry["name"]))
+        problems = found.problems if found else ()
+        entry["usable"] = found is not None and found.usable
+        entry["problems"] = [{"what": problem.what, "fix": problem.fix} for problem in problems]
+    if as_json:
+        print(json.dumps({"format": 1, "technologies": entries}, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "family", "isolates by", "needs", "usable here, or why not"):
+        table.add_column(column, overflow="fold")
+    for entry in sorted(entries, key=lambda each: (not each["usable"], each["family"], each["name"])):
+        needs = "; ".join(f"{problem['what']} (fix: {problem['fix']})" for problem in entry["problems"])
+        here = "[green]yes[/]" if entry["usable"] else "[yellow]no:[/] " + escape(needs or entry["about"])
+        table.add_row(entry["name"], entry["family"], escape(entry["isolates"]), escape(entry["needs"]), here)
+    console = Console(file=sys.stdout)
+    console.print(table)
+    console.print(f"\n{sum(each['usable'] for each in entries)} of {len(entries)} can be used here", highlight=False)
 
 
 def workloads(as_json: Json = False) -> None:
     """List the workloads with their settings."""
-    _print("workloads", ("name", "title", "settings", "about"), as_json)
-
-
-def _print(kind: plugins.Kind, columns: tuple[str, ...], as_json: bool) -> None:
-    entries = [entry for name in plugins.names(kind) if (entry := _entry(kind, name))]
+    entries = _entries("workloads")
     if as_json:
-        print(json.dumps({"format": 1, kind: entries}, indent=2))
+        print(json.dumps({"format": 1, "workloads": entries}, indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for column in columns:
+    for column in ("name", "title", "settings", "about"):
         table.add_column(column, overflow="fold")
     for entry in entries:
-        table.add_row(*(str(entry.get(column, "")) for column in columns))
+        table.add_row(*(escape(str(entry[column])) for column in ("name", "title", "settings", "about")))
     Console(file=sys.stdout).print(table)
 
 
-def _entry(kind: plugins.Kind, name: str) -> dict[str, str]:
+def _entries(kind: plugins.Kind) -> list[dict[str, Any]]:
+    return [entry for name in plugins.names(kind) if (entry := _entry(kind, name))]
+
+
+def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     """Describe a plug-in, nothing where it is hidden; of a broken one, what is wrong with it."""
     try:
         found = plugins.find(kind, name)
     except UsageError as error:
-        return {"name": name, "title": "", "family": "", "settings": "", "about": str(error)}
+        empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
+        return {"name": name, **empty, "about": str(error)}
     if getattr(found, "hidden", False):
         return {}
     module = inspect.getmodule(found)
-    about = inspect.getdoc(module) if module else ""
+    about = (inspect.getdoc(module) if module else "") or ""
     settings = [f"{field.name} = {field.default!r}" for field in dataclasses.fields(found)]
-    return {
+    entry = {
         "name": found.name,
         "title": found.title,
-        "family": getattr(found, "family", ""),
         "settings": ", ".join(settings),
-        "about": (about or "").partition("\n\n")[0].replace("\n", " "),
+        "about": about.partition("\n\n")[0].replace("\n", " "),
     }
+    if kind == "technologies":
+        entry |= {
+            "family": found.family,
+            "isolates": getattr(found, "isolates", ""),
+            "needs": getattr(found, "needs", ""),
+        }
+        entry |= {"tested": _TESTED.get(getattr(found, "tested", ""), "")}
+    return entry

@@ -26,8 +26,8 @@ from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
 from tare.ledger import leftovers, state_folder
 from tare.lock import only_one
 from tare.model import Image, Limits, Problem, TareError, UsageError
-from tare.nesting import prepare_nested
-from tare.places import Reached, find_unusable, placed, prepared_place, reached
+from tare.nesting import makes_machine, prepare_nested
+from tare.places import Reached, find_unusable, give_image, placed, prepared_place, reached
 from tare.report import write_report
 from tare.report.terminal import matrix
 from tare.runner import Work, work_through
@@ -105,7 +105,7 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
         carried(there.server, image)
     stacks = [(stack.name, stack.layers) for stack in suite.stacks]
     unusable = find_unusable(stacks, there.server, say)
-    nested = [(name, layers) for name, layers in stacks if len(layers) > 1 and name not in unusable]
+    nested = [(name, layers) for name, layers in stacks if makes_machine(layers) and name not in unusable]
     images = (image, built_image(say, HOST) if nested else None)
     placement = placed(there, suite.limits.cpus)
     if there.hosts.client is None:
@@ -117,7 +117,8 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
         _check_same(session.resumed.record, record)
     try:
         with prepared_place(there, images, limits, placement, session.journal) as here:
-            found = prepare_nested(nested, here, say)
+            usable = [(name, layers) for name, layers in stacks if name not in unusable]
+            found = give_image(usable, here, say) | prepare_nested(nested, here, say)
             _say_unusable(console, suite, unusable | found, already=unusable)
             if session.resumed is None:
                 _create(session.journal, record, suite)

@@ -57,6 +57,10 @@ def _print(trial: Trial, console: Console) -> None:
     )
     if trial.footprint and trial.footprint.memory_bytes is not None:
         console.print(f"memory: {format_size(trial.footprint.memory_bytes)} in {trial.footprint.processes} processes")
+    for layer in trial.layers:
+        memory = layer.footprint.memory_bytes
+        cost = "" if memory is None else f", {format_size(memory)} on its host"
+        console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     if trial.limits:
         console.print(f"limits asked: {trial.limits.asked}")
         console.print(f"limits seen:  {trial.limits.seen}")

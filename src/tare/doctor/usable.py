@@ -39,5 +39,7 @@ def look_at(host: Host) -> Iterator[Usable]:
             version = technology.version(host)
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
+        except Exception as error:  # noqa: BLE001 - somebody else's plug-in breaks only itself
+            yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
         else:
             yield Usable(name, technology.title, technology.family, version, problems)

@@ -31,8 +31,8 @@ VERDICTS = {
 STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 # What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
-MARKS = ("started", "kernel", "userspace", "ready")
-PHASES = ("#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
+MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
+PHASES = ("#6b7a8f", "#8f6b32", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
 WIDTH = 400
 ROW_HEIGHT = 24
 # Ratios spread more widely than this are drawn on a logarithmic axis.

@@ -22,6 +22,7 @@ class Bubblewrap(Technology):
     title: ClassVar[str] = "Bubblewrap"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
+    needs: ClassVar[str] = "bubblewrap"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

@@ -28,6 +28,7 @@ class CloudHypervisor(Technology):
     title: ClassVar[str] = "Cloud Hypervisor"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
+    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest, lz4"
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "tap"

@@ -34,6 +34,7 @@ class Crun(Technology):
     title: ClassVar[str] = "crun"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
+    needs: ClassVar[str] = "crun"
     path: ClassVar[str] = "bridge"
     package: ClassVar[str] = "crun"
     program: ClassVar[str] = "crun"

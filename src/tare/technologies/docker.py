@@ -32,6 +32,7 @@ class Docker(Technology):
     title: ClassVar[str] = "Docker"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    needs: ClassVar[str] = "docker.io and its daemon"
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
 

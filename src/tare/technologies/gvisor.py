@@ -25,6 +25,7 @@ class Gvisor(Crun):
     title: ClassVar[str] = "gVisor"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
+    needs: ClassVar[str] = "runsc"
     package: ClassVar[str] = "runsc"
     program: ClassVar[str] = "runsc"
 

@@ -32,6 +32,7 @@ class Libvirt(Technology):
     title: ClassVar[str] = "libvirt, QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
+    needs: ClassVar[str] = "libvirt and its daemon, KVM that boots a guest"
     hosts: ClassVar[bool] = True
     path: ClassVar[str] = "tap"
 

@@ -23,6 +23,7 @@ class Lxc(Technology):
     title: ClassVar[str] = "LXC"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    needs: ClassVar[str] = "lxc"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

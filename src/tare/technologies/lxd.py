@@ -49,6 +49,7 @@ class Lxd(Technology):
     isolates: ClassVar[str] = (
         "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
     )
+    needs: ClassVar[str] = "lxd or incus, and its daemon"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

@@ -27,6 +27,7 @@ class Nanos(OwnImage):
 
     name: ClassVar[str] = "nanos"
     title: ClassVar[str] = "Nanos, an image of yours"
+    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
     board: ClassVar[str] = "q35"
 
     @property

@@ -27,6 +27,7 @@ class Native(Technology):
     title: ClassVar[str] = "bare metal"
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
+    needs: ClassVar[str] = "root, iproute2, util-linux"
 
     network: Literal["bridge", "host"] = "bridge"
 

@@ -24,6 +24,7 @@ class Nspawn(Technology):
     title: ClassVar[str] = "systemd-nspawn"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
+    needs: ClassVar[str] = "systemd-container"
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

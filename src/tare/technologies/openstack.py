@@ -46,6 +46,7 @@ class Openstack(Technology):
     title: ClassVar[str] = "OpenStack server"
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
+    needs: ClassVar[str] = "openstacksdk, a cloud in clouds.yaml"
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "direct"
@@ -70,12 +71,15 @@ class Openstack(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the settings name a cloud that clouds.yaml has; the cloud itself is not asked."""
+        if not isinstance(host, LocalHost):
+            return (Problem("openstack gives a machine of its own", "leave out [hosts.server]"),)
         if found := missing_tools(host, _TOOLS):
             return found
         if not self.version(host):
             return (Problem("openstacksdk is not installed", INSTALL),)
         if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
-            table = f'write a table [stacks.NAME] with stack = "native/openstack" and {" = …, ".join(missing)} = …'
+            settings = f"{' = …, '.join(missing)} = …"
+            table = f'in [stacks.NAME] stack = "native/openstack", below it [stacks.NAME.openstack] with {settings}'
             return (Problem("which server to ask for is not given", table),)
         if self.cloud not in (known := known_clouds()):
             hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
@@ -93,24 +97,13 @@ class Openstack(Technology):
             stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
             which, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
             inside = stack.enter_context(machine(host, which, socket, launch.image.root / RUN[1:]))
-            yield Instance(
-                name=launch.name,
-                inside=inside,
-                address=server.address,
-                path=self.path,
-                processes=lambda: (),
-                proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
-                cautions=server.cautions,
-            )
+            yield replace(server, inside=inside)
 
     @contextmanager
     def lent(
         self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
-    ) -> Iterator[tuple[Machine, Server]]:
-        """Give a server as a machine over SSH that answers; it is deleted after the block.
-
-        It has the name of the `folder`, which is not there yet; `mark` is told the moments.
-        """
+    ) -> Iterator[tuple[Machine, Instance]]:
+        """Give a server, which has the name of the `folder`; it is deleted after the block."""
         with ExitStack() as stack:
             stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
             wanted = self._wanted(host, folder)
@@ -123,7 +116,15 @@ class Openstack(Technology):
             which = self._configured(host, folder, server, keys)
             await_ssh(host, which, self.timeout)
             mark("ready")
-            yield which, server
+            yield which, Instance(
+                name=wanted.name,
+                inside=None,
+                address=server.address,
+                path=self.path,
+                processes=lambda: (),
+                proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
+                cautions=server.cautions,
+            )
 
     def _wanted(self, host: Host, folder: Path) -> Wanted:
         """Make the keys of a server, and say what it is to be."""

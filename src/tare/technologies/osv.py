@@ -28,6 +28,7 @@ class Osv(OwnImage):
 
     name: ClassVar[str] = "osv"
     title: ClassVar[str] = "OSv, an image of yours"
+    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
 
     disk: str = ""
 

@@ -18,6 +18,7 @@ class Podman(Docker):
 
     name: ClassVar[str] = "podman"
     title: ClassVar[str] = "Podman"
+    needs: ClassVar[str] = "podman and its network plug-ins"
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"
 

@@ -29,6 +29,7 @@ class Qemu(Technology):
     title: ClassVar[str] = "QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
+    needs: ClassVar[str] = "qemu-system-x86, KVM that boots a guest"
     hosts: ClassVar[bool] = True
     path: ClassVar[str] = "tap"
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "kvm", "-cpu", "host")

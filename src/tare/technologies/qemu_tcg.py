@@ -22,6 +22,7 @@ class QemuTcg(Qemu):
     name: ClassVar[str] = "qemu-tcg"
     title: ClassVar[str] = "QEMU emulation"
     family: ClassVar[Family] = "emulator"
+    needs: ClassVar[str] = "qemu-system-x86"
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask

@@ -25,6 +25,7 @@ class Unikraft(OwnImage):
 
     name: ClassVar[str] = "unikraft"
     title: ClassVar[str] = "Unikraft, an image of yours"
+    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
 
     initrd: str = ""
     parameters: str = ""

@@ -31,6 +31,7 @@ class Virtualbox(Technology):
     title: ClassVar[str] = "VirtualBox"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    needs: ClassVar[str] = "VirtualBox and its kernel modules, xorriso, isolinux, cpio"
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "bridge"

@@ -37,6 +37,7 @@ class Vmware(Technology):
     title: ClassVar[str] = "VMware Workstation"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules, xorriso, isolinux, cpio"
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "bridge"

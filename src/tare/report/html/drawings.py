@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint
+from tare.model import Footprint, Layer
 from tare.report import figures
 from tare.report.svg import draw
 from tare.statistics.cells import Summary
-from tare.units import format_duration
+from tare.units import format_duration, format_size
 
 # Charts of single metrics beyond this many are left to the table.
 _MOST_STRIPS = 4
@@ -75,6 +75,42 @@ def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     return tuple(drawing for drawing in drawings if drawing)
 
 
+@dataclass(frozen=True)
+class LayerRow:
+    """What one layer of a nested stack adds: medians over the trials, as texts."""
+
+    stack: str
+    layer: str
+    seconds: str
+    memory: str
+    disk: str
+    trials: int
+
+
+def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
+    """Tell what each layer of the nested stacks adds, from the outermost to the innermost."""
+    found: dict[tuple[str, int], list[Layer]] = {}
+    for trial in run.trials:
+        if trial.status == "ok":
+            for place, layer in enumerate(trial.layers):
+                found.setdefault((trial.stack, place), []).append(layer)
+    places = [(stack, place) for stack in summary.stacks for place in range(len(found)) if (stack, place) in found]
+    return tuple(_layer_row(stack, found[stack, place]) for stack, place in places)
+
+
+def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
+    memory = [value for layer in seen if (value := _memory(layer.footprint)) is not None]
+    disk = [layer.footprint.disk_bytes for layer in seen if layer.footprint.disk_bytes is not None]
+    return LayerRow(
+        stack,
+        seen[0].name,
+        format_duration(round(statistics.median(layer.seconds for layer in seen), 3)),
+        format_size(int(statistics.median(memory))) if memory else "not told",
+        format_size(int(statistics.median(disk))) if disk else "not told",
+        len(seen),
+    )
+
+
 def _sweeps(summary: Summary, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
     sweep = record.sweep
     drawings: list[Drawing | None] = []
@@ -124,7 +160,15 @@ def _moments(run: Run, stack: str) -> list[tuple[str, float]]:
         for mark in trial.timeline:
             seen.setdefault(mark.name, []).append(mark.seconds)
     medians = [(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
-    return sorted((mark for mark in medians if mark[0] != "requested"), key=lambda mark: mark[1])
+    return _of_the_stack(sorted((mark for mark in medians if mark[0] != "requested"), key=lambda mark: mark[1]))
+
+
+def _of_the_stack(moments: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Sum the outer layers of a nested stack up, until the last of them was ready and the inner engine ran."""
+    ready = [seconds for name, seconds in moments if name.endswith(":ready")]
+    asked = [seconds for name, seconds in moments if name.endswith(":requested")]
+    own = [moment for moment in moments if ":" not in moment[0]]
+    return [*(("outer layers", each) for each in ready[-1:]), *(("engine", each) for each in asked[-1:]), *own]
 
 
 def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[tuple[str, str, float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tare.journal import Run
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
-from tare.report.html.drawings import Drawing, costs, starts, workload_drawings
+from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.numbers import GLYPHS, cut, estimate, interval, plus_minus, point, reason, relative_sd, state
 from tare.report.words import answer
@@ -86,6 +86,7 @@ class Page:
     sections: tuple[Section, ...]
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
+    layers: tuple[LayerRow, ...]
     machine: tuple[tuple[str, str], ...]
     noise: tuple[tuple[str, str], ...]
     image: str
@@ -115,6 +116,7 @@ def page(summary: Summary, run: Run) -> Page:
         sections=sections,
         starts=starts(run, summary),
         costs=costs(run, summary),
+        layers=layers(run, summary),
         machine=_machine(run),
         noise=run.record.noise,
         image=run.record.image,

@@ -1,0 +1,86 @@
+"""Machines that do not come up: a clear error, in a stated time, and nothing left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tare.launch import Technology
+from tare.layers import Notes, Place, started, started_layer
+from tare.model import TrialFailed
+from tare.network import Network
+from tare.technologies.crun import Crun
+from tare.technologies.qemu_tcg import QemuTcg
+
+pytestmark = pytest.mark.machine
+
+NothingLeft = Callable[[], AbstractContextManager[None]]
+
+
+def _fails(place: Place, nothing_left: NothingLeft, seconds: float) -> TrialFailed:
+    """Start a machine that does not come up; gives its error, which came in time and left nothing."""
+    began = time.monotonic()
+    with nothing_left():
+        with (
+            pytest.raises(TrialFailed) as caught,
+            started_layer(place, QemuTcg(), (17007,), Notes()),
+        ):
+            pytest.fail("it must not start")
+        assert time.monotonic() - began < seconds
+    return caught.value
+
+
+def test_a_kernel_that_is_none_is_named_with_what_the_emulator_said(
+    place: Place, tmp_path: Path, nothing_left: NothingLeft
+) -> None:
+    (tmp_path / "kernel").write_bytes(b"no kernel" * 1000)
+    broken = replace(place, image=replace(place.image, kernel=tmp_path / "kernel"))
+    error = _fails(broken, nothing_left, 30)
+    assert str(error).startswith("the guest did not boot: ")
+    assert "kernel" in str(error)
+
+
+def test_a_guest_that_finds_no_disk_is_named_with_its_last_line(
+    place: Place, tmp_path: Path, nothing_left: NothingLeft
+) -> None:
+    (tmp_path / "disk.ext4").write_bytes(bytes(1 << 20))
+    broken = replace(place, image=replace(place.image, disk=tmp_path / "disk.ext4"))
+    error = _fails(broken, nothing_left, 60)
+    assert str(error).startswith("the guest did not boot: ")
+    assert error.hint.startswith("its last line was: ")
+
+
+@dataclass(frozen=True)
+class Unplugged(Network):
+    """A network whose taps lead nowhere."""
+
+    @contextmanager
+    def tap(self, headers: bool = True) -> Iterator[str]:
+        with super().tap(headers) as name:
+            self.ip_in(self.lan, f"link set {name} nomaster")
+            yield name
+
+
+def test_a_guest_whose_ssh_never_answers_is_given_up(place: Place, nothing_left: NothingLeft) -> None:
+    network = Unplugged(place.network.prefix, place.network.subnet, place.network.ledger)
+    error = _fails(replace(place, network=network), nothing_left, 90)
+    assert str(error).startswith(f"SSH to root@{network.instance_address}: ")
+    assert error.hint
+
+
+def test_a_layer_that_fails_inside_another_is_named(place: Place, nothing_left: NothingLeft, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    outer = replace(place.image, disk=tmp_path / "images/digest/disk.ext4")
+    stack: tuple[Technology, ...] = (Crun(), QemuTcg())
+    with (
+        nothing_left(),
+        pytest.raises(TrialFailed, match=r"^in the layer qemu-tcg: qemu-img: exit code 1: ") as caught,
+        started(replace(place, outer=outer), stack, None, Notes()),
+    ):
+        pytest.fail("there is no such disk")
+    assert "nested-" in str(caught.value)

@@ -1,0 +1,86 @@
+"""A unikernel leaves nothing behind, and one that does not boot is told with its last words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from tare import unikernel
+from tare.hosts.local import LocalHost
+from tare.layers import Notes, Place, started
+from tare.micro import UNIKERNELS
+from tare.model import Setup, TrialFailed
+from tare.technologies.arceos import Arceos
+from tare.technologies.mirage import Mirage
+from tare.technologies.solo5_spt import Solo5Spt
+from tare.technologies.solo5_virtio import Solo5Virtio
+from tare.unikernel import Unikernel
+from tare.workloads.micro_http import MicroHttp
+
+pytestmark = pytest.mark.machine
+
+
+class _Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("technology", [Solo5Spt(), Solo5Virtio(), Arceos()], ids=lambda each: each.name)
+def test_nothing_is_left_of_an_instance_whose_block_raises(
+    technology: Unikernel, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    UNIKERNELS.built(print)
+    with nothing_left(), pytest.raises(_Broken), started(place, (technology,), None, Notes()):
+        raise _Broken
+
+
+@dataclass(frozen=True)
+class NotForSpt(Solo5Spt):
+    """A unikernel that was linked for something else."""
+
+    file: ClassVar[str] = "micro.virtio"
+
+
+@dataclass(frozen=True)
+class NoKernel(Arceos):
+    """A program that is no kernel."""
+
+    file: ClassVar[str] = "solo5-spt"
+
+
+@pytest.mark.parametrize(
+    ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
+)
+def test_a_unikernel_that_does_not_boot_is_told_with_its_last_line_and_leaves_nothing(
+    technology: Unikernel, last: str, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    UNIKERNELS.built(print)
+    what = f"{technology.name}: the unikernel did not boot: its monitor ended"
+    with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
+        with started(place, (technology,), None, Notes()):
+            pass
+    assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
+
+
+def test_a_unikernel_that_says_nothing_fails_in_its_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    UNIKERNELS.built(print)
+    monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
+    what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
+    with pytest.raises(TrialFailed, match=what), started(place, (Arceos(),), None, Notes()):
+        pass
+
+
+def test_it_is_an_image_of_yours_for_mirage_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = UNIKERNELS.built(print)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
+    assert list(mirage.problems(LocalHost())) == []
+    workload = MicroHttp(clients=(1,))
+    with started(place, (mirage,), workload.port, Notes()) as (part,):
+        assert part.instance.serves == {"micro-http": 18080}
+        (value,) = workload.parse(tuple(workload.measure(Setup(part.instance, place.client, ()))))
+    assert value.value > 10
