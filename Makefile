@@ -3,10 +3,13 @@
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology, on this machine
 # make wheel   build the wheel into dist/
+# make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
+# make lab-stop, make test-lab: stop it; its tests, which take half an hour, and 5 GB of memory
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
 BUDGET ?= 5m
+LAB ?= all
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian 12 besides git, make and Python: the technologies, and what builds the image.
@@ -18,8 +21,9 @@ TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-dae
 
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
+SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test check setup packages test-packages bench wheel picture format
+.PHONY: demo test check setup packages test-packages bench wheel lab lab-stop test-lab picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -34,7 +38,7 @@ check: setup test-packages
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	clang-format --dry-run -Werror programs/*.c programs/*.h
-	shellcheck programs/guest tests/lab/* .ci/run
+	shellcheck programs/guest $(SCRIPTS) .ci/run
 
 setup: packages .venv/.locked
 
@@ -55,6 +59,15 @@ bench: setup
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel
+
+lab: setup
+	.venv/bin/python tests/lab/machines.py start $(LAB)
+
+lab-stop: setup
+	.venv/bin/python tests/lab/machines.py stop $(LAB)
+
+test-lab: setup
+	.venv/bin/pytest tests/lab/test_lab.py
 
 picture: setup test-packages
 	tests/lab/picture "$$(ls -td runs/*/report | head -n 1)/index.html" docs/report.png

@@ -18,9 +18,10 @@ _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment afte
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
-_ENGINES_OWN_GROUPS = ("docker", "libpod_parent", "machine.slice", "lxc.pivot")
+# Parents of their instances' control groups, which they make once and keep; `machine` is libvirt's.
+_ENGINES_OWN_GROUPS = ("docker", "libpod_parent", "/machine", "machine.slice", "lxc.pivot")
 _PROGRAMS = (
-    *("redis-server", "nginx", "knock", "init", "ssh"),
+    *("redis-server", "nginx", "knock", "init", "ssh", "solo5-spt", "solo5-hvt", "micro"),
     *("qemu-system-x86", "runsc", "runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
     *("bwrap", "systemd-nspawn", "lxc-execute", "crun", "runc"),
 )
@@ -77,6 +78,12 @@ def _state() -> State:
             "docker containers": frozenset(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),
             "docker networks": frozenset(_said("docker", "network", "ls", "--format", "{{.Name}}").split()),
             "docker volumes": frozenset(_said("docker", "volume", "ls", "--quiet").split()),
+        }
+    if shutil.which("lxc"):
+        pools = _said("lxc", "storage", "list", "--format", "csv").splitlines()
+        state |= {
+            "lxd instances": frozenset(_said("lxc", "list", "--format", "csv", "--columns", "n").split()),
+            "lxd storage pools": frozenset(pool.partition(",")[0] for pool in pools),
         }
     return state
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 
 from tare.launch import first_line
 from tare.ledger import state_folder
 from tare.model import Host, Image, TrialFailed
 
-PROBE_SECONDS = 10.0  # without a word of the guest's
-_MOST_SECONDS = 60.0
+PROBE_SECONDS = 20.0  # without a word of the guest's
+_MOST_SECONDS = 120.0
 _REMEMBERED = 8  # machines
+_DOUBTED_SECONDS = 600.0  # how long a failure is believed: the machine may just have been busy
 
 
 def boots(host: Host, image: Image, program: tuple[str, ...]) -> bool:
     """Tell whether the image's kernel comes as far as its first program; remembered until the machine boots again.
+
+    That it does not is asked again after ten minutes.
 
     `program` is the emulator with the options that choose KVM.
     """
@@ -22,14 +26,15 @@ def boots(host: Host, image: Image, program: tuple[str, ...]) -> bool:
     boot = host.read("/proc/sys/kernel/random/boot_id").strip()
     machine = f"{boot} {image.digest} {first_line(host, program[0], '--version')}"
     try:
-        known = {str(name): bool(boots) for name, boots in json.loads(memory.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError):
+        known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         known = {}
-    if machine not in known:
-        known[machine] = _probe(host, image, program)
+    if known.get(machine, 1.0) and time.time() - known.get(machine, 0.0) > _DOUBTED_SECONDS:
+        known.pop(machine, None)
+        known[machine] = 0.0 if _probe(host, image, program) else time.time()
         kept = dict(list(known.items())[-_REMEMBERED:])
         memory.write_text(json.dumps(kept), encoding="utf-8")
-    return known[machine]
+    return known[machine] == 0.0
 
 
 def _probe(host: Host, image: Image, program: tuple[str, ...]) -> bool:

@@ -180,7 +180,9 @@ def _started_far(place: Place, stack: Sequence[Technology], port: int | None, no
                 host.stop()
                 within = exits.enter_context(place.lend(which, inner))
         finally:
-            notes.marks += [_told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks]
+            notes.marks += [
+                _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
+            ]
         before, ready = time.monotonic(), timeline.marks[-1].seconds
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
         instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))

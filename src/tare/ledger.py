@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,14 +73,7 @@ class Ledger:
         self._write()
 
     def _write(self) -> None:
-        if not self._entries:
-            self.path.unlink(missing_ok=True)
-            return
-        fresh = self.path.with_suffix(".new")
-        head = [json.dumps(asdict(self._machine))] if self._machine else []
-        lines = [*head, *(json.dumps(entry) for entry in self._entries)]
-        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        fresh.replace(self.path)
+        _write(self.path, self._machine, self._entries)
 
 
 class DoomedLedger(Ledger):
@@ -106,6 +99,11 @@ class Leftovers:
     entries: tuple[tuple[str, ...], ...]
 
 
+def keep(path: Path, left: Leftovers) -> None:
+    """Write a ledger anew with what is still to be undone; without anything, remove it."""
+    _write(path, left.machine, left.entries[::-1])
+
+
 def leftovers(folder: Path) -> dict[Path, Leftovers]:
     """Read all ledgers in a folder.
 
@@ -118,6 +116,17 @@ def leftovers(folder: Path) -> dict[Path, Leftovers]:
         except (ValueError, TypeError) as error:
             raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand") from error
     return found
+
+
+def _write(path: Path, machine: Machine | None, entries: Sequence[tuple[str, ...]]) -> None:
+    if not entries:
+        path.unlink(missing_ok=True)
+        return
+    fresh = path.with_suffix(".new")
+    head = [json.dumps(asdict(machine))] if machine else []
+    lines = [*head, *(json.dumps(entry) for entry in entries)]
+    fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    fresh.replace(path)
 
 
 def _parse(text: str) -> Leftovers:

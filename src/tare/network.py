@@ -278,7 +278,7 @@ def _tune(host: Host, namespace: str, device: str) -> None:
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find two neighbouring /24 of 198.18.0.0/15 to which the machine has no route. `routes` is /proc/net/route, of one or more."""
+    """Find two neighboring /24 of 198.18.0.0/15 without a route. `routes` is /proc/net/route, of one machine or more."""
     taken = set()
     for line in routes.splitlines():
         if line.startswith("Iface"):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from tare.client import client_of
@@ -32,11 +31,15 @@ _EMULATED = "/etc/tare-emulated"
 
 @dataclass(frozen=True)
 class Reached:
-    """The machines of a run as hosts. `near` says that server and client are the same machine."""
+    """The machines of a run as hosts. `near` says that server and client are the same machine.
+
+    A server that is there for a trial only has a `lent_as`, the prefix of all names there in place of the run's own.
+    """
 
     hosts: Hosts = field(default_factory=Hosts)
     server: Host = field(default_factory=LocalHost)
     client: Host = field(default_factory=LocalHost)
+    lent_as: str = ""
 
     @property
     def near(self) -> bool:
@@ -55,9 +58,9 @@ class Reached:
 
 
 @contextmanager
-def reached(hosts: Hosts, image: Image, prefix: str = "") -> Iterator[Reached]:
+def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
     """Connect to the machines of a run; raises Unreachable or TareError with what is in the way."""
-    prefix = prefix or _own_prefix()
+    prefix = lent_as or _own_prefix()
     supervisor = image.root / RUN[1:]
     ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
@@ -71,7 +74,7 @@ def reached(hosts: Hosts, image: Image, prefix: str = "") -> Iterator[Reached]:
         def host(which: Machine | None) -> Host:
             return LocalHost() if which is None else known[which]
 
-        yield Reached(hosts, host(hosts.server), host(hosts.client))
+        yield Reached(hosts, host(hosts.server), host(hosts.client), lent_as)
 
 
 def placed(there: Reached, wanted: int) -> Placement:
@@ -107,22 +110,16 @@ def emulated(there: Reached) -> tuple[Caution, ...]:
 
 @contextmanager
 def prepared_place(
-    there: Reached,
-    images: tuple[Image, Image | None],
-    limits: Limits,
-    placement: Placement,
-    journal: Journal,
-    lent_as: str = "",
+    there: Reached, images: tuple[Image, Image | None], limits: Limits, placement: Placement, journal: Journal
 ) -> Iterator[Place]:
     """Make what all trials of a run share: the network and the client. Nothing of it is left after the block.
 
-    `images` are the image, and that of machines which are hosts, where the run needs any. `lent_as` is a prefix for a
-    server that is there for a trial only.
+    `images` are the image, and that of machines which are hosts, where the run needs any.
     """
     image, outer = images
-    prefix = lent_as or _own_prefix()
+    prefix = there.lent_as or _own_prefix()
     with ExitStack() as stack:
-        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not lent_as))
+        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not there.lent_as))
         client = server
         if not there.near:
             client = stack.enter_context(_ledger(there.client, there.hosts.client, f"{prefix}-client"))
@@ -143,38 +140,41 @@ def prepared_place(
             telemetry=journal.folder / "telemetry",
             outer=_on(server.host, outer) if outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=partial(_lent, there.hosts.client, images, limits, journal) if there.hosts.server is None else None,
+            lend=_Lender(there.hosts.client, images, limits, journal).place if there.hosts.server is None else None,
         )
 
 
-@contextmanager
-def _lent(
-    client: Machine | None,
-    images: tuple[Image, Image | None],
-    limits: Limits,
-    journal: Journal,
-    which: Machine,
-    inner: Sequence[Technology],
-) -> Iterator[Place]:
-    """Make a place of a machine that a technology gives, and do there what is done once before these layers start."""
-    prefix = f"{_own_prefix()}s"  # a network card's name has room for no more
-    with reached(Hosts(which, client), images[0], prefix) as there:
-        placement = placed(there, len(limits.cpus))
-        limits = replace(limits, cpus=placement.server)
-        images = images if len(inner) > 1 else (images[0], None)
-        with prepared_place(there, images, limits, placement, journal, prefix) as place:
-            if problems := tuple(inner[-1].problems(place.host)):
-                words = "; ".join(problem.what for problem in problems)
-                raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
-            if len(inner) > 1:
-                prepare(place, inner, lambda _: None)
-            else:
-                inner[-1].imported(place.host, place.image)
-            yield place
+@dataclass(frozen=True)
+class _Lender:
+    """Makes places of machines that technologies give."""
+
+    client: Machine | None
+    images: tuple[Image, Image | None]
+    limits: Limits
+    journal: Journal
+
+    @contextmanager
+    def place(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Place]:
+        """Make a place, and do there what is done once before these layers start."""
+        image, outer = self.images
+        lent_as = f"{_own_prefix()}s"  # a network card's name has room for no more
+        with reached(Hosts(which, self.client), image, lent_as) as there:
+            placement = placed(there, len(self.limits.cpus))
+            limits = replace(self.limits, cpus=placement.server)
+            images = (image, outer if len(inner) > 1 else None)
+            with prepared_place(there, images, limits, placement, self.journal) as place:
+                if problems := tuple(inner[-1].problems(place.host)):
+                    words = "; ".join(problem.what for problem in problems)
+                    raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
+                if len(inner) > 1:
+                    prepare(place, inner, lambda _: None)
+                else:
+                    inner[-1].imported(place.host, place.image)
+                yield place
 
 
 class _UnwrittenLedger(Ledger):
-    """The ledger of a server that is only lent: a killed run's is deleted, by an entry in the ledger of this machine."""
+    """The ledger of a server that is only lent: a killed run's is deleted, by an entry in this machine's ledger."""
 
     def _write(self) -> None:
         pass

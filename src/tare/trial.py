@@ -204,7 +204,9 @@ def _seen(part: Part) -> SeenLimits:
             for name, _, value in (line.partition(": ") for line in text.splitlines())
             if value.isdigit()
         }
-    around = [memory_limit_of(part.host, pid) for pid in instance.processes()[:1]]
+    # What has no inside runs in a monitor, whose group has room for the monitor too.
+    first = instance.processes()[:1] if instance.inside is not None else ()
+    around = [memory_limit_of(part.host, pid) for pid in first]
     memory = [limit for limit in (*around, found.get("memory")) if limit is not None]
     return SeenLimits(found.get("cpus"), min(memory, default=None), found.get("open_files"))
 

@@ -51,6 +51,7 @@ class Unikernel(Technology):
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
     headers: ClassVar[bool] = False  # whether the monitor gives virtio's headers with every packet
+    firmware: ClassVar[bool] = False  # whether something runs before its own first line
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Give the command that starts the unikernel."""
@@ -100,7 +101,7 @@ class Unikernel(Technology):
             launch.timeline.mark("started")
             command = self.command(Boot(launch, folder, tap))
             console = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            _watch(console, launch, self.name)
+            self._watch(console, launch)
             yield Instance(
                 name=launch.name,
                 inside=None,
@@ -112,6 +113,29 @@ class Unikernel(Technology):
                 cautions=(*self.cautions(), *_one_cpu(launch.limits)),
                 serves=SERVES,
             )
+
+    def _watch(self, console: Process, launch: Launch) -> None:
+        """Read the console until the application says that it serves; marks its first line after a firmware.
+
+        Raises TrialFailed with the last line when it ends, or says nothing of the kind in its time.
+        """
+        last, deadline = "", time.monotonic() + BOOT_SECONDS
+        while last != READY:
+            left = deadline - time.monotonic()
+            try:
+                if left < 0:
+                    raise TimedOut("too late")
+                line = console.read_line(left)
+            except TrialFailed as error:
+                # What a monitor says itself, it says on standard error.
+                words = [last, *filter(None, (each.strip() for each in console.errors().splitlines()))]
+                late = isinstance(error, TimedOut)
+                end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
+                what = f"{self.name}: the unikernel did not boot: {end}"
+                raise TrialFailed(what, f"its last line was: {words[-1][-200:]!r}") from error
+            if line.text.strip() and not last and self.firmware:
+                launch.timeline.mark("kernel", line.seconds)
+            last = line.text.strip() or last
 
 
 @dataclass(frozen=True)
@@ -142,6 +166,7 @@ class InQemu(Unikernel):
 
     tools: ClassVar[Mapping[str, str]] = {_QEMU: "qemu-system-x86", **Unikernel.tools}
     headers: ClassVar[bool] = True
+    firmware: ClassVar[bool] = True
     board: ClassVar[str]
     emulated: ClassVar[str]  # model of the processor in emulation
     card: ClassVar[str] = ""  # more options of the network card
@@ -191,29 +216,6 @@ def solo5_version(host: Host) -> str:
 def arceos_version() -> str:
     """Give the version of ArceOS."""
     return crate_version("axstd")
-
-
-def _watch(console: Process, launch: Launch, name: str) -> None:
-    """Read the console until the application says that it serves; marks its first line.
-
-    Raises TrialFailed with the last line when it ends, or says nothing of the kind in its time.
-    """
-    last, deadline = "", time.monotonic() + BOOT_SECONDS
-    while last != READY:
-        left = deadline - time.monotonic()
-        try:
-            if left < 0:
-                raise TimedOut("too late")
-            line = console.read_line(left)
-        except TrialFailed as error:
-            # What a monitor says itself, it says on standard error.
-            words = [last, *filter(None, (each.strip() for each in console.errors().splitlines()))]
-            end = f"it does not serve after {BOOT_SECONDS:g} s" if isinstance(error, TimedOut) else "its monitor ended"
-            hint = f"its last line was: {words[-1][-200:]!r}"
-            raise TrialFailed(f"{name}: the unikernel did not boot: {end}", hint) from error
-        if line.text.strip() and not last:
-            launch.timeline.mark("kernel", line.seconds)
-        last = line.text.strip() or last
 
 
 def _one_cpu(limits: Limits) -> tuple[Caution, ...]:

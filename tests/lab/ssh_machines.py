@@ -88,6 +88,19 @@ class Lab:
         """The machine of the client."""
         return Machine("tare-test-client", str(self.ssh_config))
 
+    def on(self, name: str, script: str) -> str:
+        """Run a script on `server` or `client`; gives what it prints."""
+        reach = ("ssh", "-F", str(self.ssh_config), f"tare-test-{name}", script)
+        return _HOST.run(*reach, timeout=_SECONDS, check=False).text
+
+    def left(self) -> str:
+        """Tell what is left on the machines: namespaces, links, mounts, folders of instances, routes."""
+        script = (
+            "ip netns; ip -o link | grep tare-; grep ' /var/lib/tare/' /proc/self/mounts; "
+            "ls /var/lib/tare/instances; ip route | grep 198.18"
+        )
+        return "".join(self.on(name, script) for name in ("server", "client"))
+
 
 @contextmanager
 def lab(folder: Path, image: Image) -> Iterator[Lab]:
@@ -121,7 +134,8 @@ def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
     server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
     settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", _SESSIONS)
     words = [word for setting in settings for word in ("-o", setting)]
-    spaces = ("nsenter", f"--net=/run/netns/{machine}", "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
+    net = f"--net=/run/netns/{machine}"
+    spaces = ("nsenter", net, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
     start = ("sh", "-c", _START, "sh", str(image.root), str(place), machine)
     with _HOST.spawn(*spaces, *start, *server, *words) as process:
         reach = ("ssh", "-F", str(folder / "ssh_config"), "-o", "ConnectTimeout=1", machine, "true")

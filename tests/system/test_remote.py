@@ -1,4 +1,4 @@
-"""Whole runs on machines over SSH: server and client elsewhere, and a connection that is cut in the middle of a trial."""
+"""Whole runs on machines over SSH: server and client elsewhere, and a connection that is cut during a trial."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ssh_machines import Lab, lab
 
-from tare.hosts.local import LocalHost, read_text
+from tare.hosts.local import read_text
 from tare.image import HOST, built_image
 from tare.journal import load
 from tare.model import Machine, Trial
@@ -49,19 +49,6 @@ def _suite(folder: Path, text: str, **hosts: Machine) -> Path:
     return path
 
 
-def _left(there: Lab) -> str:
-    """Tell what is left on the server: namespaces, links, mounts, groups, folders of instances."""
-    script = (
-        "ip netns; ip -o link | grep tare-; grep ' /var/lib/tare/' /proc/self/mounts; "
-        "ls /var/lib/tare/instances; ip route | grep 198.18"
-    )
-    found = ""
-    for name in ("server", "client"):
-        reach = ("ssh", "-F", str(there.ssh_config), f"tare-test-{name}", script)
-        found += LocalHost().run(*reach, timeout=SECONDS, check=False).text
-    return found
-
-
 def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
     return sorted((trial.workload, trial.stack, trial.status, trial.path) for trial in trials)
 
@@ -83,7 +70,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     for trial in run.trials:
         moments = {mark.name: mark.seconds for mark in trial.timeline}
         assert 0 <= moments["started"] <= moments["ready"] < SECONDS
-    assert _left(there) == ""
+    assert there.left() == ""
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -93,7 +80,7 @@ def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: 
         done = tare("run", _suite(tmp_path, suite, server=there.server_from_here), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
-    assert _left(there) == ""
+    assert there.left() == ""
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -103,7 +90,7 @@ def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, ther
     done = tare("run", _suite(tmp_path, suite, **hosts), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
-    assert _left(there) == ""
+    assert there.left() == ""
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -131,7 +118,7 @@ duration = "5s"
     assert 1 <= len(lost) <= 2
     assert all("SSH to tare-test-server: " in trial.reason for trial in lost), [trial.reason for trial in lost]
     assert trials[-1].status == "ok"
-    assert _left(there) == ""
+    assert there.left() == ""
 
 
 @pytest.mark.usefixtures("ready_home")

@@ -20,17 +20,20 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tare import plugins, suite
+from tare import kvm, plugins, suite
 from tare.cli import app
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
+from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
 from tare.model import (
     Caution,
     Facts,
     Footprint,
+    Layer,
     Limits,
+    Machine,
     Mark,
     Measured,
     Metric,
@@ -172,6 +175,11 @@ def test_every_key_of_a_suite_is_described() -> None:
         assert described == {field.name for field in dataclasses.fields(table)}
 
 
+def test_every_key_of_a_machine_is_described() -> None:
+    described = rows(section(DOCS / "suites.md", "Hosts"))
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(Machine)}
+
+
 def test_the_defaults_of_a_suite_are_those_described() -> None:
     described = rows(section(DOCS / "suites.md", "Suite"))
     limits = rows(section(DOCS / "suites.md", "Limits"))
@@ -197,8 +205,9 @@ def test_every_setting_of_a_technology_is_described_with_its_default(name: str) 
     plugin, described = TECHNOLOGIES[name], rows(section(DOCS / "suites.md", f"Technology `{name}`"))
     assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(plugin)}
     lines = "".join(f"{key} = {cells[1].strip('`')}\n" for key, cells in described.items() if key != "key")
-    head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{name}"\n'
-    assert parse_suite(head + lines, "said.toml").stacks[0].layers == (plugin(),)
+    stack, table = (f"native/{name}", f"[stacks.a.{name}]\n") if plugin.gives_machine else (name, "")
+    head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{stack}"\n{table}'
+    assert parse_suite(head + lines, "said.toml").stacks[0].layers[-1] == plugin()
 
 
 def test_every_metric_of_a_workload_without_kinds_is_described() -> None:
@@ -229,14 +238,35 @@ def test_every_mark_of_a_timeline_is_described() -> None:
     assert rows(section(DOCS / "method.md", "Start-up, exactly")).keys() - {"mark"} == marks
 
 
-def test_every_technology_has_its_row() -> None:
+def test_every_technology_has_its_rows() -> None:
     described = rows(section(DOCS / "technologies.md", "The technologies"))
-    assert described.keys() - {"technology"} == TECHNOLOGIES.keys()
+    driven = rows(section(DOCS / "technologies.md", "How each is driven"))
+    assert described.keys() - {"technology"} == driven.keys() - {"technology"} == TECHNOLOGIES.keys()
     for name, found in TECHNOLOGIES.items():
-        family, _, package, _, path, *_ = described[name]
+        family, _, tested, needs = described[name]
         assert family == found.family
-        assert f"`{found().path}`" in path
-        assert getattr(found, "package", package) in package
+        assert re.match(rf"{found.tested}\b", tested), name
+        assert getattr(found, "package", needs) in needs
+        assert f"`{found().path}`" in driven[name][1]
+
+
+def test_every_outer_layer_is_described_and_no_other() -> None:
+    described = rows(section(DOCS / "technologies.md", "Which can be an outer layer"))
+    assert described.keys() - {"outer layer"} == {name for name, found in TECHNOLOGIES.items() if found.hosts}
+    with pytest.raises(SuiteError) as caught:
+        parse_suite('[suite]\nstacks = ["qemu/docker"]\n[[workloads]]\nuse = "startup"\n', "mine.toml")
+    (fault,) = caught.value.faults
+    assert f"error: {fault.what}\nhint: {fault.hint}\n" in blocks(DOCS / "technologies.md", "text")
+
+
+def test_how_long_a_guest_may_take_is_as_described() -> None:
+    assert f"silent for {kvm.PROBE_SECONDS:g} s at most" in section(DOCS / "technologies.md", "qemu and qemu-tcg")
+    assert f"up to {ssh._BACK_SECONDS:g} s" in section(DOCS / "machines.md", "When the connection is lost")
+
+
+def test_everything_that_may_be_wrong_with_a_connection_is_described() -> None:
+    described = section(DOCS / "machines.md", "Errors, and what mends them").lower()
+    assert [words for words, _ in ssh._HINTS if words.lower() not in described] == []
 
 
 @pytest.mark.parametrize(("heading", "record", "more"), [
@@ -252,7 +282,20 @@ def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any
 
 def test_the_fields_within_fields_are_described() -> None:
     named = set(re.findall(r"`([a-z_]+)`", (DOCS / "run-folder.md").read_text(encoding="utf-8")))
-    inner = (Measured, Mark, Footprint, SetLimits, Limits, SeenLimits, Caution, WorkloadRecord, Metric, Sweep, Facts)
+    inner = (
+        Measured,
+        Mark,
+        Layer,
+        Footprint,
+        SetLimits,
+        Limits,
+        SeenLimits,
+        Caution,
+        WorkloadRecord,
+        Metric,
+        Sweep,
+        Facts,
+    )
     assert {field.name for record in inner for field in dataclasses.fields(record)} <= named
 
 

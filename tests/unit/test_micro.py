@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 BUILD = Path(__file__).parents[2] / "programs" / "unikernel" / "build"
-ADDRESS = "127.17.7.1"
+ADDRESS = f"127.17.{os.getpid() >> 8 & 255}.{os.getpid() % 254 + 1}"  # of this process alone
 HTTP, REDIS, READY = 18080, 16379, 17007
 PAGE = (b"tare\n" * 205)[:1024]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import openstack_stand_in as stand_in
 import pytest
 from fakes import LIMITS
-from openstack_stand_in import ADDRESS, State
+from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
 from tare import cloud
 from tare.cloud import Cloud, Wanted
@@ -33,20 +33,7 @@ pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install t
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of openstacksdk, about itself
 
 HERE = LocalHost()
-CLOUDS = """
-clouds:
-  stand-in:
-    region_name: one
-    auth:
-      auth_url: {}
-      username: tester
-      password: {}
-      project_name: benchmarks
-      user_domain_name: Default
-      project_domain_name: Default
-"""
 WANTED = Wanted("tare-1-a", "m1.small", "debian-12", "private", "ssh-ed25519 AAAA", timeout_seconds=20.0)
-KEYS = "-----BEGIN SSH HOST KEY KEYS-----\n{}-----END SSH HOST KEY KEYS-----\n"
 
 
 @pytest.fixture

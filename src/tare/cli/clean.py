@@ -6,6 +6,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +15,11 @@ from rich.console import Console
 
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
-from tare.ledger import leftovers, state_folder
+from tare.ledger import Leftovers, keep, leftovers, state_folder
 from tare.lock import only_one
-from tare.model import Host, Machine, UsageError
+from tare.model import Host, Machine, TareError, TimedOut, UsageError
+
+_UNDO_SECONDS = 60.0
 
 
 def clean(
@@ -29,18 +33,45 @@ def clean(
     console = Console(stderr=True)
     host = LocalHost()
     with only_one():
-        for path, left in leftovers(state_folder() / "ledger").items():
-            with _machine(left.machine) as there:
-                for argv in left.entries:
-                    there.run(*argv, timeout=60, check=False)
-                    console.print(f"undone: {' '.join(argv)}"[: console.width], markup=False, highlight=False)
-            path.unlink()
-        shutil.rmtree(state_folder() / "instances", ignore_errors=True)
+        troubles = [trouble for path, left in leftovers(_ledgers()).items() for trouble in _undo(path, left, console)]
+        if not troubles:  # what is not undone may be mounted there
+            shutil.rmtree(state_folder() / "instances", ignore_errors=True)
         if images:
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
-            for engine in ("docker", "podman"):
-                _remove_engine_images(host, engine)
+            troubles += _remove_images(host)
+    if troubles:
+        hint = f"mend that, then `tare clean` again; what is left to undo is in {_ledgers()}"
+        raise TareError(f"not all is clean: {'; '.join(dict.fromkeys(troubles))}", hint)
     console.print("clean")
+
+
+def _ledgers() -> Path:
+    return state_folder() / "ledger"
+
+
+def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
+    """Undo what a ledger has; what cannot be undone stays in it. Gives what was in the way, with the machine's name."""
+    where = left.machine.ssh if left.machine else "this machine"
+    kept = list(left.entries)
+    troubles = []
+    try:
+        with _machine(left.machine) as there:
+            for argv in left.entries:
+                words = " ".join(argv)
+                try:
+                    there.run(*argv, timeout=_UNDO_SECONDS, check=False)
+                except TimedOut as error:
+                    troubles.append(f"on {where}: {error}")
+                    console.print(f"not undone: {words}"[: console.width], markup=False, highlight=False)
+                else:
+                    kept.remove(argv)
+                    console.print(f"undone: {words}"[: console.width], markup=False, highlight=False)
+    except TareError as error:  # it cannot be reached, or not any more
+        troubles.append(f"on {where}: {error}")
+        console.print(f"not undone: {len(kept)} things on {where}", markup=False, highlight=False)
+    finally:
+        keep(path, replace(left, entries=tuple(kept)))
+    return troubles
 
 
 @contextmanager
@@ -52,9 +83,23 @@ def _machine(which: Machine | None) -> Iterator[Host]:
             yield host
 
 
-def _remove_engine_images(host: LocalHost, engine: str) -> None:
-    if shutil.which(engine) is None:
-        return
-    listed = host.run(engine, "images", "--quiet", "--filter", "reference=*tare-image*", timeout=60, check=False)
-    for name in dict.fromkeys(listed.text.split()):
-        host.run(engine, "rmi", "--force", name, timeout=60, check=False)
+def _remove_images(host: LocalHost) -> list[str]:
+    """Remove the images that were given to engines; gives what was in the way."""
+    engines = {
+        "docker": (("images", "--quiet", "--filter", "reference=*tare-image*"), ("rmi", "--force")),
+        "lxc": (("image", "list", "--format", "csv", "--columns", "l"), ("image", "delete")),
+    }
+    engines |= {"podman": engines["docker"], "incus": engines["lxc"]}
+    troubles = []
+    for engine, (list_them, remove) in engines.items():
+        if shutil.which(engine) is None:
+            continue
+        try:
+            lines = host.run(engine, *list_them, timeout=_UNDO_SECONDS, check=False).text.splitlines()
+            names = [line.strip('"').split()[0] for line in lines if line.strip('" ')]
+            for name in dict.fromkeys(names):
+                if remove[0] == "rmi" or name.startswith("tare-image-"):  # their list has those of others
+                    host.run(engine, *remove, name, timeout=_UNDO_SECONDS, check=False)
+        except TimedOut as error:
+            troubles.append(f"on this machine: {error}")
+    return troubles

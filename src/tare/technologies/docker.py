@@ -20,7 +20,7 @@ from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
 
 _SECONDS = 60.0
-_DAEMON_SECONDS = 120.0
+_DAEMON_SECONDS = 300.0
 _CONTAINERD = "/run/containerd/containerd.sock"
 
 

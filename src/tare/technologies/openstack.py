@@ -116,14 +116,17 @@ class Openstack(Technology):
             which = self._configured(host, folder, server, keys)
             await_ssh(host, which, self.timeout)
             mark("ready")
-            yield which, Instance(
-                name=wanted.name,
-                inside=None,
-                address=server.address,
-                path=self.path,
-                processes=lambda: (),
-                proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
-                cautions=server.cautions,
+            yield (
+                which,
+                Instance(
+                    name=wanted.name,
+                    inside=None,
+                    address=server.address,
+                    path=self.path,
+                    processes=lambda: (),
+                    proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
+                    cautions=server.cautions,
+                ),
             )
 
     def _wanted(self, host: Host, folder: Path) -> Wanted:

@@ -13,31 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import guest, monitors
+from tare import guest, monitors, snapshots
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Caution, Family, Host, Image, Instance, Problem, Process, TrialFailed
 
-_PACKAGES = {
-    "xl": "xen-utils-common",
-    "xenstore-write": "xenstore-utils",
-    "dmsetup": "dmsetup",
-    "losetup": "mount",
-    "mke2fs": "e2fsprogs",
-    **guest.TOOLS,
-}
+_PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
 _SECONDS = 60.0
-# The loop devices go by themselves with the snapshot, which is their only user once they are detached. Chunks of 4 KiB.
-# Device nodes are udev's business, but not every first domain has it: `mknodes` mends what is missing or left.
-_SNAPSHOT = """
-truncate -s "$(stat -c %s "$2")" "$3" && from=$(losetup -f --show -r "$2") && onto=$(losetup -f --show "$3") || exit 1
-modprobe -q dm-snapshot
-dmsetup create "$1" --table "0 $(blockdev --getsz "$from") snapshot $from $onto N 8" && dmsetup mknodes "$1"
-made=$?
-losetup -d "$from"
-losetup -d "$onto"
-exit $made
-"""
-_REMOVE = 'dmsetup remove --retry "$1"; dmsetup mknodes "$1"'
 # What xl calls when the guest's network card is there, and again when it goes.
 _CARD = """#!/bin/sh -e
 [ "$1" = online ] || exit 0
@@ -77,12 +58,12 @@ class Xen(Technology):
         return told.partition(":")[2].strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether this is the first domain of Xen, and whether its tools are there and answered."""
-        if missing := missing_tools(host, _PACKAGES):
-            return missing
+        """Find whether this is the first domain of Xen, and whether its tools are there and answer."""
         if host.read("/sys/hypervisor/type").strip() != "xen":
             fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
             return (Problem("the machine does not run on Xen", fix),)
+        if missing := missing_tools(host, _PACKAGES):
+            return missing
         asked = host.run("xl", "info", timeout=_SECONDS, check=False)
         if asked.exit_code:
             words = asked.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -99,25 +80,23 @@ class Xen(Technology):
         """Boot a domain on a snapshot of the image's disk; it is up when it has told its SSH host key."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
-            undone_by = launch.ledger.undone_by
             ground.requested()
-            snapshot, card, file = (str(launch.folder / name) for name in ("snapshot", "card", "domain.cfg"))
-            ground.stack.enter_context(undone_by("sh", "-c", _REMOVE, "sh", launch.name))
-            words = ("sh", launch.name, str(launch.image.disk), snapshot)
-            host.run("sh", "-c", _SNAPSHOT, *words, timeout=_SECONDS)
+            disk = ground.stack.enter_context(snapshots.snapshot(host, launch))
+            card, file = (str(launch.folder / name) for name in ("card", "domain.cfg"))
             host.write(card, _card(launch))
             host.run("chmod", "700", card, timeout=_SECONDS)
-            host.write(file, self.configuration(launch, ground.key, card))
-            ground.stack.enter_context(undone_by("xl", "destroy", launch.name))
+            host.write(file, self.configuration(launch, ground.key, (disk, card)))
+            ground.stack.enter_context(launch.ledger.undone_by("xl", "destroy", launch.name))
             launch.timeline.mark("started")
             # Nobody watches over the domain from outside (-e): the ledger ends it.
             console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
             with _explained(console):
-                instance = ground.booted(console, snapshot, self.path, mode=self.mode, xen=self.version(host))
+                instance = ground.booted(console, disk, self.path, mode=self.mode, xen=self.version(host))
             yield _described(host, instance)
 
-    def configuration(self, launch: Launch, key: str, card: str) -> str:
-        """Write the domain's xl.cfg(5). `card` is the script that xl calls for its network card."""
+    def configuration(self, launch: Launch, key: str, devices: tuple[str, str]) -> str:
+        """Write the domain's xl.cfg(5). `devices` are its disk, and the script that xl calls for its network card."""
+        disk, card = devices
         machine: dict[str, object] = {
             "name": launch.name,
             "type": self.mode,
@@ -128,7 +107,7 @@ class Xen(Technology):
             "maxmem": launch.limits.memory_bytes >> 20,
             "vcpus": len(launch.limits.cpus),
             "cpus": launch.cpu_list,
-            "disk": [f"phy:/dev/mapper/{launch.name},xvda,w"],
+            "disk": [f"phy:{disk},xvda,w"],
             "vif": [f"mac={launch.network.instance_mac},script={card}"],
             **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
         }

@@ -22,6 +22,19 @@ Json = dict[str, Any]
 Routes = tuple[tuple[str, str, Callable[..., tuple[int, Json]]], ...]
 PASSWORD = "right"  # noqa: S105 - of a cloud that ends with the test
 ADDRESS = "127.77.0.2"
+CLOUDS = """
+clouds:
+  stand-in:
+    region_name: one
+    auth:
+      auth_url: {}
+      username: tester
+      password: {}
+      project_name: benchmarks
+      user_domain_name: Default
+      project_domain_name: Default
+"""
+KEYS = "-----BEGIN SSH HOST KEY KEYS-----\n{}-----END SSH HOST KEY KEYS-----\n"
 
 
 class RefusedError(Exception):
@@ -39,6 +52,7 @@ class State:
     quota: int = 10
     fault: str = ""
     stuck: bool = False
+    address: str = ADDRESS
     console: str | None = ""
     pairs_allowed: bool = True
     started: Callable[[Json], None] = lambda _: None
@@ -276,7 +290,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.state.fault:
                 server |= {"status": "ERROR", "fault": {"code": 500, "message": self.state.fault}}
             else:
-                server |= {"status": "ACTIVE", "addresses": {"private": [{"version": 4, "addr": ADDRESS}]}}
+                server |= {"status": "ACTIVE", "addresses": {"private": [{"version": 4, "addr": self.state.address}]}}
                 self.state.started(server | self.state.keypairs[server["key"]])
         return 200, {"server": server}
 
@@ -327,7 +341,7 @@ class Handler(BaseHTTPRequestHandler):
         _needed(wanted, "floating_network_id")
         _one(self.state.ports, wanted["port_id"], "Port")
         number = uuid.uuid4().hex
-        self.state.floating[number] = {"id": number, "floating_ip_address": ADDRESS} | wanted
+        self.state.floating[number] = {"id": number, "floating_ip_address": self.state.address} | wanted
         return 201, {"floatingip": self.state.floating[number]}
 
     def _delete_floating(self, number: str) -> tuple[int, Json]:

@@ -1,0 +1,116 @@
+"""What needs a processor that this machine has not: KVM and Xen, in the lab's emulated machines. `make test-lab`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import machines
+import pytest
+
+from tare.journal import Run, load
+from tare.model import Trial
+
+pytestmark = pytest.mark.machine
+
+ROOT = Path(__file__).parents[2]
+TARE = Path(sys.executable).parent / "tare"
+RUN_SECONDS = 3 * 3600.0
+# Everything that a run makes: namespaces, links, groups, folders, block devices, guests.
+LEFT = """
+ip netns
+ip -o link | grep tare-
+find /sys/fs/cgroup -maxdepth 1 -name 'tare-*'
+ls /var/lib/tare/instances
+ls /run | grep '^tare-.*ssh$'
+losetup --list --noheadings
+ls /dev/mapper | grep tare-
+pgrep -f '^(qemu-system|solo5-)'
+xl list 2>/dev/null | grep tare-
+ip route | grep 198.18
+true
+"""
+
+
+@contextmanager
+def running(name: str) -> Iterator[machines.Machine]:
+    """Have a machine of the lab; one that ran before is left running."""
+    machine = machines.MACHINES[name]
+    before = machine.pid
+    machines.start([machine])
+    try:
+        yield machine
+    finally:
+        if not before:
+            machines.stop(machine)
+
+
+def done(suite: str, folder: Path) -> Run:
+    """Run an example from the command line."""
+    command = (str(TARE), "run", str(ROOT / "examples" / suite), "--out", str(folder))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return load(folder)
+
+
+def left_on(machine: machines.Machine) -> str:
+    reach = ("ssh", "-F", str(machines.ssh_config()), machine.title, LEFT)
+    return subprocess.run(reach, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def outcomes(run: Run) -> dict[tuple[str, str], str]:
+    return {(trial.workload, trial.stack): f"{trial.status} {trial.reason}".strip() for trial in run.trials}
+
+
+def check_guest(trial: Trial) -> None:
+    """A guest's start is told in the order of its moments, and it has the limits that were asked for."""
+    moments = {mark.name: mark.seconds for mark in trial.timeline}
+    order = [moments[name] for name in ("requested", "started", "kernel", "userspace", "ready")]
+    assert order == sorted(order)
+    assert trial.limits is not None
+    assert trial.limits.seen.cpus == 1
+    assert "limits-differ" not in {caution.kind for caution in trial.cautions}
+    assert trial.path == "tap"
+
+
+def check_emulated(run: Run) -> None:
+    for trial in run.trials:
+        kinds = {caution.kind for caution in trial.cautions}
+        assert trial.status == "skipped" or "emulated" in kinds
+
+
+def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> None:
+    with running("kvm") as machine:
+        run = done("lab-kvm.toml", tmp_path / "run")
+        assert left_on(machine) == ""
+    found = outcomes(run)
+    for stack in ("native", "crun", "qemu"):
+        assert {found[workload, stack] for workload in ("startup", "dhrystone", "redis", "micro-http")} == {"ok"}
+    assert (found["startup", "solo5-hvt"], found["micro-http", "solo5-hvt"]) == ("ok", "ok")
+    assert {found[workload, "solo5-hvt"].split()[0] for workload in ("dhrystone", "redis")} == {"skipped"}
+    for trial in (trial for trial in run.trials if trial.stack == "qemu"):
+        check_guest(trial)
+        assert dict(trial.proof)["accelerator"] == "kvm"
+    check_emulated(run)
+
+
+def test_guests_run_on_xen_beside_its_first_domain(tmp_path: Path) -> None:
+    with running("xen") as machine:
+        run = done("lab-xen.toml", tmp_path / "run")
+        assert left_on(machine) == ""
+    stacks = {"native": None, "xen": "pv", "xen-pvh": "pvh"}
+    assert outcomes(run) == {
+        (workload, stack): "ok" for workload in ("startup", "dhrystone", "redis") for stack in stacks
+    }
+    for trial in (trial for trial in run.trials if trial.stack != "native"):
+        check_guest(trial)
+        proof = dict(trial.proof)
+        assert (proof["mode"], proof["xen"][:4], proof["memory by xl list"]) == (stacks[trial.stack], "4.17", "512 MiB")
+        assert "not-pinned" not in {caution.kind for caution in trial.cautions}
+        assert trial.footprint is not None
+        assert (trial.footprint.memory_bytes, trial.footprint.processes) == (None, 0)
+        assert trial.footprint.disk_bytes
+    check_emulated(run)

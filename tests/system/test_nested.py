@@ -1,0 +1,75 @@
+"""A nested stack, run from its name alone: a container in an emulated machine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.local import read_text
+from tare.journal import load
+
+pytestmark = pytest.mark.machine
+
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+ONCE = "crun/qemu-tcg: starting qemu-tcg, to put the image into it once"
+SUITE = """\
+[suite]
+stacks = ["native", "crun", "crun/qemu-tcg"]
+blocks = 1
+
+[[workloads]]
+use = "dhrystone"
+duration = "200ms"
+
+[[workloads]]
+use = "redis"
+operations = ["GET"]
+clients = [5]
+duration = "200ms"
+"""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_container_in_an_emulated_machine(begin: Begin, tmp_path: Path, nothing_left: NothingLeft) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    for number in (1, 2):
+        with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / f"run{number}") as process:
+            assert process.wait(500) == 0, read_text(str(tmp_path / "said"))
+    assert ONCE not in read_text(str(tmp_path / "said"))  # of the second run: the disk of the first was kept
+    trials = load(tmp_path / "run2").trials
+    assert [trial.status for trial in trials] == ["ok"] * 6
+    for trial in trials:
+        if trial.stack != "crun/qemu-tcg":
+            assert trial.layers == ()
+            continue
+        assert trial.path == "bridge/tap"
+        assert [layer.name for layer in trial.layers] == ["qemu-tcg", "crun"]
+        outer, inner = trial.layers
+        assert outer.seconds > 1
+        assert inner.seconds > 0
+        memory = outer.footprint.memory_bytes
+        assert memory is not None
+        assert memory > 100 << 20  # a whole machine
+        assert trial.footprint is not None
+        assert (trial.footprint.memory_bytes or 0) > 100 << 20
+        assert 0 < (inner.footprint.memory_bytes or 0) < memory
+        names = [mark.name for mark in trial.timeline]
+        assert names[0] == "requested"
+        assert names[-1] == "ready"
+        assert [name for name in names if ":" in name] == [
+            *("qemu-tcg:started", "qemu-tcg:kernel", "qemu-tcg:userspace", "qemu-tcg:ready"),
+            "crun:requested",
+        ]
+        # What the layers take is what the whole takes.
+        ready = trial.timeline[-1].seconds
+        assert outer.seconds + inner.seconds == pytest.approx(ready, abs=0.01)
+        assert {"qemu-tcg: accelerator", "crun: runtime"} <= dict(trial.proof).keys()
+        assert "emulated" in {caution.kind for caution in trial.cautions}
+        assert trial.limits is not None
+        assert trial.limits.seen.memory_bytes == 512 << 20
+        assert trial.limits.seen.open_files == 4096

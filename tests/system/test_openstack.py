@@ -1,0 +1,159 @@
+"""Whole runs in servers of a cloud: the cloud stands in for OpenStack, its server is a real machine over SSH."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import openstack_stand_in as stand_in
+import pytest
+from openstack_stand_in import KEYS, Json, State
+from ssh_machines import Lab, lab
+
+from tare.image import HOST, built_image
+from tare.journal import load
+from tare.model import Trial
+
+pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
+pytestmark = pytest.mark.machine
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+WORKLOADS = """
+[[workloads]]
+use = "dhrystone"
+duration = "200ms"
+
+[[workloads]]
+use = "startup"
+"""
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, HOST)) as found:
+        yield found
+
+
+@pytest.fixture
+def cloud(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Iterator[State]:
+    """A cloud whose servers are all the lab's one machine, which lets in the key that was made for the server."""
+
+    def started(server: Json) -> None:
+        there.on("server", f"echo '{server['public_key']}' >> /run/key.pub")
+
+    host_key = (there.folder / "host_key.pub").read_text(encoding="ascii").strip()
+    state = State(address="198.19.240.2", console=KEYS.format(f"{host_key} root@server\n"), started=started)
+    with stand_in.running(state) as url:
+        configuration = tmp_path / "clouds.yaml"
+        configuration.write_text(stand_in.CLOUDS.format(url, stand_in.PASSWORD), encoding="ascii")
+        monkeypatch.setitem(environment, "OS_CLIENT_CONFIG_FILE", str(configuration))
+        yield state
+
+
+def _stack(name: str, layers: str, flavor: str = "metal.large") -> str:
+    settings = f'cloud = "stand-in"\nflavor = "{flavor}"\nimage = "debian-12"\nnetwork = "private"\nuser = "root"\n'
+    return f'[stacks.{name}]\nstack = "{layers}"\n[stacks.{name}.openstack]\n{settings}timeout = "30s"\n'
+
+
+def _suite(folder: Path, *stacks: str) -> Path:
+    """A suite of bare metal here and of these stacks."""
+    names = ["native", *(stack.partition("]")[0].removeprefix("[stacks.") for stack in stacks)]
+    listed = ", ".join(f'"{name}"' for name in names)
+    path = folder / "suite.toml"
+    path.write_text(f"[suite]\nstacks = [{listed}]\nblocks = 1\n{''.join(stacks)}{WORKLOADS}", encoding="ascii")
+    return path
+
+
+def _by_name(run: Path) -> dict[tuple[str, str], Trial]:
+    return {(trial.stack, trial.workload): trial for trial in load(run).trials}
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_stacks_run_in_servers_that_are_deleted_afterwards(
+    tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
+) -> None:
+    path = _suite(tmp_path, _stack("metal", "native/openstack"), _stack("crun-metal", "crun/openstack"))
+    with nothing_left():
+        done = tare("run", path, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    trials = _by_name(tmp_path / "run")
+    assert {name: trial.reason for name, trial in trials.items() if trial.status != "ok"} == {}
+    assert len(trials) == 6
+    assert len([path for method, path, _ in cloud.seen if (method, path) == ("POST", "/compute/v2.1/servers")]) == 4
+    assert cloud.left == []
+    assert there.left() == ""
+    for (stack, workload), trial in trials.items():
+        if stack == "native":
+            continue
+        server, inner = trial.layers
+        assert (server.name, server.footprint.processes) == ("openstack", 0)
+        assert inner.name == ("native" if stack == "metal" else "crun")
+        assert inner.footprint.processes > 0
+        moments = {mark.name: mark.seconds for mark in trial.timeline}
+        assert 0 <= moments["openstack:started"] <= moments["openstack:ready"] <= moments[f"{inner.name}:requested"]
+        # What tare brings to the server takes seconds more: it is in no layer's time.
+        assert moments["ready"] == pytest.approx(server.seconds + inner.seconds)
+        assert trial.path == "bridge/direct"
+        assert dict(trial.proof)["openstack: flavor"] == "metal.large"
+        assert {caution.kind for caution in trial.cautions} >= {"never-run"}
+        if workload == "startup":
+            assert trial.values[0].value == pytest.approx(moments["ready"])
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_flavor_that_is_not_there_costs_its_own_stack_alone(
+    tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
+) -> None:
+    path = _suite(tmp_path, _stack("huge", "native/openstack", flavor="metal.larg"))
+    with nothing_left():
+        done = tare("run", path, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    trials = _by_name(tmp_path / "run")
+    assert {name: trial.status for name, trial in trials.items()} == {
+        ("native", "dhrystone"): "ok",
+        ("native", "startup"): "ok",
+        ("huge", "dhrystone"): "skipped",
+        ("huge", "startup"): "skipped",
+    }
+    assert trials["huge", "startup"].reason == (
+        'in the layer openstack: no flavor named "metal.larg" (fix: did you mean "metal.large"?)'
+    )
+    assert (cloud.left, there.left()) == ([], "")
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_what_is_missing_on_the_server_is_said_with_its_layer(
+    tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
+) -> None:
+    there.on("server", "mv /usr/bin/crun /usr/bin/crun-away")
+    try:
+        with nothing_left():
+            done = tare("run", _suite(tmp_path, _stack("metal", "crun/openstack")), "--out", tmp_path / "run")
+    finally:
+        there.on("server", "mv /usr/bin/crun-away /usr/bin/crun")
+    assert done.returncode == 0, done.stderr
+    trial = _by_name(tmp_path / "run")["metal", "startup"]
+    assert trial.status == "skipped"
+    assert trial.reason == "in the layer crun: crun is not installed (fix: apt-get install crun)"
+    assert (cloud.left, there.left()) == ([], "")
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_the_server_of_a_run_that_was_killed_is_deleted_by_clean(
+    begin: Begin, tare: Call, tmp_path: Path, cloud: State, nothing_left: NothingLeft
+) -> None:
+    cloud.stuck = True
+    with nothing_left():
+        with begin("run", _suite(tmp_path, _stack("metal", "native/openstack")), "--out", tmp_path / "run") as process:
+            deadline = time.monotonic() + 60
+            while not cloud.servers and time.monotonic() < deadline and process.poll() is None:
+                time.sleep(0.1)
+        assert cloud.left == ["keypair", "server"]
+        done = tare("clean")
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "clean"), done.stderr
+    assert cloud.left == []
