@@ -22,10 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +31,6 @@
 enum { TIMED_OUT = 124, LIFE_LINE_CUT = 125, CANNOT_START = 126, NOT_FOUND = 127, WRONG_USAGE = 2 };
 enum { SIGNALS = 3 };
 #define KILLING_SECONDS 10.0 // a process in an uninterruptible wait must not hold us forever
-#define READING_SECONDS 2.0  // nobody has to read what we print
 
 struct options {
     const char *timeout; // NULL: none
@@ -141,17 +138,6 @@ static int watch(pid_t child, const struct options *options, const sigset_t *unb
     }
 }
 
-// LXD before 5.14 forgets what is still in the pipe when the command that it runs ends: let it be read before.
-static void wait_until_read(int stream) {
-    const double deadline = now_seconds() + READING_SECONDS;
-    struct stat kind;
-    int left;
-    if (fstat(stream, &kind) || !S_ISFIFO(kind.st_mode))
-        return;
-    while (ioctl(stream, FIONREAD, &left) == 0 && left > 0 && now_seconds() < deadline)
-        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-}
-
 static int print_clock(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -183,14 +169,13 @@ static int supervise(const struct options *options) {
         sigprocmask(SIG_SETMASK, &unblocked, NULL);
         start(options, &tree);
     }
-    // Who watches a life line reads lines until their end: the command alone holds its output, so that it can close it.
-    close(options->life_line ? STDOUT_FILENO : STDIN_FILENO);
+    if (!options->life_line)
+        close(STDIN_FILENO); // the command alone holds its streams, so that their other ends see it close them
+    close(STDOUT_FILENO);
     int code = watch(tree.root, options, &unblocked);
     end_tree(&tree);
     if (code == TIMED_OUT)
         fprintf(stderr, "tare-run: timeout after %s s\n", options->timeout);
-    wait_until_read(STDOUT_FILENO);
-    wait_until_read(STDERR_FILENO);
     return code;
 }
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tare.ledger import DoomedLedger, Ledger
@@ -257,24 +257,32 @@ def _bridged(network: Network) -> Iterator[Network]:
             *(f"link set {port} up" for port in ("lo", "machine", "bridge")),
         )
         network.ip(f"addr add {network.machine_address}/24 dev {prefix}-m", f"link set {prefix}-m up")
+        _set(ledger.host, _quick_neighbors(f"{prefix}-m"))
         yield network
+
+
+def _quick_neighbors(device: str) -> dict[str, str]:
+    """Ask for the neighbors on a device every 5 ms instead of every second: an instance is found soon after it is up."""
+    return {
+        f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
+        f"net/ipv4/neigh/{device}/mcast_solicit": "100",
+    }
 
 
 def _tune(host: Host, namespace: str, device: str) -> None:
     """Make a device of the client fit for measuring starts and many connections.
 
-    Its neighbours are asked for every 5 ms instead of every second, so that an instance is found soon after it is up.
     The ports are those of the 2017 paper's Table III. All of it is of the client's namespace alone.
     """
-    settings = {
-        f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
-        f"net/ipv4/neigh/{device}/mcast_solicit": "100",
-        "net/ipv4/ip_local_port_range": "1024 65535",
-        "net/ipv4/tcp_tw_reuse": "1",
-    }
+    settings = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
+    _set(host, _quick_neighbors(device) | settings, "ip", "netns", "exec", namespace)
+
+
+def _set(host: Host, settings: Mapping[str, str], *place: str) -> None:
+    """Set the kernel's settings below /proc/sys."""
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]
-    host.run("ip", "netns", "exec", namespace, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
+    host.run(*place, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:

@@ -369,3 +369,9 @@ def test_init_answers_clients_that_spoke_first_and_many_of_them(programs: Path) 
                 answers.add(client.makefile("rb").readline())
     assert len(answers) == 1
     assert re.fullmatch(rb"tare [0-9]+\n", answers.pop())
+
+
+def test_run_tells_the_monotonic_clock(programs: Path) -> None:
+    before = time.monotonic_ns()
+    told = int(call(programs / "run", "--clock").stdout)
+    assert before <= told <= time.monotonic_ns()

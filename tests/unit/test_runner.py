@@ -147,7 +147,7 @@ def test_a_program_that_hangs_is_ended_by_its_time_out_and_the_run_goes_on(bench
 def test_a_technology_that_goes_away_in_the_middle_is_skipped_with_its_reason(bench: Bench) -> None:
     bench.work(suite("good:", 'late: stack = "gone"', blocks=1, workloads=("startup",)))
     [late] = by_stack(bench.trials, "late", "startup")
-    assert (late.status, late.reason) == ("skipped", "its daemon has gone away")
+    assert (late.status, late.reason) == ("skipped", "its daemon has gone away (fix: start it again)")
 
 
 def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
