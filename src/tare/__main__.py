@@ -15,7 +15,7 @@ from contextlib import suppress
 import typer
 from typer.main import get_command
 
-from tare.model import Fault, SuiteError, TareError
+from tare.errors import Fault, SuiteError, TareError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE

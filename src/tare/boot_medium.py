@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from tare import guest
+from tare.errors import TrialFailed
 from tare.launch import Launch
-from tare.model import Host, Image, Process, TrialFailed
+from tare.model import Host, Image, Process
 
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}
 ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}

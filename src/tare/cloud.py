@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.document import did_you_mean
+from tare.errors import TareError, TrialFailed, Unavailable, UsageError
 from tare.hosts.ssh import unreachable
-from tare.model import Caution, Host, Machine, TareError, TrialFailed, Unavailable, UsageError
+from tare.model import Caution, Host, Machine
 
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0

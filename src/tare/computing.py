@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.model import Metric, Raw, Setup, Sweep, TrialFailed, Value
+from tare.errors import TrialFailed
+from tare.model import Metric, Raw, Setup, Sweep, Value
 from tare.units import Duration
 
 _MOST_QUOTED = 800

@@ -17,7 +17,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails
 
 from tare import plugins
-from tare.model import Fault, UsageError
+from tare.errors import Fault, UsageError
 
 Key = tuple[str | int, ...]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
 from tare.launch import Launch
-from tare.model import Host, Image, Process, TrialFailed
+from tare.model import Host, Image, Process
 
 BOOT_SECONDS = 120.0
 # A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own.

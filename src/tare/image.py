@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.ledger import state_folder
 from tare.micro import LINUX, program_folder
-from tare.model import Host, Image, TareError
+from tare.model import Host, Image
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0

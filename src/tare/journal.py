@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model import Facts, Metric, Raw, Sweep, Trial, UsageError
+from tare.errors import UsageError
+from tare.model import Facts, Metric, Raw, Sweep, Trial
 
 FORMAT = 1
 _DAMAGED = "the file is damaged or of a newer tare"

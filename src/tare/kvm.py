@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 
+from tare.errors import TrialFailed
 from tare.launch import first_line
 from tare.ledger import state_folder
-from tare.model import Host, Image, TrialFailed
+from tare.model import Host, Image
 
 PROBE_SECONDS = 20.0  # without a word of the guest's
 _MOST_SECONDS = 120.0

@@ -9,23 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
+from tare.errors import TrialFailed, Unavailable
 from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.ledger import Ledger
-from tare.model import (
-    Family,
-    Host,
-    Image,
-    Instance,
-    Limits,
-    Machine,
-    Mark,
-    Problem,
-    TrialFailed,
-    Unavailable,
-    Workload,
-)
+from tare.model import Family, Host, Image, Instance, Limits, Machine, Mark, Problem, Workload
 from tare.network import Network
 
 ANSWER_PORT = 17007

@@ -15,26 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tare.cpus import Placement
+from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost
 from tare.image import located
 from tare.launch import ANSWER_PORT, Launch, Technology, Timeline
 from tare.ledger import DoomedLedger, Ledger
-from tare.model import (
-    Facts,
-    Host,
-    Image,
-    Instance,
-    Limits,
-    Machine,
-    Mark,
-    Output,
-    Process,
-    TareError,
-    TrialFailed,
-    Unavailable,
-)
+from tare.model import Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
 from tare.network import Network
 
 KNOCK = "/usr/lib/tare/knock"

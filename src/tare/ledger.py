@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tare.errors import TareError, Unreachable
 from tare.hosts.local import LocalHost
-from tare.model import Host, Machine, TareError, Unreachable
+from tare.model import Host, Machine
 
 _UNDO_SECONDS = 60.0
 # Places of others in which an undo may name something that does not bear tare's name.

@@ -13,8 +13,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from tare.errors import TrialFailed
 from tare.hosts.process import checked
-from tare.model import Host, Raw, Setup, TrialFailed
+from tare.model import Host, Raw, Setup
 
 MOST_CLIENTS = 1000
 # `times` ends with the user and system time of the shell's children that have ended (POSIX.1-2017, 2.14 times).

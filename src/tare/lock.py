@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tare.errors import TareError
 from tare.ledger import state_folder
-from tare.model import TareError
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.errors import TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.ledger import state_folder
-from tare.model import Host, Problem, TareError, TrialFailed
+from tare.model import Host, Problem
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()

@@ -16,63 +16,6 @@ Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 
 
-# --- errors --------------------------------------------------------------------------------------------------------
-
-
-class TareError(Exception):
-    """An error that the user can do something about: what happened, and a hint at what to do."""
-
-    exit_code: ClassVar[int] = 3
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
-class SuiteError(TareError):
-    """A suite that cannot be run. Raised before anything starts, with every fault in it."""
-
-    exit_code = 2
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(fault.what for fault in faults))
-        self.faults = tuple(faults)
-
-
-class UsageError(TareError):
-    """A command line that asks for something that is not there."""
-
-    exit_code = 2
-
-
-class Unavailable(TareError):
-    """A technology cannot run here. Its trials are skipped with this reason."""
-
-
-class TrialFailed(TareError):
-    """A trial has no result. It is recorded with this reason and what the failed command printed; the run goes on."""
-
-    def __init__(self, what: str, hint: str = "", output: Output | None = None) -> None:
-        super().__init__(what, hint)
-        self.output = output
-
-
-class TimedOut(TrialFailed):
-    """A command did not end in its time. Everything that it had started has been killed."""
-
-
-class Unreachable(TrialFailed):
-    """A machine over SSH does not answer, or does not let us in."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault of a suite: what and where, and what to write instead."""
-
-    what: str
-    hint: str
-
-
 # --- hosts ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tare.errors import TareError, Unavailable
 from tare.image import carried
 from tare.launch import Technology
 from tare.layers import Notes, Place, around, inside_of, machine_image, machine_ports, started_layer
-from tare.model import Problem, TareError, Unavailable
+from tare.model import Problem
 
 _COPY_SECONDS = 600.0
 

@@ -20,8 +20,9 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tare.errors import TareError, TrialFailed
 from tare.ledger import DoomedLedger, Ledger
-from tare.model import Host, TareError, TrialFailed
+from tare.model import Host
 
 _SECONDS = 30.0
 # Inside a guest, in one go and with the same address: we are connected through the very card that is moved.
@@ -262,7 +263,7 @@ def _bridged(network: Network) -> Iterator[Network]:
 
 
 def _quick_neighbors(device: str) -> dict[str, str]:
-    """Ask for the neighbors on a device every 5 ms instead of every second: an instance is found soon after it is up."""
+    """Ask for the neighbors on a device every 5 ms, not every second: an instance is found soon after it is up."""
     return {
         f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
         f"net/ipv4/neigh/{device}/mcast_solicit": "100",
@@ -286,7 +287,7 @@ def _set(host: Host, settings: Mapping[str, str], *place: str) -> None:
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find two neighboring /24 of 198.18.0.0/15 without a route. `routes` is /proc/net/route, of one machine or more."""
+    """Find two neighboring /24 of 198.18.0.0/15 without a route. `routes` is /proc/net/route of one machine or two."""
     taken = set()
     for line in routes.splitlines():
         if line.startswith("Iface"):

@@ -26,11 +26,12 @@ from pydantic import Field
 
 from tare import plugins
 from tare.document import did_you_mean
+from tare.errors import TrialFailed, Unavailable
 from tare.guest import MONITOR_BYTES
 from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Host, Instance, Problem, Process, TrialFailed, Unavailable, Workload
+from tare.model import Caution, Family, Host, Instance, Problem, Process, Workload
 from tare.technologies.qemu import Qemu
 
 BOOT_SECONDS = 100.0  # the client knocks for 120 s: ours is the better error

@@ -12,6 +12,7 @@ from pathlib import Path
 from tare.client import client_of
 from tare.cpus import Placement, place
 from tare.doctor.machine import read_cores
+from tare.errors import TareError, Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
@@ -20,7 +21,7 @@ from tare.journal import Journal
 from tare.launch import Technology
 from tare.layers import Place
 from tare.ledger import Ledger, state_folder
-from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem, TareError, Unavailable
+from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem
 from tare.nesting import prepare
 from tare.network import Network, connected, routed
 

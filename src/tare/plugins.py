@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 from typing import Any, Literal
 
-from tare.model import UsageError
+from tare.errors import UsageError
 
 Kind = Literal["technologies", "workloads"]
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tare.errors import Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
 from tare.layers import Place
-from tare.model import Caution, Problem, Raw, Trial, Unreachable, Workload
+from tare.model import Caution, Problem, Raw, Trial, Workload
 from tare.plan import Block, Step, estimate, plan, remaining
 from tare.suite import Suite
 from tare.trial import attempt

@@ -18,7 +18,8 @@ from pydantic import AfterValidator, Field
 
 from tare import plugins
 from tare.document import Catalogue, Document, Key, did_you_mean, nearest
-from tare.model import Fault, Hosts, Machine, SuiteError, Workload
+from tare.errors import Fault, SuiteError
+from tare.model import Hosts, Machine, Workload
 from tare.stacks import Stack, read_stacks
 from tare.units import Duration, Percent, Size
 

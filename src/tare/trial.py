@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
+from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
 from tare.hosts.exec import RUN
 from tare.launch import Technology
@@ -28,10 +29,7 @@ from tare.model import (
     SetLimits,
     Setup,
     Status,
-    TareError,
     Trial,
-    TrialFailed,
-    Unavailable,
     Workload,
 )
 from tare.plan import Step

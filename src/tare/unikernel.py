@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.errors import TimedOut, TrialFailed
 from tare.guest import MONITOR_BYTES
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
-from tare.model import Caution, Family, Host, Image, Instance, Limits, Problem, Process, TimedOut, TrialFailed, Workload
+from tare.model import Caution, Family, Host, Image, Instance, Limits, Problem, Process, Workload
 from tare.technologies.qemu import Qemu
 
 BOOT_SECONDS = 60.0

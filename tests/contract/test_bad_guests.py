@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TrialFailed
 from tare.launch import Technology
 from tare.layers import Notes, Place, started, started_layer
-from tare.model import TrialFailed
 from tare.network import Network
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TareError, TrialFailed
 from tare.hosts.control_groups import (
     Layout,
     group_folder,
@@ -21,7 +22,7 @@ from tare.hosts.control_groups import (
 )
 from tare.hosts.local import LocalHost, read_text
 from tare.ledger import Ledger
-from tare.model import Limits, TareError, TrialFailed
+from tare.model import Limits
 
 pytestmark = pytest.mark.machine
 

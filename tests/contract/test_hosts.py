@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.model import Host, TimedOut, TrialFailed
+from tare.errors import TimedOut, TrialFailed
+from tare.model import Host
 
 pytestmark = pytest.mark.machine
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.machine
 
 BUILD = """
 from tare.image import built_image
-from tare.model import TareError
+from tare.errors import TareError
 try:
     built_image(print)
 except TareError as error:

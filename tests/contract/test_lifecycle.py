@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from tare.errors import TimedOut
 from tare.launch import Technology
 from tare.layers import Place
-from tare.model import Host, Instance, TimedOut
+from tare.model import Host, Instance
 
 pytestmark = pytest.mark.machine
 

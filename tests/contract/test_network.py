@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.ledger import Ledger
-from tare.model import TareError, TrialFailed
 from tare.network import Network, _free_subnet, connected
 
 pytestmark = pytest.mark.machine

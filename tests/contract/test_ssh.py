@@ -9,11 +9,12 @@ from pathlib import Path, PurePosixPath
 import pytest
 from ssh_machines import Lab, lab
 
+from tare.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
 from tare.image import HOST, built_image
-from tare.model import Image, Machine, TareError, TimedOut, Unreachable, UsageError
+from tare.model import Image, Machine
 
 pytestmark = pytest.mark.machine
 

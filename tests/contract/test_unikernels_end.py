@@ -11,10 +11,11 @@ from typing import ClassVar
 import pytest
 
 from tare import unikernel
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.layers import Notes, Place, started
 from tare.micro import UNIKERNELS
-from tare.model import Setup, TrialFailed
+from tare.model import Setup
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt

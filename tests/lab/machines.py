@@ -24,10 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.local import LocalHost, read_text
 from tare.image import HOST, Recipe, built_image
 from tare.ledger import state_folder
-from tare.model import Image, TareError, TrialFailed, UsageError
+from tare.model import Image
 
 _HERE = LocalHost()
 _QEMU = "qemu-system-x86_64"

@@ -14,11 +14,12 @@ from runs import make_run
 
 from tare import plugins
 from tare.cpus import Placement
+from tare.errors import TimedOut, Unavailable
 from tare.journal import Journal, load
 from tare.launch import Launch
 from tare.layers import Place
 from tare.ledger import Ledger
-from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, TimedOut, Trial, Unavailable
+from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial
 from tare.network import Network
 from tare.plan import Block, Step
 from tare.runner import TimeLeft, Work, work_through

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from tare import plugins
-from tare.model import SuiteError, UsageError
+from tare.errors import SuiteError, UsageError
 from tare.suite import Planned, Suite, parse_suite
 from tare.units import Duration, Size
 

@@ -25,6 +25,7 @@ from tare.cli import app
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
+from tare.errors import SuiteError, TrialFailed
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
 from tare.model import (
@@ -41,10 +42,8 @@ from tare.model import (
     SeenLimits,
     SetLimits,
     Status,
-    SuiteError,
     Sweep,
     Trial,
-    TrialFailed,
 )
 from tare.report import json as report_json
 from tare.statistics.cells import Cell, Verdict

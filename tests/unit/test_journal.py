@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from runs import believable_run, make_run, make_trial, measured, write
 
+from tare.errors import UsageError
 from tare.journal import FORMAT, Journal, load, load_raw, rewrite
-from tare.model import Caution, Footprint, Mark, Raw, Trial, UsageError
+from tare.model import Caution, Footprint, Mark, Raw, Trial
 
 VALUES = (measured("speed", 21.5e6),)
 

@@ -11,7 +11,8 @@ from typing import cast
 
 import pytest
 
-from tare.model import Host, Instance, Output, Setup, TrialFailed, Workload
+from tare.errors import TrialFailed
+from tare.model import Host, Instance, Output, Setup, Workload
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.whetstone import Whetstone

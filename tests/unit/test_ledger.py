@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TareError
 from tare.ledger import Ledger, Leftovers, leftovers, state_folder
-from tare.model import TareError
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.launch import Launch
 from tare.ledger import Ledger
-from tare.model import Image, Instance, Limits, Output, Problem, TrialFailed
+from tare.model import Image, Instance, Limits, Output, Problem
 from tare.network import Network
 from tare.technologies.lxd import Lxd
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from tare.__main__ import run
-from tare.model import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
+from tare.errors import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -11,10 +11,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tare import micro
+from tare.errors import SuiteError, TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.image import HOST, Recipe
 from tare.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
-from tare.model import Instance, Output, Raw, Service, Setup, SuiteError, TareError, TrialFailed, Value, Workload
+from tare.model import Instance, Output, Raw, Service, Setup, Value, Workload
 from tare.suite import parse_suite
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

@@ -10,11 +10,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tare import boot_medium, plugins
+from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
 from tare.launch import Launch
 from tare.ledger import Ledger
-from tare.model import Image, Limits, Problem, TrialFailed
+from tare.model import Image, Limits, Problem
 from tare.network import Network
 from tare.technologies.kata import Kata
 from tare.technologies.libvirt import Libvirt

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tare import plugins
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.image import built_image
 from tare.launch import Launch, Timeline
 from tare.ledger import Ledger, state_folder
-from tare.model import Image, Instance, Limits, Output, TrialFailed
+from tare.model import Image, Instance, Limits, Output
 from tare.network import connected
 
 pytestmark = pytest.mark.machine

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Instance, Output, Raw, Setup, TrialFailed, Value, Workload
+from tare.model import Instance, Output, Raw, Setup, Value, Workload
 from tare.workloads.nginx import Nginx
 
 SAMPLES = Path(__file__).parents[1] / "samples/nginx"

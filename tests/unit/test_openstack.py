@@ -19,13 +19,14 @@ from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
 from tare import cloud
 from tare.cloud import Cloud, Wanted
+from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.chroot import enterable, fresh_root
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.image import built_image
 from tare.launch import Launch
 from tare.ledger import DoomedLedger, Ledger, state_folder
-from tare.model import Image, TareError, TrialFailed, Unavailable
+from tare.model import Image
 from tare.network import Network
 from tare.technologies.openstack import Openstack
 

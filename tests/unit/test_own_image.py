@@ -17,12 +17,13 @@ from fakes import LIMITS
 from pydantic import TypeAdapter, ValidationError
 
 from tare import own_image
+from tare.errors import TrialFailed, Unavailable
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.image import built_image
 from tare.launch import Launch
 from tare.ledger import Ledger
 from tare.load import server_port
-from tare.model import Image, Instance, Output, Setup, TrialFailed, Unavailable
+from tare.model import Image, Instance, Output, Setup
 from tare.network import Network, connected
 from tare.own_image import Boot, OwnImage
 from tare.technologies.mirage import Mirage

@@ -11,7 +11,8 @@ import pytest
 
 from tare import plugins
 from tare.cli.catalogue import technologies
-from tare.model import Metric, UsageError
+from tare.errors import UsageError
+from tare.model import Metric
 from tare.plugins import Kind
 
 KINDS: tuple[Kind, ...] = ("technologies", "workloads")

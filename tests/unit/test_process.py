@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TimedOut, TrialFailed
 from tare.hosts.process import execute, kill_tree, started
-from tare.model import Line, TimedOut, TrialFailed
+from tare.model import Line
 
 SECONDS = 30.0
 DAEMON = 'setsid sh -c \'(echo $$ > "$1"; exec sleep 70101) &\' sh "$1" >/dev/null 2>&1 &'

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model import Raw, TrialFailed, Value, Workload
+from tare.errors import TrialFailed
+from tare.model import Raw, Value, Workload
 from tare.workloads.ramspeed import Ramspeed
 
 SAMPLES = Path(__file__).parents[1] / "samples/ramspeed"

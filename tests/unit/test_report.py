@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from runs import COSTS, MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs, write
 
+from tare.errors import UsageError
 from tare.journal import Run, load
-from tare.model import Caution, Footprint, Mark, Metric, UsageError
+from tare.model import Caution, Footprint, Mark, Metric
 from tare.report import find, formats, write_report
 from tare.report.words import answer
 from tare.statistics.summarize import summarize

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Instance, Mark, Raw, Setup, TrialFailed, Value, Workload
+from tare.model import Instance, Mark, Raw, Setup, Value, Workload
 from tare.workloads.startup import Startup
 
 SAMPLE = (Path(__file__).parents[1] / "samples/startup/timeline.json").read_text()

@@ -18,7 +18,7 @@ from shelf import (
     settings,
 )
 
-from tare.model import SuiteError
+from tare.errors import SuiteError
 from tare.suite import LimitsWanted, Stack, parse_suite, read_suite
 
 # --- good suites

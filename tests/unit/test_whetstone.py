@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model import Raw, TrialFailed, Value, Workload
+from tare.errors import TrialFailed
+from tare.model import Raw, Value, Workload
 from tare.workloads.whetstone import Whetstone
 
 SAMPLE = (Path(__file__).parents[1] / "samples/whetstone/one-second.txt").read_text()

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from tare import plugins
 from tare.doctor.usable import look_at
+from tare.errors import UsageError
 from tare.hosts.local import LocalHost
-from tare.model import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 

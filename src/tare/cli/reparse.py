@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tare.errors import TrialFailed
 from tare.journal import load, load_raw, rewrite
-from tare.model import Trial, TrialFailed, Workload
+from tare.model import Trial, Workload
 from tare.suite import parse_suite
 from tare.trial import read_values
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tare.errors import UsageError
 from tare.journal import load
-from tare.model import UsageError
 from tare.report import DEFAULT_FORMATS, write_report
 
 

@@ -20,12 +20,13 @@ from rich.console import Console
 from tare import __version__
 from tare.display import watching
 from tare.doctor.noise import assess
+from tare.errors import TareError, UsageError
 from tare.hosts.local import isolate_mounts
 from tare.image import HOST, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
 from tare.ledger import leftovers, state_folder
 from tare.lock import only_one
-from tare.model import Image, Limits, Problem, TareError, UsageError
+from tare.model import Image, Limits, Problem
 from tare.nesting import makes_machine, prepare_nested
 from tare.places import Reached, find_unusable, give_image, placed, prepared_place, reached
 from tare.report import write_report

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tare.document import did_you_mean
+from tare.errors import UsageError
 from tare.journal import Run, load, load_raw
-from tare.model import Trial, UsageError
+from tare.model import Trial
 from tare.units import format_duration, format_quantity, format_size
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare import plugins
-from tare.model import Host, Problem, TareError
+from tare.errors import TareError
+from tare.model import Host, Problem
 
 
 @dataclass(frozen=True)

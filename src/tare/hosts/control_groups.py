@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tare.errors import TareError, TrialFailed
 from tare.ledger import Ledger
-from tare.model import Host, Limits, TareError, TrialFailed
+from tare.model import Host, Limits
 
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
 from tare.doctor.machine import read_facts
+from tare.errors import TimedOut
 from tare.hosts.process import checked
-from tare.model import Facts, Host, Output, Process, TimedOut
+from tare.model import Facts, Host, Output, Process
 
 RUN = "/usr/lib/tare/run"
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from tare.model import Line, Output, TimedOut, TrialFailed
+from tare.errors import TimedOut, TrialFailed
+from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
 _KEPT_LINES = 10_000

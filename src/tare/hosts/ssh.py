@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
+from tare.errors import TareError, Unreachable, UsageError
 from tare.hosts.exec import ExecHost
 from tare.hosts.process import checked
-from tare.model import Host, Machine, Output, Process, TareError, Unreachable, UsageError
+from tare.model import Host, Machine, Output, Process
 
 _CONNECT_SECONDS = 30.0
 _SEEN_SECONDS = 0.2

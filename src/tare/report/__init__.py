@@ -12,8 +12,8 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tare.errors import UsageError
 from tare.journal import Run
-from tare.model import UsageError
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
 

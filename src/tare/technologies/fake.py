@@ -23,10 +23,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
-from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process, TimedOut, TrialFailed
+from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process
 from tare.units import Percent
 
 Fails = Literal["", "start", "crash", "garbage", "nothing", "hang"]

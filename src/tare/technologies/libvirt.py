@@ -15,8 +15,9 @@ from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from tare import boot_medium, guest, monitors
+from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Host, Image, Instance, Problem, TrialFailed
+from tare.model import Caution, Family, Host, Image, Instance, Problem
 
 _SECONDS = 60.0
 _DAEMON_SECONDS = 30.0

@@ -27,12 +27,13 @@ from pydantic import Field
 
 from tare.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
 from tare.document import did_you_mean
+from tare.errors import Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.launch import Launch, Technology, missing_tools
 from tare.ledger import Ledger
-from tare.model import Family, Host, Instance, Machine, Problem, Unavailable
+from tare.model import Family, Host, Instance, Machine, Problem
 from tare.units import Duration
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.errors import TrialFailed
 from tare.launch import missing_tools
 from tare.micro import has_unikernels, unikernels_on
-from tare.model import Host, Problem, TrialFailed
+from tare.model import Host, Problem
 from tare.technologies.qemu import Qemu
 from tare.unikernel import READY, Solo5
 

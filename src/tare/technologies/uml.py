@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare import guest, monitors
+from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem, TrialFailed
+from tare.model import Family, Host, Image, Instance, Problem
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tare import guest, monitors, snapshots
+from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Host, Image, Instance, Problem, Process, TrialFailed
+from tare.model import Caution, Family, Host, Image, Instance, Problem, Process
 
 _PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
 _SECONDS = 60.0

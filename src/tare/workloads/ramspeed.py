@@ -21,7 +21,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.model import Host, Metric, Raw, Setup, Sweep, TrialFailed, Value
+from tare.errors import TrialFailed
+from tare.model import Host, Metric, Raw, Setup, Sweep, Value
 from tare.units import Size
 
 Kind = Literal["integer", "float", "sse"]

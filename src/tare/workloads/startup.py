@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.model import Metric, Raw, Setup, Sweep, TrialFailed, Value
+from tare.errors import TrialFailed
+from tare.model import Metric, Raw, Setup, Sweep, Value
 
 
 @dataclass(frozen=True)
