@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import machines
 import pytest
 
 from tare.journal import Run, load
+from tare.ledger import state_folder
 from tare.model import Trial
 
 pytestmark = pytest.mark.machine
@@ -49,10 +51,16 @@ def running(name: str) -> Iterator[machines.Machine]:
 
 
 def done(suite: str, folder: Path) -> Run:
-    """Run an example from the command line."""
+    """Run an example from the command line, with a home of its own: what else runs here does not matter."""
+    home = folder.with_name("home")
+    home.mkdir()
+    for name in ("images", "unikernels"):
+        (home / name).symlink_to(state_folder() / name)
     command = (str(TARE), "run", str(ROOT / "examples" / suite), "--out", str(folder))
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    environment = os.environ | {"TARE_HOME": str(home)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
     assert ended.returncode == 0, ended.stderr
+    assert not list((home / "ledger").iterdir())
     return load(folder)
 
 

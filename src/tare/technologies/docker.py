@@ -21,7 +21,7 @@ from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 
 _SECONDS = 60.0
-_DAEMON_SECONDS = 300.0
+_DAEMON_SECONDS = 180.0
 _CONTAINERD = "/run/containerd/containerd.sock"
 
 
@@ -158,7 +158,7 @@ def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
     """Run a daemon; it is ready when somebody listens at its socket."""
     with host.spawn(*argv) as daemon:
         deadline = time.monotonic() + _DAEMON_SECONDS
-        while f" {socket}\n" not in host.read("/proc/net/unix"):
+        while f"{socket}\n" not in host.read("/proc/net/unix"):  # it may be listed below /var/run
             if time.monotonic() > deadline or not daemon.running():
                 words = daemon.errors().strip()[-300:]
                 raise TrialFailed(

@@ -19,7 +19,7 @@ from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Caution, Family, Host, Image, Instance, Problem
 
-_SECONDS = 60.0
+_SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0
 _TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", **monitors.KVM_TOOLS}
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
