@@ -53,7 +53,6 @@ ELSEWHERE = {
 }
 # Technologies of which the tests run the real thing, but not on every machine.
 NOT_EVERYWHERE = {
-    "qemu": "a KVM on which a guest boots",
     "libvirt": "a KVM on which a guest boots",
     "libvirt-tcg": "libvirt's daemon, which tests/lab/with-engines does not start",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tare import guest, kvm
 from tare.hosts.chroot import bytes_below
@@ -28,6 +28,7 @@ class Qemu(Technology):
     name: ClassVar[str] = "qemu"
     title: ClassVar[str] = "QEMU/KVM"
     family: ClassVar[Family] = "type 2"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
     needs: ClassVar[str] = "qemu-system-x86, KVM that boots a guest"
     hosts: ClassVar[bool] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tare.launch import Launch
 from tare.model import Caution, Family, Host, Instance, Problem
@@ -22,6 +22,7 @@ class QemuTcg(Qemu):
     name: ClassVar[str] = "qemu-tcg"
     title: ClassVar[str] = "QEMU emulation"
     family: ClassVar[Family] = "emulator"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     needs: ClassVar[str] = "qemu-system-x86"
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
 

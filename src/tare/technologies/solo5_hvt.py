@@ -30,7 +30,7 @@ class Solo5Hvt(Solo5):
     title: ClassVar[str] = "Solo5 hvt (KVM)"
     isolates: ClassVar[str] = "one application with its own network stack, alone on a virtual processor"
     needs: ClassVar[str] = "the same packages as solo5-spt, KVM that boots a guest"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     tender: ClassVar[str] = "solo5-hvt"
     file: ClassVar[str] = "micro.hvt"
 
