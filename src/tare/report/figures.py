@@ -142,7 +142,8 @@ def startup(phases: Sequence[tuple[str, str, float]], totals: Sequence[tuple[str
     y = alt.Y("stack:N", sort=[stack for stack, _, _ in totals], title=None)
     x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=_NUMBER))
     palette = alt.Scale(domain=names, range=[PHASES[_phase(name)] for name in names])
-    colour = alt.Color("phase:N", sort=names, scale=palette, legend=alt.Legend(title=None, orient="top"))
+    legend = alt.Legend(title=None, orient="top", columns=4)
+    colour = alt.Color("phase:N", sort=names, scale=palette, legend=legend)
     bars = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
     texts = alt.Chart(_data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
     return _spec(
