@@ -45,7 +45,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
     prefix = f"tare-{os.getpid() & 0xFFFF:x}"
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
-    folder = state_folder() / "instances" / f"{prefix}-1"
+    folder = state_folder() / "instances" / f"{prefix}-boot"
     with connected(ledger, prefix) as network:
         knocked: list[tuple[str, int | None]] = []
 
@@ -53,7 +53,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
             knocked.append((address, port))
 
         limits = Limits(cpus, 512 << 20, 4096)
-        yield Launch(f"{prefix}-1", image, limits, network, (17007,), folder, ledger, knock, Timeline())
+        yield Launch(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
         assert knocked == [(network.instance_address, None)]
 
 
@@ -122,7 +122,9 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch) -> N
     with ExitStack() as stack:
         if technology.daemon_problems(host):
             stack.enter_context(host.spawn("virtlogd"))
-            stack.enter_context(host.spawn("unshare", "--mount", "sh", "-c", LIBVIRTD))
+            # The machine's own mounts, whatever tests before this one have done to ours.
+            own = ("nsenter", "--mount=/proc/1/ns/mnt", "--", "unshare", "--mount")
+            stack.enter_context(host.spawn(*own, "sh", "-c", LIBVIRTD))
         stack.enter_context(technology.engine(host))
         with technology.launch(host, launch) as instance:
             _answers_within_its_limits(instance, launch)
