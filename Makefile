@@ -16,8 +16,8 @@ UV_VERSION := 0.13.9
 PACKAGES := binutils bubblewrap cargo-web containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables \
 	libc6-dev libseccomp-dev lld lxc lxd lxd-client mmdebstrap openssh-client pkg-config podman python3-venv \
 	qemu-system-x86 qemu-utils runc runsc rust-web-src rustc-web systemd-container util-linux
-TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 openssh-client procps shellcheck \
-	syslinux-common user-mode-linux xorriso
+TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 openssh-client procps rustfmt-web \
+	shellcheck syslinux-common user-mode-linux xorriso
 
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
@@ -31,6 +31,7 @@ demo: setup
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
 test: setup test-packages check
+	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
 	$(WITH_ENGINES) .venv/bin/pytest
 
 check: setup test-packages
@@ -38,6 +39,7 @@ check: setup test-packages
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	clang-format --dry-run -Werror programs/*.c programs/*.h
+	/usr/bin/rustfmt --check --edition 2024 --config-path programs/unikernel programs/unikernel/*/src/*.rs
 	shellcheck programs/guest $(SCRIPTS) .ci/run
 
 setup: packages .venv/.locked
