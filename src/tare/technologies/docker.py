@@ -170,6 +170,9 @@ def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
 
 def _helpers(host: Host, pid: int, address: str) -> tuple[int, ...]:
     """Find the processes that an engine keeps for a container outside of it: its shim, and proxies of its ports."""
-    shim = int(host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    status = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(status) < 2:
+        raise TrialFailed("the container's first process has ended already", "its engine's log says why")
+    shim = int(status[1])
     listed = host.run("pgrep", "--full", f"docker-proxy .*{re.escape(address)} ", timeout=20, check=False)
     return (shim, *(int(number) for number in listed.text.split()))
