@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
 from tare.launch import Launch
-from tare.model import Host, Image, Process
+from tare.model import Caution, Host, Image, Limits, Process
 
 BOOT_SECONDS = 120.0
 # A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own.
 MONITOR_BYTES = 1 << 30
+EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
+
+
+def with_monitor(limits: Limits) -> Limits:
+    """Give the limits of a guest together with its monitor."""
+    return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
 
 
 def prepared_folder(host: Host, launch: Launch) -> str:

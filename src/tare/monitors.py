@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tare import guest
 from tare.hosts.chroot import bytes_below
@@ -44,7 +44,7 @@ class Ground:
     def group(self) -> ControlGroup:
         """Make the control group of a machine that tare itself starts."""
         launch = self.launch
-        around = replace(launch.limits, memory_bytes=launch.limits.memory_bytes + guest.MONITOR_BYTES)
+        around = guest.with_monitor(launch.limits)
         group = self.stack.enter_context(limited(launch.ledger, launch.name, around))
         self.groups.append(group)
         return group

@@ -27,7 +27,7 @@ from pydantic import Field
 from tare import plugins
 from tare.document import did_you_mean
 from tare.errors import TrialFailed, Unavailable
-from tare.guest import MONITOR_BYTES
+from tare.guest import EMULATED, with_monitor
 from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
@@ -155,7 +155,7 @@ class OwnImage(Technology):
             digest = host.run("sha256sum", placed[self.image], timeout=120).text.split()[0]
             launch.knock(launch.network.instance_address, next(iter(self.serves.values())))
             launch.timeline.mark("requested")
-            around = replace(launch.limits, memory_bytes=launch.limits.memory_bytes + MONITOR_BYTES)
+            around = with_monitor(launch.limits)
             group = stack.enter_context(limited(launch.ledger, launch.name, around))
             disk = _overlay(host, launch, placed[self.boot_disk]) if self.boot_disk else ""
             tap = stack.enter_context(launch.network.tap(headers=self._monitor == QEMU))
@@ -233,8 +233,7 @@ class OwnImage(Technology):
     def _cautions(self, launch: Launch) -> tuple[Caution, ...]:
         cautions = []
         if self._monitor == QEMU and self.accelerator == "tcg":
-            text = "the processor is emulated in software: this is not what virtualization costs"
-            cautions.append(Caution("emulated", text))
+            cautions.append(EMULATED)
         if self.one_cpu and len(launch.limits.cpus) > 1:
             cautions.append(Caution("limits-differ", f"uses one CPU, {len(launch.limits.cpus)} were asked for"))
         return tuple(cautions)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tare.errors import TimedOut, TrialFailed
-from tare.guest import MONITOR_BYTES
+from tare.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
@@ -176,7 +176,7 @@ class InQemu(Unikernel):
 
     def around(self, limits: Limits) -> Limits:
         """Leave QEMU its own memory."""
-        return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
+        return with_monitor(limits)
 
     def proof(self, host: Host) -> dict[str, str]:
         """Give the accelerator, QEMU's version, and that of the unikernel's system."""
@@ -186,8 +186,7 @@ class InQemu(Unikernel):
         """Emulation is a doubt."""
         if self.accelerator == "kvm":
             return ()
-        text = "the processor is emulated in software: this is not what virtualization costs"
-        return (Caution("emulated", text),)
+        return (EMULATED,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used, where it is wanted."""

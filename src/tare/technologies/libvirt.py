@@ -17,12 +17,11 @@ from xml.sax.saxutils import escape, quoteattr
 from tare import boot_medium, guest, monitors
 from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Host, Image, Instance, Problem
+from tare.model import Family, Host, Image, Instance, Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0
 _TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", **monitors.KVM_TOOLS}
-EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,12 @@ class Libvirt(Technology):
             host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
             _bridge(host, launch, tap)
             # Not in its description: libvirt would let QEMU lock as much memory, which few machines allow.
-            most = f"{(launch.limits.memory_bytes + guest.MONITOR_BYTES) >> 10}"
+            most = f"{guest.with_monitor(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
             instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=self.version(host))
             pids = _processes(host, launch.name)
-            cautions = (EMULATED,) if self.type == "qemu" else ()
+            cautions = (guest.EMULATED,) if self.type == "qemu" else ()
             yield replace(instance, processes=lambda: pids, cautions=cautions)
 
     def domain(self, launch: Launch, key: str, devices: tuple[str, str], serial: str) -> str:

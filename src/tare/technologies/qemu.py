@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare import guest, kvm
@@ -67,7 +67,7 @@ class Qemu(Technology):
         self.imported(host, launch.image)
         launch.knock(launch.network.instance_address)
         launch.timeline.mark("requested")
-        around = replace(launch.limits, memory_bytes=launch.limits.memory_bytes + guest.MONITOR_BYTES)
+        around = guest.with_monitor(launch.limits)
         disk = str(launch.folder / "disk.qcow2")
         with ExitStack() as stack:
             group = stack.enter_context(limited(launch.ledger, launch.name, around))

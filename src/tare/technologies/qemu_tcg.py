@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.guest import EMULATED
 from tare.launch import Launch
-from tare.model import Caution, Family, Host, Instance, Problem
+from tare.model import Family, Host, Instance, Problem
 from tare.technologies.qemu import Qemu
 
 
@@ -33,6 +34,5 @@ class QemuTcg(Qemu):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a machine in emulation; see `Qemu.launch`."""
-        caution = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
         with super().launch(host, launch) as instance:
-            yield replace(instance, cautions=(caution,))
+            yield replace(instance, cautions=(EMULATED,))
