@@ -1,6 +1,7 @@
-// Supervises one command and makes sure that everything it started is gone when it ends.
+// Supervises one command and makes sure that everything it started is gone when it ends; with -l, only when it is
+// ended: what a command leaves behind that ends by itself, such as the monitor of a container, then goes on.
 //
-//   run [-t SECONDS] [-s] [-n OPEN_FILES] -- ARGV...
+//   run [-t SECONDS] [-s] [-l] [-n OPEN_FILES] -- ARGV...
 //   run --limits
 //   run --clock    CLOCK_MONOTONIC in nanoseconds
 //
@@ -35,6 +36,7 @@ enum { SIGNALS = 3 };
 struct options {
     const char *timeout; // NULL: none
     bool life_line;
+    bool leaves;
     const char *open_files; // NULL: as it is
     char **argv;
 };
@@ -114,14 +116,15 @@ static void start(const struct options *options, const struct tree *tree) {
 }
 
 // Waits for the command's end, the deadline, the life line or a signal, and gives the exit code for it.
-static int watch(pid_t child, const struct options *options, const sigset_t *unblocked) {
+static int watch(pid_t child, const struct options *options, const sigset_t *unblocked, bool *by_itself) {
     const double deadline = options->timeout ? now_seconds() + strtod(options->timeout, NULL) : INFINITY;
     struct pollfd life_line = {.fd = options->life_line ? STDIN_FILENO : -1, .events = POLLIN};
     char ignored[4096];
     for (;;) {
         int status = -1;
         reap(child, &status);
-        if (status != -1)
+        *by_itself = status != -1;
+        if (*by_itself)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (stopped_by)
             return 128 + stopped_by;
@@ -172,8 +175,10 @@ static int supervise(const struct options *options) {
     if (!options->life_line)
         close(STDIN_FILENO); // the command alone holds its streams, so that their other ends see it close them
     close(STDOUT_FILENO);
-    int code = watch(tree.root, options, &unblocked);
-    end_tree(&tree);
+    bool by_itself;
+    int code = watch(tree.root, options, &unblocked, &by_itself);
+    if (!by_itself || !options->leaves)
+        end_tree(&tree);
     if (code == TIMED_OUT)
         fprintf(stderr, "tare-run: timeout after %s s\n", options->timeout);
     return code;
@@ -186,7 +191,7 @@ int main(int argc, char **argv) {
         return print_limits() ? 0 : 1;
     if (argc == 2 && strcmp(argv[1], "--clock") == 0)
         return print_clock();
-    for (int letter; (letter = getopt(argc, argv, "+t:sn:")) != -1;) {
+    for (int letter; (letter = getopt(argc, argv, "+t:sln:")) != -1;) {
         char *end = "";
         if (letter == 't')
             wrong |= !(strtod(options.timeout = optarg, &end) > 0) || *end;
@@ -194,12 +199,14 @@ int main(int argc, char **argv) {
             wrong |= strtoull(options.open_files = optarg, &end, 10) == 0 || *end;
         else if (letter == 's')
             options.life_line = true;
+        else if (letter == 'l')
+            options.leaves = true;
         else
             wrong = true;
     }
     options.argv = argv + optind;
     if (wrong || !*options.argv) {
-        fputs("usage: run [-t SECONDS] [-s] [-n OPEN_FILES] -- ARGV...\n       run --limits\n       run --clock\n",
+        fputs("usage: run [-t SECONDS] [-s] [-l] [-n OPEN_FILES] -- ARGV...\n       run --limits\n       run --clock\n",
               stderr);
         return WRONG_USAGE;
     }

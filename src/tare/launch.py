@@ -148,6 +148,11 @@ class Technology(Protocol):
     def path(self) -> str:
         """How packets travel between client and instance: `host`, `bridge`, `nat`, `tap`, `none`."""
 
+    @property
+    def joins_client(self) -> bool:
+        """Whether the client becomes a port of a bridge of its own, for which it has to be on the same machine."""
+        return False
+
     def version(self, host: Host) -> str:
         """Give the version of the tool, or an empty text where it is not installed."""
 

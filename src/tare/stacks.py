@@ -6,7 +6,7 @@ stack has its settings by layer, in tables below that, as `[stacks.NAME.docker]`
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -130,6 +130,18 @@ def _nestable(document: Document, key: Key, stack: str) -> bool:
     if len(names) == 1 and getattr(document.plugin(key, "technologies", stack), "gives_machine", False):
         document.fault(key, f"{stack} only gives a machine", f'name what runs in it, as in "native/{stack}"')
     return key not in document.faults
+
+
+def refuse_far_bridges(document: Document, stacks: Sequence[Stack], near: bool) -> None:
+    """Refuse networks that the client would have to join, where it is on another machine than the instance."""
+    for stack in stacks:
+        nested = len(stack.layers) > 1
+        for layer in stack.layers:
+            if getattr(layer, "joins_client", False) and (nested or not near):
+                key = ("stacks", stack.name, *((layer.name,) if nested else ()), "network")
+                where = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
+                what = f'"{layer.network}" has the client join it, which is {where}'
+                document.fault(key, what, 'write "nat", or leave it out')
 
 
 def _turned(names: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ from tare import plugins
 from tare.document import Catalogue, Document, Key, did_you_mean, nearest
 from tare.errors import Fault, SuiteError
 from tare.model import Hosts, Machine, Workload
-from tare.stacks import Stack, read_stacks
+from tare.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Percent, Size
 
 __all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
@@ -154,6 +154,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     stacks = read_stacks(document)
     workloads = _read_workloads(document)
     hosts = _read_hosts(document)
+    refuse_far_bridges(document, stacks, near=hosts.server == hosts.client)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)

@@ -78,6 +78,14 @@ def test_a_time_out_ends_the_whole_tree(host: Host, room: str, round_trip_second
     assert _sleepers(host, "70001") == ""
 
 
+def test_what_a_command_leaves_behind_goes_on(host: Host, room: str) -> None:
+    # As the monitor of a container has to, that its engine starts and does not wait for.
+    host.run("sh", "-c", DAEMON, "sh", room, "70005", timeout=ENOUGH_SECONDS)
+    _wait_for(host, f"{room}/up")
+    assert _sleepers(host, "70005") != ""
+    host.run("sh", "-c", 'pkill -x -f "sleep 70005"', timeout=ENOUGH_SECONDS)
+
+
 def test_a_file_is_put_with_its_bytes_and_permission_bits(host: Host, room: str, tmp_path: Path) -> None:
     source, target = tmp_path / "source", f"{room}/a file's $name"
     source.write_bytes(bytes(range(256)) * 100)

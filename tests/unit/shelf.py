@@ -24,6 +24,10 @@ class Docker:
     network: Literal["nat", "bridge"] = "nat"
     storage: Size = 1024
 
+    @property
+    def joins_client(self) -> bool:
+        return self.network == "bridge"
+
 
 @dataclass(frozen=True)
 class Qemu:

@@ -149,6 +149,17 @@ def test_a_daemon_left_behind_is_gone_when_the_command_has_ended(programs: Path,
     assert not is_running(file)
 
 
+def test_a_daemon_goes_on_where_that_is_asked_for_unless_the_command_takes_too_long(
+    programs: Path, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "number", tmp_path / "other"
+    assert shell(programs, "-l", "-t", "20", script=f"{daemon(file)}; exit 5").returncode == 5
+    assert is_running(file)
+    os.kill(int(file.read_text()), signal.SIGKILL)
+    assert shell(programs, "-l", "-t", "1", script=f"{daemon(other)}; sleep 60").returncode == 124
+    assert not is_running(other)
+
+
 def test_an_orphan_that_ends_by_itself_does_not_end_the_command(programs: Path) -> None:
     output = shell(programs, script="(setsid true &); sleep 0.2; echo still here")
     assert (output.returncode, output.stdout) == (0, b"still here\n")

@@ -248,6 +248,18 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             'did you mean "docker"?',
         ),
         (
+            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docker]\nnetwork = "bridge"\n'
+            + REDIS,
+            'stacks.d.docker.network: "bridge" has the client join it, which is outside of qemu',
+            'write "nat", or leave it out',
+        ),
+        (
+            '[suite]\nstacks = ["p"]\n[stacks.p]\nstack = "docker"\nnetwork = "bridge"\n[hosts.server]\nssh = "a"\n'
+            + REDIS,
+            'stacks.p.network: "bridge" has the client join it, which is on another machine',
+            'write "nat", or leave it out',
+        ),
+        (
             '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\nnetwork = "nat"\n' + REDIS,
             "stacks.d.network: docker/qemu takes its settings by layer",
             "write it below [stacks.d.docker] or [stacks.d.qemu]",

@@ -1,7 +1,8 @@
 """The inside of a container or of a chroot: a host that is reached by a command of another host.
 
 Commands are run under `run` from the image (programs/run.c), which ends the whole tree at the time limit, or when the
-connection to it is lost, so that nothing goes on inside after tare has gone away.
+connection to it is lost, so that nothing goes on inside after tare has gone away. What a command leaves behind that
+ends by itself goes on, as on this machine: the monitor of a container has to.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ExecHost:
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`."""
-        guard = (self.supervisor, "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
+        guard = (self.supervisor, "-l", "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
         command = self.wrap(*guard, *argv)
         output = self.outer.run(*command, timeout=timeout + _GRACE_SECONDS, input=input, check=False)
         if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:

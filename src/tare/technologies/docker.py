@@ -44,6 +44,11 @@ class Docker(Technology):
         """How packets travel."""
         return self.network
 
+    @property
+    def joins_client(self) -> bool:
+        """Whether the client becomes a port of the container's bridge."""
+        return self.network == "bridge"
+
     def version(self, host: Host) -> str:
         """Give the engine's version."""
         return first_line(host, self.program, "version", "--format", "{{.Server.Version}}")
