@@ -1,29 +1,28 @@
 """What the plug-ins of machine monitors share beside tare/guest.py: what a machine is started on, and its end.
 
-A monitor that tare starts itself runs in tare's control group, which pins it and holds it to its memory. Its disk is a
-copy of its own of the image's. Making the copy is not counted as part of the start: whoever has such a machine has made
-its disk before.
+A monitor that tare starts itself runs in tare's control group, which pins it and holds it to its memory. Its disk is
+either made over the image's, which every start needs and which counts as part of it, as the layer of a container does;
+or it is a copy of the image's, which does not: whoever has such a machine has made its disk before. The key for its
+inside is tare's own need, and does not count either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tare import guest
+from tare import guest, kvm
 from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.launch import Launch
-from tare.model import Host, Instance, Problem, Process
-from tare.technologies.qemu import Qemu
+from tare.model import Host, Instance, Process
 
-# QEMU proves that KVM works, whatever monitor uses it then.
-KVM_TOOLS: Mapping[str, str] = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
+KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ground:
     """What a machine is started on: a folder of its own, a key for its inside, and a control group.
 
@@ -35,9 +34,11 @@ class Ground:
     stack: ExitStack
     key: str
     groups: list[ControlGroup] = field(default_factory=list)
+    bytes_before: int = 0
 
     def requested(self) -> None:
         """Begin to count: all that is made before for any such machine is there."""
+        self.bytes_before = bytes_below(self.launch.ledger.host, self.launch.folder)
         self.launch.knock(self.launch.network.instance_address)
         self.launch.timeline.mark("requested")
 
@@ -72,7 +73,6 @@ class Ground:
         launch, reader = self.launch, self.launch.ledger.host
         host_key = guest.watch_boot(console, launch)
         inside = self.stack.enter_context(guest.entered(self.host, launch, host_key))
-        before = bytes_below(reader, launch.folder)
         return Instance(
             name=launch.name,
             inside=inside,
@@ -81,7 +81,7 @@ class Ground:
             processes=self.groups[0].processes if self.groups else tuple,
             proof={**proof, "guest kernel": inside.run("uname", "-r", timeout=60).text.strip()},
             # A copy that was written in full does not grow.
-            disk=lambda: max(0, bytes_below(reader, launch.folder) - before),
+            disk=lambda: max(0, bytes_below(reader, launch.folder) - self.bytes_before),
             storage=disk,
         )
 
@@ -92,8 +92,3 @@ def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
         yield Ground(host, launch, stack, guest.prepared_folder(host, launch))
-
-
-def kvm_problems(host: Host) -> Sequence[Problem]:
-    """Find why KVM cannot be used; proved by a guest that is really booted."""
-    return Qemu().acceleration_problems(host)

@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare import plugins
+from tare import kvm, plugins
 from tare.document import did_you_mean
 from tare.errors import TrialFailed, Unavailable
 from tare.guest import EMULATED, with_monitor
@@ -32,7 +32,6 @@ from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Caution, Family, Host, Instance, Problem, Process, Workload
-from tare.technologies.qemu import Qemu
 
 BOOT_SECONDS = 100.0  # the client knocks for 120 s: ours is the better error
 NETMASK, PREFIX = "255.255.255.0", 24
@@ -136,8 +135,8 @@ class OwnImage(Technology):
                 self._look_for(host, path)
         except Unavailable as error:
             return (Problem(str(error), error.hint),)
-        kvm = Qemu().acceleration_problems(host) if self.needs_kvm else ()
-        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg here", self.without_kvm)) for each in kvm)
+        found = kvm.problems(host) if self.needs_kvm else ()
+        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg here", self.without_kvm)) for each in found)
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all but what the image was built to serve; that it starts can be measured too."""

@@ -13,18 +13,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare import kvm
 from tare.errors import TimedOut, TrialFailed
 from tare.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
 from tare.model import Caution, Family, Host, Image, Instance, Limits, Problem, Process, Workload
-from tare.technologies.qemu import Qemu
 
 BOOT_SECONDS = 60.0
 SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
 READY = "micro: ready"
-_QEMU = "qemu-system-x86_64"
 _TENDER_BYTES = 16 << 20  # more than a tender needs itself
 
 
@@ -165,7 +164,7 @@ class Solo5(Unikernel):
 class InQemu(Unikernel):
     """Boots the unikernel in QEMU."""
 
-    tools: ClassVar[Mapping[str, str]] = {_QEMU: "qemu-system-x86", **Unikernel.tools}
+    tools: ClassVar[Mapping[str, str]] = {kvm.PROGRAM: "qemu-system-x86", **Unikernel.tools}
     headers: ClassVar[bool] = True
     firmware: ClassVar[bool] = True
     board: ClassVar[str]
@@ -180,7 +179,7 @@ class InQemu(Unikernel):
 
     def proof(self, host: Host) -> dict[str, str]:
         """Give the accelerator, QEMU's version, and that of the unikernel's system."""
-        return {"accelerator": self.accelerator, "qemu": Qemu().version(host), "system": self.version(host)}
+        return {"accelerator": self.accelerator, "qemu": kvm.qemu_version(host), "system": self.version(host)}
 
     def cautions(self) -> tuple[Caution, ...]:
         """Emulation is a doubt."""
@@ -190,7 +189,7 @@ class InQemu(Unikernel):
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used, where it is wanted."""
-        found = Qemu().acceleration_problems(host) if self.accelerator == "kvm" else ()
+        found = kvm.problems(host) if self.accelerator == "kvm" else ()
         return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", 'use accelerator = "tcg"')) for each in found)
 
     def command(self, boot: Boot) -> tuple[str, ...]:
@@ -199,7 +198,16 @@ class InQemu(Unikernel):
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
         card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
         return (
-            *(_QEMU, "-accel", self.accelerator, "-machine", self.board, *processor, "-nodefaults", "-no-user-config"),
+            *(
+                kvm.PROGRAM,
+                "-accel",
+                self.accelerator,
+                "-machine",
+                self.board,
+                *processor,
+                "-nodefaults",
+                "-no-user-config",
+            ),
             *("-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"),
             *("-smp", "1", "-m", f"{boot.launch.limits.memory_bytes >> 20}M"),
             *("-netdev", network, "-device", card),

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare import boot_medium, guest, monitors
+from tare import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 
@@ -41,7 +41,7 @@ class CloudHypervisor(Technology):
         """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
         if host.run("sh", "-c", f"command -v {_PROGRAM}", timeout=10, check=False).exit_code:
             return (Problem("cloud-hypervisor is not installed", _INSTALL),)
-        return missing_tools(host, {"lz4": "lz4", **monitors.KVM_TOOLS}) or monitors.kvm_problems(host)
+        return missing_tools(host, {"lz4": "lz4", **monitors.KVM_TOOLS}) or kvm.problems(host)
 
     def imported(self, host: Host, image: Image) -> None:
         """Unpack the kernel."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare import boot_medium, guest, monitors
+from tare import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 
@@ -50,7 +50,7 @@ class Firecracker(Technology):
         version = self.version(host)
         if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _OLDEST:
             return (Problem(f"Firecracker {version} has no ACPI, by which the image's kernel finds devices", _INSTALL),)
-        return monitors.kvm_problems(host)
+        return kvm.problems(host)
 
     def imported(self, host: Host, image: Image) -> None:
         """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""

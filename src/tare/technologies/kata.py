@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import monitors
+from tare import kvm, monitors
 from tare.launch import Launch, first_line, missing_tools
 from tare.model import Family, Host, Instance, Problem
 from tare.technologies.docker import Docker
@@ -67,7 +67,7 @@ class Kata(Docker):
 
     def kvm_problems(self, host: Host) -> Sequence[Problem]:
         """Find why Kata's machines cannot use KVM."""
-        return missing_tools(host, monitors.KVM_TOOLS) or monitors.kvm_problems(host)
+        return missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
         """Give the options that choose the runtime and set the limits."""

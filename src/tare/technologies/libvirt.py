@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare import boot_medium, guest, monitors
+from tare import boot_medium, guest, kvm, monitors
 from tare.errors import TrialFailed
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
@@ -46,7 +46,7 @@ class Libvirt(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether virsh and its daemon are there, and whether a guest boots on KVM."""
         missing = missing_tools(host, _TOOLS) or self.daemon_problems(host)
-        return missing or (monitors.kvm_problems(host) if self.type == "kvm" else ())
+        return missing or (kvm.problems(host) if self.type == "kvm" else ())
 
     def daemon_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare import kvm
 from tare.errors import TrialFailed
 from tare.launch import missing_tools
 from tare.micro import has_unikernels, unikernels_on
 from tare.model import Host, Problem
-from tare.technologies.qemu import Qemu
 from tare.unikernel import READY, Solo5
 
 _PROBE_SECONDS = 10.0
@@ -38,7 +38,7 @@ class Solo5Hvt(Solo5):
         """Find why KVM cannot be used."""
         if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and missing_tools(host, _QEMU):
             return () if not has_unikernels(host) or self._boots(host) else (_UNPROVED,)
-        found = Qemu().acceleration_problems(host)
+        found = kvm.problems(host)
         return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", "use solo5-spt")) for each in found)
 
     def _boots(self, host: Host) -> bool:
@@ -55,7 +55,7 @@ class Solo5Hvt(Solo5):
         return True
 
 
-_QEMU = {"qemu-system-x86_64": "qemu-system-x86"}
+_QEMU = {kvm.PROGRAM: "qemu-system-x86"}
 _UNPROVED = Problem(
     f"KVM is there, but the unikernel does not serve on it within {_PROBE_SECONDS:g} s",
     "use solo5-spt here; look at the kernel's log and at the machine around this one",
