@@ -75,4 +75,7 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
         say("keeping the disk")
         copy = ("qemu-img", "convert", "-U", "-O", "qcow2", "-B", str(place.outer.disk), "-F", "raw")
         place.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        # By its name beside the disk: the folder may be moved, or be known by another path.
+        base = f"{place.outer.digest}/{place.outer.disk.name}"
+        place.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
         place.host.run("mv", f"{disk}.new", disk, timeout=30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -31,12 +32,17 @@ duration = "200ms"
 
 
 @pytest.mark.usefixtures("ready_home")
-def test_a_container_in_an_emulated_machine(begin: Begin, tmp_path: Path, nothing_left: NothingLeft) -> None:
+def test_a_container_in_an_emulated_machine(
+    begin: Begin, tmp_path: Path, home: Path, nothing_left: NothingLeft
+) -> None:
     (tmp_path / "suite.toml").write_text(SUITE)
     for number in (1, 2):
         with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / f"run{number}") as process:
             assert process.wait(500) == 0, read_text(str(tmp_path / "said"))
     assert ONCE not in read_text(str(tmp_path / "said"))  # of the second run: the disk of the first was kept
+    for disk in (home / "images").glob("nested-*.qcow2"):  # it is found again wherever the folder is then
+        info = subprocess.run(("qemu-img", "info", "-U", "--output=json", disk), capture_output=True, check=True)
+        assert not json.loads(info.stdout)["backing-filename"].startswith("/")
     trials = load(tmp_path / "run2").trials
     assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 2
     for trial in trials:
