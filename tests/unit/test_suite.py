@@ -108,9 +108,9 @@ def test_a_variant_may_name_a_nested_stack_without_settings() -> None:
 def test_a_variant_of_a_nested_stack_has_settings_by_layer() -> None:
     suite = read(
         '[suite]\nstacks = ["metal"]\n[stacks.metal]\nstack = "docker/lender"\n'
-        '[stacks.metal.docker]\nnetwork = "bridge"\n[stacks.metal.lender]\ncloud = "mine"\n' + REDIS
+        '[stacks.metal.docker]\nstorage = "2KiB"\n[stacks.metal.lender]\ncloud = "mine"\n' + REDIS
     )
-    assert suite.stacks == (Stack("metal", (Docker(network="bridge"), Lender("mine"))),)
+    assert suite.stacks == (Stack("metal", (Docker(storage=2048), Lender("mine"))),)
 
 
 def test_layers_without_a_table_keep_their_defaults() -> None:
