@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
@@ -33,8 +33,9 @@ from tare.model import (
     Workload,
 )
 from tare.plan import Step
+from tare.telemetry.files import FarFiles
 from tare.telemetry.footprint import footprint
-from tare.telemetry.sampler import Telemetry, sample
+from tare.telemetry.sampler import FAR, Telemetry, sample
 
 _SERVICE_SECONDS = 30.0
 _BUSY = 0.95  # share of its CPUs above which a load generator is taken to be the bottleneck
@@ -109,16 +110,15 @@ def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workloa
         notes.limits = SetLimits(place.limits, _seen(parts[-1]))
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].place
-        with (
-            nullcontext(Telemetry()) if stack[-1].gives_machine else _sampled(place, step, instance) as telemetry,
-            _served(within, instance, workload, notes),
-        ):
+        outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is
+        # The server is still there at the last sample: what it has used would be gone with it.
+        with _served(within, instance, workload, notes), _sampled(outermost, step) as telemetry:
             for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
                 notes.raw.append(raw)  # one by one: what was there before a failure is kept
             notes.layers = _layers(parts)
             notes.footprint = _footprint(place.host, instance)
         notes.cautions += telemetry.cautions()
-        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(place.limits.cpus))
+        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.place.limits.cpus))
     notes.values = read_values(workload, notes.raw)
 
 
@@ -127,11 +127,12 @@ _UNPROVEN = Caution(
 )
 
 
-def _sampled(place: Place, step: Step, instance: Instance) -> AbstractContextManager[Telemetry]:
-    """Sample the machine under test; another machine than this one is left in peace."""
-    if not place.local:
-        return nullcontext(Telemetry())
-    return sample(place.telemetry / f"{step.trial}.parquet", instance.processes)
+def _sampled(part: Part, step: Step) -> AbstractContextManager[Telemetry]:
+    """Sample the machine under test, and on it the processes of the outermost layer."""
+    target = part.place.telemetry / f"{step.trial}.parquet"
+    if part.place.local:
+        return sample(target, part.instance.processes)
+    return sample(target, part.instance.processes, FarFiles(part.host), FAR)
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:

@@ -88,6 +88,7 @@ def test_stacks_run_in_servers_that_are_deleted_afterwards(
     assert cloud.left == []
     assert there.left() == ""
     for (stack, workload), trial in trials.items():
+        assert (tmp_path / "run" / "telemetry" / f"{trial.trial}.parquet").exists()
         if stack == "native":
             continue
         server, inner = trial.layers

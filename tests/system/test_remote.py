@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 from ssh_machines import Lab, lab
 
@@ -34,6 +35,18 @@ use = "startup"
 """
 
 
+# The machine's kernel seems to bring 50 pages a second back from swap, until the script has been told to end.
+SWAPPING = """
+echo pswpin 00000000 > /run/vmstat
+mount --bind /run/vmstat /proc/vmstat
+while n=$((n + 1)); sleep 0.02; do printf 'pswpin %08d\\n' $n 1<> /run/vmstat; done &
+echo swapping
+read line
+kill $!
+umount /proc/vmstat
+"""
+
+
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
     with lab(tmp_path_factory.mktemp("lab"), built_image(print, HOST)) as found:
@@ -53,6 +66,32 @@ def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
     return sorted((trial.workload, trial.stack, trial.status, trial.path) for trial in trials)
 
 
+def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str, list[tuple[object, ...]]]]:
+    """Give the trials without the CPU time of host and instance at the beginning and at the end."""
+    found = []
+    for trial in trials:
+        with duckdb.connect() as connection:
+            table = connection.read_parquet(str(run / "telemetry" / f"{trial.trial}.parquet"))
+            seen = (
+                table.aggregate("scope, arg_max(cpu_user + cpu_system, seconds), count(*) >= 2").order("1").fetchall()
+            )
+        if not all(used is not None and both for _, used, both in seen) or len(seen) != 2:
+            found.append((trial.workload, trial.stack, seen))
+    return found
+
+
+@contextmanager
+def _swapping(there: Lab) -> Iterator[None]:
+    reach = ("ssh", "-F", str(there.ssh_config), "tare-test-server", SWAPPING)
+    with subprocess.Popen(reach, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "swapping\n"
+        try:
+            yield
+        finally:
+            process.communicate("\n", timeout=SECONDS)
+
+
 @pytest.mark.usefixtures("ready_home")
 def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path: Path, there: Lab) -> None:
     suite = '[suite]\nstacks = ["native", "crun", "lxc"]\nblocks = 1\n' + WORKLOADS
@@ -66,6 +105,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     rates = [value.value for trial in run.trials for value in trial.values if value.metric == "get"]
     assert rates
     assert all(0 < rate <= 10 / 0.004 for rate in rates)
+    assert _not_sampled(tmp_path / "run", run.trials) == []
     # Every start is told in the order of its moments, though two clocks have taken part.
     for trial in run.trials:
         moments = {mark.name: mark.seconds for mark in trial.timeline}
@@ -76,10 +116,15 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
 @pytest.mark.usefixtures("ready_home")
 def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: Lab, nothing_left: NothingLeft) -> None:
     suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS
-    with nothing_left():
+    with nothing_left(), _swapping(there):
         done = tare("run", _suite(tmp_path, suite, server=there.server_from_here), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
+    trials = load(tmp_path / "run").trials
+    assert [trial.status for trial in trials] == ["ok"] * 4
+    # What happens to the machine over there becomes doubts of the trials.
+    assert _not_sampled(tmp_path / "run", trials) == []
+    doubts = [[caution.text for caution in trial.cautions if caution.kind == "swap"] for trial in trials]
+    assert all(text.endswith(" pages came back from swap while the trial ran") for (text,) in doubts)
     assert there.left() == ""
 
 
@@ -118,6 +163,7 @@ duration = "5s"
     assert 1 <= len(lost) <= 2
     assert all("SSH to tare-test-server: " in trial.reason for trial in lost), [trial.reason for trial in lost]
     assert trials[-1].status == "ok"
+    assert _not_sampled(tmp_path / "run", trials[-1:]) == []
     assert there.left() == ""
 
 

@@ -32,6 +32,7 @@ from tare.telemetry.parsers import (
 )
 from tare.telemetry.readings import Reading, Totals
 from tare.telemetry.sampler import (
+    Pace,
     Telemetry,
     cpu_seconds,
     sample,
@@ -193,7 +194,7 @@ def test_pages_that_came_back_from_swap_are_read() -> None:
 
 
 def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], 0.05) as telemetry:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.05)) as telemetry:
         say(busy)
         assert hear(busy) == "done"
     assert telemetry.cpu_seconds is not None
@@ -210,7 +211,10 @@ def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
 def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
     seen: Callable[[int], list[int]], tmp_path: Path
 ) -> None:
-    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", lambda: seen(parent.pid), 0.05) as telemetry:
+    with (
+        running(PARENT) as parent,
+        sample(tmp_path / "trial.parquet", lambda: seen(parent.pid), pace=Pace(0.05)) as telemetry,
+    ):
         say(parent)
         assert hear(parent) == "done"
     assert telemetry.cpu_seconds is not None
@@ -218,7 +222,7 @@ def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
 
 
 def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
-    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", lambda: family(parent.pid), 0.01):
+    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", lambda: family(parent.pid), pace=Pace(0.01)):
         say(parent)
         hear(parent)
     for scope in ("host", "instance"):
@@ -228,7 +232,7 @@ def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
 
 
 def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], 0.02) as telemetry:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.02)) as telemetry:
         say(busy)
         hear(busy)
         time.sleep(0.05)
@@ -259,7 +263,7 @@ def test_a_function_that_fails_does_not_fail_the_trial(tmp_path: Path) -> None:
     def broken() -> list[int]:
         raise RuntimeError
 
-    with sample(tmp_path / "trial.parquet", broken, 0.01) as telemetry:
+    with sample(tmp_path / "trial.parquet", broken, pace=Pace(0.01)) as telemetry:
         time.sleep(0.05)
     assert len(telemetry.samples) >= 3
     assert rows(tmp_path / "trial.parquet", "cpu_user", "instance")[0] == (None,)

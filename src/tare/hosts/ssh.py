@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -83,7 +84,11 @@ def unreachable(destination: str, words: str) -> Unreachable:
 
 
 class Master:
-    """One connection that every command then shares, over a control socket; opened again where it was lost."""
+    """One connection that every command then shares, over a control socket; opened again where it was lost.
+
+    Any thread may use it, but only the one that made it opens it: `ssh` would be ended with the thread that started it,
+    and no sample of telemetry is worth waiting for a machine that does not answer.
+    """
 
     def __init__(self, host: SshHost, socket: str, again: bool = True) -> None:
         self._host = host
@@ -92,6 +97,7 @@ class Master:
         self._open = ExitStack()
         self._process: Process | None = None
         self._failed: tuple[float, Unreachable] | None = None
+        self._maker = threading.get_ident()
 
     def __enter__(self) -> Self:
         """Open the connection; raises Unreachable with OpenSSH's own words where it cannot be had within 30 s."""
@@ -105,7 +111,7 @@ class Master:
     def holds(self) -> bool:
         """Tell whether the connection is still open; when it is lost, that takes a moment to be seen."""
         deadline = time.monotonic() + _SEEN_SECONDS
-        while self._process is not None and self._process.running():
+        while (process := self._process) is not None and process.running():
             if time.monotonic() > deadline:
                 return True
             time.sleep(0.01)
@@ -113,8 +119,11 @@ class Master:
 
     def ensure(self) -> None:
         """Open the connection where it is not open; raises Unreachable, at once if that has just failed."""
-        if self._process is not None and (not self._again or self._process.running()):
+        process = self._process
+        if process is not None and (not self._again or process.running()):
             return
+        if threading.get_ident() != self._maker:
+            raise unreachable(self._host.destination, "the connection was lost")
         if self._failed and time.monotonic() - self._failed[0] < _AGAIN_SECONDS:
             raise self._failed[1]
         try:

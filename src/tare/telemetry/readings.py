@@ -1,18 +1,17 @@
 """One reading of what the host, and what an instance, has used up to now.
 
-The kernel's files are read here, and nowhere else in the sampler. Whatever cannot be read or understood is None.
+The kernel's files come from tare/telemetry/files.py. Whatever cannot be read or understood is None.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from tare.telemetry.files import HARDWARE, THROTTLED, Files
 from tare.telemetry.parsers import (
     CpuTimes,
     ProcessTimes,
@@ -32,9 +31,9 @@ from tare.telemetry.processes import Count, Identity, Used
 
 _T = TypeVar("_T")
 
+# Those of this machine; over SSH, where it is always Linux on x86_64, they are the same.
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CHUNK_BYTES = 65536
 
 
 @dataclass(frozen=True)
@@ -65,28 +64,7 @@ class Totals:
     throttled: int | None
 
 
-def read_text(path: str) -> str:
-    """Read one of the kernel's files with as little work as can be; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        chunks = []
-        while chunk := os.read(descriptor, _CHUNK_BYTES):
-            chunks.append(chunk)
-    finally:
-        os.close(descriptor)
-    return b"".join(chunks).decode("utf-8", "replace")
-
-
-def read_short_text(path: str) -> str:
-    """Read a file of one process, which the kernel gives whole at the first reading; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _CHUNK_BYTES).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
-
-
-def read_as(parse: Callable[[str], _T], path: str, read: Callable[[str], str] = read_text) -> _T | None:
+def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
     """Read and parse a file; None where one of the two fails."""
     try:
         return parse(read(path))
@@ -94,35 +72,36 @@ def read_as(parse: Callable[[str], _T], path: str, read: Callable[[str], str] = 
         return None
 
 
-def read_totals() -> Totals:
+def read_totals(files: Files) -> Totals:
     """Read what the whole machine has used since boot."""
-    counters = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    throttled = [count for path in counters if (count := read_as(int, str(path))) is not None]
+    counts = (read_as(int, files.text, path) for path in files.matching(THROTTLED))
+    throttled = [count for count in counts if count is not None]
     return Totals(
-        read_as(lambda text: parse_cpu_total(text, TICKS_PER_SECOND), "/proc/stat"),
-        read_as(lambda text: parse_cpu_each(text, TICKS_PER_SECOND), "/proc/stat") or {},
-        read_as(parse_swapped_in_pages, "/proc/vmstat"),
+        read_as(_parse_cpu_total, files.text, "/proc/stat"),
+        read_as(lambda text: parse_cpu_each(text, TICKS_PER_SECOND), files.text, "/proc/stat") or {},
+        read_as(parse_swapped_in_pages, files.text, "/proc/vmstat"),
         sum(throttled) if throttled else None,
     )
 
 
 class HostReader:
-    """Reads what this machine has used since boot."""
+    """Reads what a machine has used since boot."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files) -> None:
+        self._files = files
         # What crosses a bridge or a virtual pair is no traffic of the machine, and would be counted twice or more.
-        interfaces = Path("/sys/class/net").glob("*/device")
-        self._interfaces = frozenset(path.parent.name for path in interfaces)
-        self._disks = frozenset(whole_disks([disk.name for disk in read_as(parse_disks, "/proc/diskstats") or ()]))
+        self._interfaces = frozenset(path.split("/")[-2] for path in files.matching(HARDWARE))
+        disks = read_as(parse_disks, files.text, "/proc/diskstats") or ()
+        self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
     def read(self) -> Reading:
         """Read all counters, and the memory that cannot be had by anybody now."""
-        times = read_as(lambda text: parse_cpu_total(text, TICKS_PER_SECOND), "/proc/stat")
-        disks = _sum(read_as(parse_disks, "/proc/diskstats"), self._disks)
-        network = _sum(read_as(parse_interfaces, "/proc/net/dev"), self._interfaces)
+        text = self._files.text
+        disks = _sum(read_as(parse_disks, text, "/proc/diskstats"), self._disks)
+        network = _sum(read_as(parse_interfaces, text, "/proc/net/dev"), self._interfaces)
         return Reading(
-            *_cpu_seconds(times),
-            read_as(parse_used_memory_bytes, "/proc/meminfo"),
+            *_cpu_seconds(read_as(_parse_cpu_total, text, "/proc/stat")),
+            read_as(parse_used_memory_bytes, text, "/proc/meminfo"),
             *_in_and_out(disks),
             *_in_and_out(network),
         )
@@ -158,18 +137,19 @@ class _Process:
 class InstanceReader:
     """Reads what the processes of an instance have used since the first reading, though they come and go."""
 
-    def __init__(self, processes: Callable[[], Sequence[int]]) -> None:
-        self._processes = processes
-        # The kernel gives the start of a process in whole ticks, rounded down.
-        self._began_seconds = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND) / TICKS_PER_SECOND
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        # Like the start of a process, this is in hundredths, rounded down. If it is not known, nobody is born later.
+        uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
+        self._began_seconds = math.inf if uptime is None else uptime
         self._first = True
         self._starts: dict[int, float] = {}
         self._user, self._system, self._read, self._written = Used(), Used(), Used(), Used()
-        self._network = _Network()
+        self._network = _Network(files)
 
-    def read(self) -> Reading:
-        """Read all counters. All of them are None while the instance has no process that can be read."""
-        found = self._find()
+    def read(self, pids: Sequence[int]) -> Reading:
+        """Read all counters of these processes. All of them are None while none of them can be read."""
+        found = self._find(pids)
         born = frozenset(each.identity for each in found if self._was_born(each))
         self._first = False
         if not found:
@@ -186,14 +166,10 @@ class InstanceReader:
             network_send_bytes=sent_bytes,
         )
 
-    def _find(self) -> list[_Process]:
-        try:
-            pids = tuple(self._processes())
-        except Exception:  # noqa: BLE001 - a plug-in's function must not end the sampler: this sample is missing
-            return []
+    def _find(self, pids: Sequence[int]) -> list[_Process]:
         # Parents before their children: a child that ends meanwhile is then missed for a moment, but never seen twice.
-        pids = tuple(sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf)))
-        found = [process for pid in pids if (process := _read_process(pid)) is not None]
+        ordered = sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf))
+        found = [process for pid in ordered if (process := _read_process(self._files.short_text, pid)) is not None]
         self._starts = dict(each.identity for each in found)
         return found
 
@@ -213,13 +189,21 @@ class InstanceReader:
         return self._read.look(read, born), self._written.look(written, born)
 
 
-def _read_process(pid: int) -> _Process | None:
-    times = read_as(_parse_times, f"/proc/{pid}/stat", read_short_text)
-    resident = read_as(_parse_resident, f"/proc/{pid}/statm", read_short_text)
+def _read_process(read: Callable[[str], str], pid: int) -> _Process | None:
+    times = read_as(_parse_times, read, f"/proc/{pid}/stat")
+    resident = read_as(_parse_resident, read, f"/proc/{pid}/statm")
     if times is None or resident is None:  # it has vanished
         return None
-    transfer = read_as(parse_process_transfer, f"/proc/{pid}/io", read_short_text)
+    transfer = read_as(parse_process_transfer, read, f"/proc/{pid}/io")
     return _Process((pid, times.started_seconds), times, resident, transfer)
+
+
+def _parse_cpu_total(text: str) -> CpuTimes:
+    return parse_cpu_total(text, TICKS_PER_SECOND)
+
+
+def _parse_uptime(text: str) -> float:
+    return float(text.partition(" ")[0])
 
 
 def _parse_times(text: str) -> ProcessTimes:
@@ -243,18 +227,22 @@ def _moved(process: _Process, moved_bytes: int) -> Count:
 
 
 class _Network:
-    """Traffic of the network namespace of the first process that has another one than tare, since its first reading."""
+    """Traffic of the network namespace of the first process that has another one than tare, since its first reading.
 
-    def __init__(self) -> None:
-        self._ours = _namespace("self")
+    Over SSH, tare's own is that of the SSH server.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._ours = _namespace(files, "self")
         self._before: dict[int, Transfer] = {}
 
     def read(self, pids: Sequence[int]) -> Transfer | None:
         for pid in pids:
-            namespace = _namespace(str(pid))
+            namespace = _namespace(self._files, str(pid))
             if self._ours is None or namespace is None or namespace == self._ours:
                 continue
-            interfaces = read_as(parse_interfaces, f"/proc/{pid}/net/dev") or ()
+            interfaces = read_as(parse_interfaces, self._files.text, f"/proc/{pid}/net/dev") or ()
             now = _sum(interfaces, frozenset(each.name for each in interfaces) - {"lo"})
             if now is None:
                 return None
@@ -263,8 +251,8 @@ class _Network:
         return None
 
 
-def _namespace(process: str) -> int | None:
+def _namespace(files: Files, process: str) -> int | None:
     try:
-        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
+        return files.namespace(process)
     except OSError:
         return None

@@ -1,4 +1,10 @@
-"""The sampler: what the host and the instance use while a trial runs, ten times a second, into one Parquet file.
+"""The sampler: what the host and the instance use while a trial runs, into one Parquet file.
+
+This machine is sampled ten times a second. One over SSH is sampled at the beginning, at the end, and between them every
+two seconds at most: two commands that took 31 ms from asking to answer for an instance of 21 processes, and over there
+14 ms of CPU time, of which 8 ms are the SSH server's. What takes longer than 20 ms is done less often, so that it is
+never more than a hundredth of the time. What a process used that began and ended between two samples is known only if
+the one that waited for it is the instance's as well: so rarely looked at, its CPU time is a lower bound.
 
 Each sample gives two rows, one for each scope. A value that could not be read, or that the kernel does not count for a
 scope, is NULL; it is never 0. Counters are cumulative from the first sample, so a sample that is missing loses nothing;
@@ -34,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from tare.model import Caution
+from tare.telemetry.files import Files, LocalFiles
 from tare.telemetry.parsers import STEAL_LIMIT, CpuTimes
 from tare.telemetry.readings import HostReader, InstanceReader, Reading, Totals, read_totals
 
@@ -86,6 +93,8 @@ class Telemetry:
         if self.start and self.end:
             found.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
             found.append(throttling_caution(self.start.throttled, self.end.throttled))
+            if not (self.start.together and self.end.together):
+                found.append(Caution("telemetry", "the machine did not tell what happened on it while the trial ran"))
         if self.trouble:
             found.append(Caution("telemetry", f"the telemetry of this trial was not kept: {self.trouble}"))
         return tuple(caution for caution in found if caution)
@@ -132,54 +141,91 @@ def throttling_caution(count_before: int | None, count_after: int | None) -> Cau
     return Caution("throttling", f"CPU cores were slowed down to cool {times} times while the trial ran")
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How often samples are taken: the seconds from one to the next, and the share of the time that they may take."""
+
+    period_seconds: float = 0.1
+    most_share: float = 1.0
+
+    def after(self, began: float, ended: float) -> float:
+        """Give when the next one is due after one that began and ended then, in seconds since the first.
+
+        It is a multiple of the period. What is late is left out, so that samples never pile up.
+        """
+        earliest = max(ended, began + (ended - began) / self.most_share)
+        return (earliest // self.period_seconds + 1) * self.period_seconds
+
+
+FAR = Pace(2.0, 0.01)
+
+
 @contextmanager
-def sample(target: Path, processes: Callable[[], Sequence[int]], period_seconds: float = 0.1) -> Iterator[Telemetry]:
+def sample(
+    target: Path, processes: Callable[[], Sequence[int]], files: Files | None = None, pace: Pace | None = None
+) -> Iterator[Telemetry]:
     """Sample host and instance until the block ends, then write the Parquet file `target`.
 
-    The first and the last sample are taken by the caller's own thread, at the block's very beginning and end.
-    `processes` gives the process numbers of the instance. Nothing that fails here fails the trial: a reading that
-    fails is NULL, and a file that cannot be written is a caution.
+    The first and the last sample are taken at the block's very beginning and end. `processes` gives the process numbers
+    of the instance, `files` those of its host. Nothing that fails here fails the trial: a reading that fails is NULL, a
+    file that cannot be written is a caution, and so is a sample that takes so long that the trial goes on without it.
     """
-    telemetry = Telemetry()
-    take = _taker(telemetry, processes)
-    done = threading.Event()
-    thread = threading.Thread(target=_tick, args=(take, done, period_seconds), name="tare-sampler", daemon=True)
-    telemetry.start = read_totals()
-    take()
+    sampler = _Sampler(files or LocalFiles(), processes)
+    telemetry, done = sampler.telemetry, threading.Event()
+    telemetry.start = read_totals(sampler.files)
+    sampler.keep()
+    thread = threading.Thread(target=sampler.work, args=(done, pace or Pace()), name="tare-sampler", daemon=True)
     thread.start()
     try:
         yield telemetry
     finally:
         done.set()
-        telemetry.end = read_totals()
         thread.join(_JOIN_SECONDS)
         if thread.is_alive():
             telemetry.trouble = f"a sample took longer than {_JOIN_SECONDS:.0f} s"
         else:
-            take()
             telemetry.trouble = write(target, telemetry.samples)
 
 
-def _taker(telemetry: Telemetry, processes: Callable[[], Sequence[int]]) -> Callable[[], None]:
-    host, instance = HostReader(), InstanceReader(processes)
-    began = time.monotonic()
-    before = host.read()
+class _Sampler:
+    """Takes the samples of one trial: it looks, and keeps what it has seen."""
 
-    def take() -> None:
-        seconds = time.monotonic() - began
-        telemetry.samples.append(Sample(seconds, since(before, host.read()), instance.read()))
+    def __init__(self, files: Files, processes: Callable[[], Sequence[int]]) -> None:
+        self.telemetry = Telemetry()
+        self.files = files
+        self._processes = processes
+        asked = time.monotonic()
+        self.look()
+        self._began = self._moment
+        self._took_seconds = self._began - asked
+        self._host, self._instance = HostReader(files), InstanceReader(files)
+        self._before = self._host.read()
 
-    return take
+    def look(self) -> None:
+        """See what processes there are, and bring what is known of them and of the host."""
+        try:
+            self._pids = tuple(self._processes())
+        except Exception:  # noqa: BLE001 - a plug-in's function must not end the sampler: this sample is missing
+            self._pids = ()
+        self.files.look(self._pids)
+        self._moment = time.monotonic()
 
+    def keep(self) -> None:
+        """Make a sample of what was seen."""
+        host = since(self._before, self._host.read())
+        self.telemetry.samples.append(Sample(self._moment - self._began, host, self._instance.read(self._pids)))
 
-def _tick(take: Callable[[], None], done: threading.Event, period_seconds: float) -> None:
-    """Call at every multiple of the period; what is late is left out, so that samples never pile up."""
-    began = time.monotonic()
-    due_seconds = period_seconds
-    while not done.wait(max(0.0, began + due_seconds - time.monotonic())):
-        take()
-        passed_seconds = time.monotonic() - began
-        due_seconds = (passed_seconds // period_seconds + 1) * period_seconds
+    def work(self, done: threading.Event, pace: Pace) -> None:
+        """Take samples at that pace, and the last one when it is done."""
+        due_seconds = pace.after(-self._took_seconds, 0.0)
+        while not done.wait(max(0.0, self._began + due_seconds - time.monotonic())):
+            asked = time.monotonic()
+            self.look()
+            self.keep()
+            due_seconds = pace.after(asked - self._began, time.monotonic() - self._began)
+        self.look()
+        self.telemetry.end = read_totals(self.files)
+        self.keep()
 
 
 def since(before: Reading, now: Reading) -> Reading:

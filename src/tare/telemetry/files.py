@@ -1,0 +1,153 @@
+"""Where the readers have the kernel's files from: this machine, or one over SSH.
+
+Over SSH a command costs thousands of times what opening a file does here. So everything that a sample needs is brought
+by one command, and the readers are served from that.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from tare.errors import TareError
+from tare.model import Host
+
+THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
+HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it
+
+_CHUNK_BYTES = 65536
+_ALWAYS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", THROTTLED)
+_ANSWER_SECONDS = 5.0
+# Numbers of what there are only links to, then texts of files: those in $1, and of the processes in $2. `head` puts the
+# path above each text if there are two or more; no file of the kernel has as many lines as it would stop at.
+_GATHER = f"""
+numbers="/proc/self/ns/net {HARDWARE}" files=$1
+for process in $2; do
+    numbers="$numbers /proc/$process/ns/net"
+    files="$files /proc/$process/stat /proc/$process/statm /proc/$process/io"
+done
+ls -d -i -L $numbers 2>/dev/null
+head -n 1000000 $files /dev/null 2>/dev/null
+true
+"""
+_HEADER = re.compile(r"(?:^|\n)==> (/.*) <==\n")
+_NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
+
+
+class Files(Protocol):
+    """The kernel's files of a machine. All that cannot be read raises OSError."""
+
+    def look(self, pids: Sequence[int]) -> None:
+        """Begin a sample, in which these processes are asked about."""
+
+    def text(self, path: str) -> str:
+        """Give the text of a file."""
+
+    def short_text(self, path: str) -> str:
+        """Give the text of a file of one process that is looked at, which the kernel gives whole at one reading."""
+
+    def namespace(self, process: str) -> int:
+        """Give the number of the network namespace of a process that is looked at, or of `self`."""
+
+    def matching(self, pattern: str) -> Sequence[str]:
+        """Give the paths that match THROTTLED or HARDWARE."""
+
+
+class LocalFiles:
+    """The files of this machine, read with as little work as can be: the sampler asks ten times a second."""
+
+    def look(self, pids: Sequence[int]) -> None:
+        """Do nothing: every file is read when it is asked for."""
+
+    def text(self, path: str) -> str:
+        """Read a file to its end."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = []
+            while chunk := os.read(descriptor, _CHUNK_BYTES):
+                chunks.append(chunk)
+        finally:
+            os.close(descriptor)
+        return b"".join(chunks).decode("utf-8", "replace")
+
+    def short_text(self, path: str) -> str:
+        """Read a file at once."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _CHUNK_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+
+    def namespace(self, process: str) -> int:
+        """Ask for the number behind the link."""
+        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
+
+    def matching(self, pattern: str) -> Sequence[str]:
+        """Find paths."""
+        return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
+
+
+class FarFiles:
+    """The files of a machine over SSH, as they were at the last look. It needs a shell, `ls` and `head`, no more.
+
+    What cannot be brought, because the connection is lost or slow, is missing from the sample and nothing else.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._texts: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._traffic = ""  # the one file of which only the answer tells that it is wanted: /proc/PID/net/dev
+
+    def look(self, pids: Sequence[int]) -> None:
+        """Bring all that the readers will ask for."""
+        files = (*_ALWAYS, *([self._traffic] if self._traffic else ()))
+        self._texts, self._numbers = self._brought(files, pids)
+
+    def text(self, path: str) -> str:
+        """Give the text of a file; one that was not foreseen is brought now, and from then on with the others."""
+        if path not in self._texts and path not in _ALWAYS and path != self._traffic:
+            self._traffic = path
+            self._texts |= self._brought((path,), ())[0]
+        return self.short_text(path)
+
+    def short_text(self, path: str) -> str:
+        """Give a text of the last look."""
+        if path not in self._texts:
+            raise FileNotFoundError(path)
+        return self._texts[path]
+
+    def namespace(self, process: str) -> int:
+        """Give a number of the last look."""
+        path = f"/proc/{process}/ns/net"
+        if path not in self._numbers:
+            raise FileNotFoundError(path)
+        return self._numbers[path]
+
+    def matching(self, pattern: str) -> Sequence[str]:
+        """Find among what the last look has brought."""
+        return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
+
+    def _brought(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
+        words = (" ".join(files), " ".join(map(str, pids)))
+        try:
+            text = self._host.run("sh", "-c", _GATHER, "sh", *words, timeout=_ANSWER_SECONDS, check=False).text
+        except TareError:
+            return {}, {}
+        return parse_gathered(text)
+
+
+def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
+    """Take apart what the command over there printed: texts of files, and numbers, by their paths.
+
+    The last file may have been cut off with the connection; the empty one after it tells.
+    """
+    first, *parts = _HEADER.split(text)
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    if "/dev/null" not in texts:
+        return {}, {}
+    return texts, {path: int(number) for number, path in _NUMBER.findall(first)}

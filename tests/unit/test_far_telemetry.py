@@ -1,0 +1,271 @@
+"""Telemetry of a machine over SSH: what its one command prints, and the thread that asks for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tare.errors import Unreachable
+from tare.hosts.local import LocalHost
+from tare.hosts.process import LocalProcess
+from tare.hosts.ssh import Master, SshHost
+from tare.model import Caution, Output
+from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
+from tare.telemetry.readings import HostReader, InstanceReader, read_totals
+from tare.telemetry.sampler import FAR, Pace, sample
+
+INTERFACES = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
+    lo:     840      10    0    0    0     0          0         0      840      10    0    0    0     0       0
+  eth0: {}     120    0    0    0     0          0         0   {}      90    0    0    0     0       0
+"""
+# What a machine with two disks, of which one has a partition, and with one process printed, cut short.
+RECORDED = f"""\
+4026531833 /proc/self/ns/net
+      6482 /sys/class/net/eth0/device
+4026532201 /proc/731/ns/net
+==> /proc/stat <==
+cpu  27235 0 12667 302805 2647 0 0 785 0 0
+cpu0 13385 0 6192 151326 1763 0 0 494 0 0
+cpu1 13850 0 6475 151479 884 0 0 291 0 0
+
+==> /proc/diskstats <==
+ 254       0 vda 8 0 1000 1 4 0 500 1 0 1 1 0 0 0 0 0 0
+ 254       1 vda1 8 0 900 1 4 0 400 1 0 1 1 0 0 0 0 0 0
+ 254      16 vdb 8 0 24 1 4 0 12 1 0 1 1 0 0 0 0 0 0
+
+==> /proc/net/dev <==
+{INTERFACES.format(9000, 7000)}
+==> /proc/meminfo <==
+MemTotal:       24731708 kB
+MemFree:        20000000 kB
+MemAvailable:   24258012 kB
+
+==> /proc/vmstat <==
+pswpin 17
+pswpout 3
+
+==> /proc/uptime <==
+3164.57 6028.10
+
+==> /sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count <==
+2
+
+==> /sys/devices/system/cpu/cpu11/thermal_throttle/core_throttle_count <==
+5
+
+==> /proc/731/stat <==
+731 (a (b) ==> c) S 730 731 731 0 -1 4194560 500 0 0 0 150 50 30 20 20 0 1 0 316400 2711552 432 1 1 1
+
+==> /proc/731/statm <==
+662 432 405 180 0 88 0
+
+==> /proc/731/io <==
+rchar: 3980
+wchar: 0
+syscr: 10
+syscw: 0
+read_bytes: 4096
+write_bytes: 8192
+cancelled_write_bytes: 0
+
+==> /dev/null <==
+"""
+TRAFFIC = f"==> /proc/731/net/dev <==\n{INTERFACES.format('{}', '{}')}\n==> /dev/null <==\n"
+
+
+@dataclass
+class Far(LocalHost):
+    """A machine that answers with these texts, one after the other, and is unreachable after the last."""
+
+    answers: list[str] = field(default_factory=list)
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+        self.asked.append(argv[4:])
+        if not self.answers:
+            raise Unreachable("the connection was lost")
+        return Output(argv, 0, self.answers.pop(0).encode(), b"", 0.0)
+
+
+def _rows(file: Path, columns: str, scope: str) -> list[tuple[object, ...]]:
+    with duckdb.connect() as connection:
+        table = connection.read_parquet(str(file))
+        return table.filter(f"scope = '{scope}'").order("seconds").project(columns).fetchall()
+
+
+# --- the files of a machine over SSH -------------------------------------------------------------------------------
+
+
+def test_texts_and_numbers_are_told_apart_by_their_paths() -> None:
+    texts, numbers = parse_gathered(RECORDED)
+    assert texts["/proc/uptime"] == "3164.57 6028.10\n"
+    assert texts["/proc/net/dev"] == INTERFACES.format(9000, 7000)
+    assert texts["/proc/731/stat"].startswith("731 (a (b) ==> c) S 730 ")
+    assert numbers == {
+        "/proc/self/ns/net": 4026531833,
+        "/sys/class/net/eth0/device": 6482,
+        "/proc/731/ns/net": 4026532201,
+    }
+
+
+@pytest.mark.parametrize("text", ["", "garbage", RECORDED[: len(RECORDED) // 2], RECORDED[:-5]])
+def test_an_answer_that_is_cut_off_is_no_answer(text: str) -> None:
+    assert parse_gathered(text) == ({}, {})
+
+
+def test_one_command_brings_all_that_is_known_of_a_host() -> None:
+    host = Far(answers=[RECORDED])
+    files = FarFiles(host)
+    files.look([731])
+    reading, totals = HostReader(files).read(), read_totals(files)
+    assert (reading.cpu_user, reading.cpu_system, reading.cpu_steal) == (272.35, 126.67, 7.85)
+    assert (reading.disk_read_bytes, reading.disk_write_bytes) == (1024 * 512, 512 * 512)  # the partition left out
+    assert (reading.network_receive_bytes, reading.network_send_bytes) == (9000, 7000)
+    assert reading.memory_bytes == (24731708 - 24258012) * 1024
+    assert sorted(totals.cpus) == [0, 1]
+    assert (totals.swapped_in_pages, totals.throttled) == (17, 7)
+    assert host.asked == [(host.asked[0][0], "731")]
+    assert files.matching(HARDWARE) == ["/sys/class/net/eth0/device"]
+    assert len(files.matching(THROTTLED)) == 2
+
+
+def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_whose_it_is() -> None:
+    first, later = TRAFFIC.format(500, 300), TRAFFIC.format(900, 1300)
+    whole = RECORDED.replace("==> /dev/null <==\n", later).replace(
+        "S 730 731 731 0 -1 4194560 500 0 0 0 150", "S 730 731 731 0 -1 4194560 500 0 0 0 250"
+    )
+    host = Far(answers=[RECORDED, first, whole])
+    files = FarFiles(host)
+    files.look([731])
+    reader = InstanceReader(files)
+    begin = reader.read([731])
+    assert (begin.cpu_user, begin.memory_bytes, begin.network_receive_bytes) == (0.0, 432 * 4096, 0)
+    files.look([731])
+    end = reader.read([731])
+    assert end.cpu_user == pytest.approx(1.0)
+    assert end.cpu_system == 0.0
+    assert (end.network_receive_bytes, end.network_send_bytes) == (400, 1000)
+    assert [words[0].split()[-1] for words in host.asked[1:]] == ["/proc/731/net/dev"] * 2
+    assert len(host.asked) == 3
+
+
+def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path) -> None:
+    host = Far(answers=[RECORDED, TRAFFIC.format(0, 0)])
+    with sample(tmp_path / "trial.parquet", lambda: [731], FarFiles(host), Pace(0.01)) as telemetry:
+        while len(host.asked) < 4:
+            time.sleep(0.01)
+        assert telemetry.trouble == ""
+        host.answers += [RECORDED] * 1000
+        time.sleep(0.05)
+    found = _rows(tmp_path / "trial.parquet", "cpu_user", "host")
+    assert (found[0], found[1], found[-1]) == ((0.0,), (None,), (0.0,))
+    assert _rows(tmp_path / "trial.parquet", "cpu_user", "instance")[1] == (None,)
+    assert telemetry.steal_share is None  # nothing ran between
+    assert telemetry.cautions() == ()
+
+
+def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) -> None:
+    files = FarFiles(Far(answers=[RECORDED, TRAFFIC.format(0, 0)]))
+    with sample(tmp_path / "trial.parquet", lambda: [731], files, FAR) as telemetry:
+        pass
+    text = "the machine did not tell what happened on it while the trial ran"
+    assert telemetry.cautions() == (Caution("telemetry", text),)
+    assert _rows(tmp_path / "trial.parquet", "cpu_user", "host") == [(0.0,), (None,)]
+
+
+def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path) -> None:
+    pid = os.getpid()
+    with sample(tmp_path / "trial.parquet", lambda: [pid, 2**22 + 1], FarFiles(LocalHost())) as telemetry:
+        until = time.process_time() + 0.3
+        while time.process_time() < until:
+            pass
+    assert telemetry.cpu_seconds is not None
+    assert 0.25 <= telemetry.cpu_seconds <= 0.9
+    assert telemetry.steal_share is not None
+    assert telemetry.busy_share([min(os.sched_getaffinity(0))]) is not None
+    assert telemetry.start is not None
+    assert telemetry.start.swapped_in_pages is not None
+    (user, memory), *_ = _rows(tmp_path / "trial.parquet", "cpu_user, memory_bytes", "instance")
+    assert user == 0.0
+    assert isinstance(memory, int)
+    assert 2**20 < memory < 2**30
+
+
+# --- how often -----------------------------------------------------------------------------------------------------
+
+
+def test_samples_take_a_hundredth_of_the_time_of_a_machine_over_ssh_at_most() -> None:
+    assert FAR.after(-0.01, 0.0) == 2.0
+    assert FAR.after(-0.05, 0.0) == 6.0  # 5 s would do, to the next multiple of 2 s
+    assert FAR.after(10.0, 10.25) == 36.0
+
+
+def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left() -> None:
+    here = Pace()
+    assert here.after(0.0, 0.0) == 0.1
+    assert here.after(0.2, 0.45) == 0.5
+
+
+# --- two threads and one connection --------------------------------------------------------------------------------
+
+
+@dataclass
+class Around(LocalHost):
+    """This machine with an `ssh` that connects at once to nowhere."""
+
+    opened: list[LocalProcess] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        if argv[0] in ("rm", "test"):
+            return Output(argv, 0, b"", b"", 0.0)
+        return super().run("true", timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+        @contextmanager
+        def noted() -> Iterator[LocalProcess]:
+            with super(Around, self).spawn("sleep", "60", life_line=life_line) as process:
+                self.opened.append(process)
+                yield process
+
+        assert argv[0] == "ssh"
+        return noted()
+
+
+def test_another_thread_uses_a_connection_and_never_opens_it() -> None:
+    around, said = Around(), list[str]()
+
+    def use() -> None:
+        try:
+            host.run("true", timeout=5)
+            said.append("used")
+        except Unreachable as error:
+            said.append(str(error))
+
+    def use_in_a_thread() -> None:
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+
+    host = SshHost(around, "elsewhere")
+    with Master(host, "/run/tare-test.ssh") as host.master:
+        use_in_a_thread()
+        around.opened[0]._process.kill()
+        around.opened[0]._process.wait()
+        use_in_a_thread()
+        assert said == ["used", "SSH to elsewhere: the connection was lost"]
+        assert len(around.opened) == 1
+        use()
+        use_in_a_thread()
+        assert said[2:] == ["used", "used"]
+        assert len(around.opened) == 2
+        assert around.opened[1].running()  # though a thread that has used it has ended
