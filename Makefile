@@ -4,7 +4,7 @@
 # make bench   what tare itself costs, per technology, on this machine
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
-# make lab-stop, make test-lab: stop it; its tests, which take half an hour, and 5 GB of memory
+# make lab-stop, make test-lab: stop it; its tests, which take three quarters of an hour, and 5 GB of memory
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3

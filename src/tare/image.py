@@ -161,10 +161,10 @@ def carried(host: Host, image: Image) -> Image:
     """Bring an image to another host, once: it is kept there under its hash. Takes as long as its 300 MB do."""
     there = located(image)
     if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
-        home = there.root.parent
+        ours, home = _image(image.digest), there.root.parent  # `image` may be as it is on the host around that one
         host.run("mkdir", "-p", str(home), timeout=30)
         for name in ("archive", "kernel", "initrd"):
-            host.put(getattr(image, name), PurePosixPath(getattr(there, name)))
+            host.put(getattr(ours, name), PurePosixPath(getattr(there, name)))
         script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
         host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(there.root), str(there.archive), timeout=900)
     return there

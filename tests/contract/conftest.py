@@ -1,8 +1,15 @@
-"""The ground of the contract tests: the real image, network and client, and an instance of every technology."""
+"""The ground of the contract tests: the real image, network and client, and an instance of every technology.
+
+They are run on this machine, or on one over SSH that the environment names (docs/lab.md):
+
+    TARE_TEST_MACHINE=tare-lab-kvm TARE_TEST_SSH_CONFIG=… TARE_TEST_TECHNOLOGIES=crun,qemu pytest tests/contract/…
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import time
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -11,16 +18,33 @@ from pathlib import Path
 import pytest
 
 from tare import plugins
-from tare.cpus import place as placed
-from tare.doctor.machine import read_cores
-from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.hosts.local import isolate_mounts
 from tare.image import built_image
 from tare.journal import Journal
 from tare.launch import Technology
 from tare.layers import Notes, Parts, Place, started
-from tare.model import Host, Image, Instance, Limits
-from tare.places import Reached, prepared_place
+from tare.model import Host, Hosts, Image, Instance, Limits, Machine
+from tare.places import placed, prepared_place, reached
 
+NothingLeft = Callable[[], AbstractContextManager[None]]
+
+_NAMED = os.environ.get("TARE_TEST_MACHINE", "")
+ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
+MACHINE = Machine(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
+# What could be left on a machine over SSH; what engines make once and keep is their own.
+_STATE = """
+ip -o link | cut -d : -f 2
+ip netns | cut -d ' ' -f 1
+cut -d ' ' -f 2 /proc/mounts | grep -v '^/run/netns$'
+find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
+ls /var/lib/tare/instances
+ls /dev/mapper /run | grep tare-
+losetup --list --noheadings
+pgrep -l 'redis|nginx|knock|^init|qemu|solo5|micro|conmon|shim|docker-proxy|crun|runc'
+{ docker ps --all --quiet; lxc list --columns n --format csv; xl list | cut -d ' ' -f 1; } 2>/dev/null
+true
+"""
+_PATIENCE_SECONDS = 15.0
 PORT = 16379
 MEMORY_BYTES = 512 << 20
 OPEN_FILES = 4096
@@ -43,8 +67,10 @@ def _has_the_contract(found: type[Technology]) -> bool:
     Unikernels have no inside, and tests of their own: test_unikernels.py, and tests/unit/test_own_image.py. What the
     tests only meet as a stand-in, or in the lab, would be skipped everywhere by hundreds of tests, which says nothing:
     see tests/unit/test_monitors.py, tests/unit/test_openstack.py and tests/lab/test_lab.py. libvirt is booted, with a
-    daemon of the test's own, in tests/unit/test_monitors_boot.py.
+    daemon of the test's own, in tests/unit/test_monitors_boot.py. On a machine over SSH, those that are asked for.
     """
+    if MACHINE:
+        return found.family != "unikernel" and found.name in ASKED
     return found.family != "unikernel" and found.tested == "real" and not found.name.startswith("libvirt")
 
 
@@ -66,18 +92,25 @@ def image(_own_mounts: None) -> Image:
 @pytest.fixture(scope="module")
 def place(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """The place of a run, made as `tare run` makes it."""
-    allowed = os.sched_getaffinity(0)
-    cores = [core for each in read_cores(read_text) if (core := tuple(cpu for cpu in each if cpu in allowed))]
-    placement = placed(cores, 1)
-    limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-    journal = Journal(tmp_path_factory.mktemp("run"))
-    with prepared_place(Reached(), (image, None), limits, placement, journal) as found:
-        yield found
+    with reached(Hosts(MACHINE, MACHINE), image) as there:
+        placement = placed(there, 1)
+        limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
+        journal = Journal(tmp_path_factory.mktemp("run"))
+        with prepared_place(there, (image, None), limits, placement, journal) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> NothingLeft:
+    """Give a block after which the machine must be as it was before: the one that the instances are on."""
+    if MACHINE is None:
+        return nothing_left
+    return functools.partial(_nothing_left_on, request.getfixturevalue("place").host)
 
 
 @pytest.fixture(scope="module", params=[stack for name in TECHNOLOGIES for stack in _variants(name)])
-def technology(request: pytest.FixtureRequest) -> Technology:
-    return _usable(request.param)
+def technology(request: pytest.FixtureRequest, place: Place) -> Technology:
+    return _made(request.param, place.host)
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +143,16 @@ def start(place: Place, technology: Technology) -> Callable[[], AbstractContextM
     return one
 
 
-@pytest.fixture(scope="module", params=("local", "chroot", *TECHNOLOGIES))
+@pytest.fixture(scope="module", params=("local" if MACHINE is None else "ssh", "chroot", *TECHNOLOGIES))
 def host(request: pytest.FixtureRequest, place: Place) -> Iterator[Host]:
-    """Every host that there is: this machine, a chroot, and the inside of every technology."""
+    """Every host that there is: the machine itself, a chroot, and the inside of every technology."""
     with ExitStack() as stack:
-        if request.param == "local":
-            yield LocalHost()
+        if request.param in ("local", "ssh"):
+            yield place.host
         elif request.param == "chroot":
             yield place.client
         else:
-            (found,) = stack.enter_context(started(place, (_usable(request.param),), PORT, Notes()))
+            (found,) = stack.enter_context(started(place, (_made(request.param, place.host),), PORT, Notes()))
             assert found.instance.inside is not None
             yield found.instance.inside
 
@@ -139,9 +172,34 @@ def room(host: Host, tmp_path: Path) -> Iterator[str]:
     host.run("rm", "-r", name, timeout=60)
 
 
-def _usable(stack: str) -> Technology:
+@contextmanager
+def _nothing_left_on(host: Host) -> Iterator[None]:
+    def state() -> set[str]:
+        return set(host.run("sh", "-c", _STATE, timeout=60).text.splitlines())
+
+    before = state()
+    yield
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (left := state() - before) and time.monotonic() < deadline:
+        time.sleep(1)
+    assert left == set()
+
+
+@pytest.fixture(scope="module")
+def usable(place: Place) -> Callable[[Technology], Technology]:
+    """Give a technology back, or skip its test where it cannot run."""
+    return functools.partial(_usable, place.host)
+
+
+def _made(stack: str, host: Host) -> Technology:
     name, _, network = stack.partition(":")
-    found: Technology = plugins.find("technologies", name)(**({"network": network} if network else {}))
-    if problems := found.problems(LocalHost()):
-        pytest.skip(f"{stack}: {'; '.join(problem.what for problem in problems)}")
-    return found
+    return _usable(host, plugins.find("technologies", name)(**({"network": network} if network else {})))
+
+
+def _usable(host: Host, technology: Technology) -> Technology:
+    if MACHINE and technology.name not in ASKED:
+        pytest.skip(f"{technology.name}: not asked for")
+    if problems := technology.problems(host):
+        words = f"{technology.name}: {'; '.join(problem.what for problem in problems)}"
+        (pytest.fail if MACHINE else pytest.skip)(words)  # what was asked for there has to run
+    return technology

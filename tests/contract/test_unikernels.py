@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tare import plugins, trial
 from tare.hosts.control_groups import memory_limit_of
-from tare.hosts.local import LocalHost
 from tare.launch import Technology
 from tare.layers import KNOCK, Notes, Place, started
 from tare.micro import UNIKERNELS
@@ -34,17 +32,15 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda each: each.name)
-def technology(request: pytest.FixtureRequest) -> Technology:
-    found: Technology = request.param()
-    if problems := found.problems(LocalHost()):
-        pytest.skip(f"{found.name}: {'; '.join(problem.what for problem in problems)}")
-    UNIKERNELS.built(print)
+def technology(request: pytest.FixtureRequest, place: Place, usable: Callable[[Technology], Technology]) -> Technology:
+    found = usable(request.param())
+    found.imported(place.host, place.image)
     return found
 
 
-def test_it_tells_the_version_of_its_system(technology: Technology) -> None:
+def test_it_tells_the_version_of_its_system(technology: Technology, place: Place) -> None:
     expected = "0.3.0-preview.1" if technology.name == "arceos" else "0.7.2"
-    assert technology.version(LocalHost()) == expected
+    assert technology.version(place.host) == expected
 
 
 def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, place: Place) -> None:
@@ -79,15 +75,20 @@ def test_its_start_has_its_moments_in_their_order(technology: Technology, instan
 
 
 def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, place: Place) -> None:
-    (pid,) = instance.processes()
+    pid, *others = instance.processes()
+    # KVM puts threads of the kernel's into the group of who made the guest.
+    assert [each for each in others if place.host.read(f"/proc/{each}/cmdline")] == []
     monitor_bytes = 1 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
-    assert memory_limit_of(LocalHost(), pid) == MEMORY_BYTES + monitor_bytes
-    threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
-    assert {cpu for thread in threads for cpu in os.sched_getaffinity(thread)} == set(place.limits.cpus)
+    assert memory_limit_of(place.host, pid) == MEMORY_BYTES + monitor_bytes
+    threads = [line.split() for line in place.host.gather(f"/proc/{pid}/task", "status").splitlines()]
+    allowed = {words[1] for words in threads if words[0] == "Cpus_allowed_list:"}
+    assert allowed == {",".join(map(str, place.limits.cpus))}
 
 
-def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, instance: Instance) -> None:
-    found = trial._footprint(LocalHost(), instance)
+def test_it_costs_the_memory_that_it_has_touched_and_no_disk(
+    technology: Technology, instance: Instance, place: Place
+) -> None:
+    found = trial._footprint(place.host, instance)
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
     assert 100_000 < found.memory_bytes < most

@@ -19,10 +19,12 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from disks import disks_of
 
 from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.local import LocalHost, read_text
@@ -69,23 +71,39 @@ for link in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do ln -sfn "/proc/self/${l
 mkdir -p /run/lock
 echo "a machine of tare's lab, in QEMU's emulation" > /etc/tare-emulated
 """
-# The image, where tare looks for what it has carried to a host: SSH takes minutes for it in emulation, a disk seconds.
-_IMAGE = """
-home=/var/lib/tare/images/$2
-if [ ! -e "$home/root" ]; then
-    rm -rf "$home"
-    mkdir -p "$home/new"
-    head -c "$3" /dev/vdb > "$home/root.tar"
-    tar -C "$home/new" --numeric-owner -xf "$home/root.tar"
-    cp "$home"/new/boot/vmlinuz-* "$home/kernel"
-    cp "$home/new/boot/initrd" "$home/initrd"
-    mv "$home/new" "$home/root"
-fi
+# The images, where tare looks for what it has carried to a host. What is told are devices, each with its name there.
+# The device mapper's snapshots for Xen's guests need a file, which tare makes of the root.
+_DISKS = """
+mkdir -p /var/lib/tare/images
+cd /var/lib/tare/images
+shift
+while [ $# -gt 0 ]; do
+    home=${2%/*}
+    case $2 in
+    */disk.ext4)
+        mkdir -p "$home/root"
+        mount -o ro,noload "$1" "$home/root"
+        [ -e "$home/kernel" ] || cp "$home"/root/boot/vmlinuz-* "$home/kernel"
+        [ -e "$home/initrd" ] || cp "$home/root/boot/initrd" "$home/initrd"
+        ;;
+    esac
+    [ -e /sys/hypervisor/type ] || ln -sfn "$1" "$2"
+    shift 2
+done
 """
 _KVM = """
 modprobe -a kvm_amd tun loop
 test -w /dev/kvm
 echo 0 > /sys/module/kvm/parameters/halt_poll_ns # waiting busily costs the real machine's processors
+containerd --log-level error &
+dockerd --log-level error --containerd=/run/containerd/containerd.sock &
+lxd --group root &
+tries=0
+until docker version && lxc info; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 60 ]
+    sleep 1
+done
 """
 _XEN = """
 modprobe -a xen-evtchn xen-gntdev xen-gntalloc xen-netback xen-blkback xen-privcmd tun loop
@@ -184,13 +202,14 @@ def start(machines: Sequence[Machine]) -> None:
             _say(f"{machine.title}: runs already")
     if not fresh:
         return
-    image, own = built_image(_say), [built_image(_say, machine.recipe) for machine in fresh]
+    own = [built_image(_say, machine.recipe) for machine in fresh]
+    disks = [disks_of(machine.name) for machine in fresh]
     began = time.monotonic()
     try:
-        for machine, its in zip(fresh, own, strict=True):
-            _begin(machine, its, image)
-        for machine in fresh:
-            _finish(machine, image)
+        for machine, image, its in zip(fresh, own, disks, strict=True):
+            _begin(machine, image, its)
+        for machine, its in zip(fresh, disks, strict=True):
+            _finish(machine, its)
             _say(f"{machine.title}: up, {time.monotonic() - began:.1f} s")
     except BaseException:
         for machine in fresh:
@@ -218,11 +237,11 @@ def connect(machine: Machine, command: Sequence[str]) -> None:
     os.execvp(words[0], words)  # noqa: S606 - the terminal is SSH's from here
 
 
-def _begin(machine: Machine, own: Image, image: Image) -> None:
-    """Start the emulator of a machine on its own image, with the guests' image as a second disk."""
+def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
+    """Start the emulator of a machine on its own image, with the further disks."""
     _kill(machine)  # what a crash has left
     machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _make_disk(machine, own)
+    _make_disk(machine, own, disks)
     key = machine.folder / "key"
     if not key.exists():
         _HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key), timeout=30)
@@ -237,7 +256,7 @@ def _begin(machine: Machine, own: Image, image: Image) -> None:
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-daemonize"),
         *("-pidfile", str(machine.folder / "pid"), "-serial", f"file:{console}"),
         *("-drive", f"file={machine.folder / 'disk.qcow2'},if=virtio,format=qcow2"),
-        *("-drive", f"file={image.archive},if=virtio,format=raw,readonly=on"),
+        *(word for file in disks.values() for word in ("-drive", f"file={file},if=virtio,format=raw,readonly=on")),
         *("-netdev", f"tap,id=net0,ifname={machine.title},script=no,downscript=no"),
         *("-device", "virtio-net-pci,netdev=net0,romfile="),
         *_boot(machine, own, key.with_suffix(".pub").read_text(encoding="ascii").split()[1]),
@@ -245,14 +264,15 @@ def _begin(machine: Machine, own: Image, image: Image) -> None:
     )
 
 
-def _make_disk(machine: Machine, image: Image) -> None:
-    """Make the disk anew where there is none, or where it lies over another image."""
+def _make_disk(machine: Machine, own: Image, disks: Iterable[str]) -> None:
+    """Make the disk anew where there is none, or where it was made for other images."""
     disk, base = machine.folder / "disk.qcow2", machine.folder / "image"
-    if disk.exists() and read_text(str(base)) == image.digest:
+    images = " ".join((own.digest, *disks))
+    if disk.exists() and read_text(str(base)) == images:
         return
     disk.unlink(missing_ok=True)
-    _HERE.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "raw", str(disk), timeout=30)
-    base.write_text(image.digest, encoding="ascii")
+    _HERE.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(own.disk), "-F", "raw", str(disk), timeout=30)
+    base.write_text(images, encoding="ascii")
 
 
 def _boot(machine: Machine, image: Image, key: str) -> tuple[str, ...]:
@@ -270,7 +290,7 @@ def _boot(machine: Machine, image: Image, key: str) -> tuple[str, ...]:
     return ("-kernel", str(hypervisor), "-append", options, "-initrd", modules)
 
 
-def _finish(machine: Machine, image: Image) -> None:
+def _finish(machine: Machine, disks: Iterable[str]) -> None:
     """Wait until a machine has told its SSH host key, and do there what a distribution would have done."""
     found: list[str] = []
 
@@ -283,8 +303,8 @@ def _finish(machine: Machine, image: Image) -> None:
         last = read_text(str(machine.folder / "console.log")).strip().rpartition("\n")[2][-200:]
         raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {machine.folder}/console.log")
     (machine.folder / "known_hosts").write_text(f"{machine.address} {found[0]}\n", encoding="ascii")
-    size = str(image.archive.stat().st_size)
-    _inside(machine, _COMMON + _IMAGE + machine.setup, _BOOT_SECONDS, image.digest, size)
+    words = (word for letter, name in zip("bcdefg", disks, strict=False) for word in (f"/dev/vd{letter}", name))
+    _inside(machine, _COMMON + _DISKS + machine.setup, _BOOT_SECONDS, *words)
 
 
 def _inside(machine: Machine, script: str, timeout: float, *words: str) -> None:

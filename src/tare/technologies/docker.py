@@ -114,7 +114,7 @@ class Docker(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Give the engine the image, once: it stays in the engine's store under the name of its content."""
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
-            host.run(self.program, "import", str(image.archive), image.tag, timeout=300)
+            host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Give the options that set the limits."""

@@ -1,0 +1,48 @@
+"""What the machines of the lab have as disks: images that would take minutes to get there over emulated SSH."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tare.image import HOST, built_image
+from tare.journal import Journal
+from tare.layers import machine_image
+from tare.model import Image, Limits
+from tare.nesting import prepare
+from tare.places import Reached, placed, prepared_place
+from tare.technologies.docker import Docker
+from tare.technologies.qemu import Qemu
+from tare.technologies.qemu_tcg import QemuTcg
+
+
+def disks_of(machine: str) -> dict[str, Path]:
+    """Give the files that are further disks of a machine, by their names in the folder of tare's images there."""
+    image = built_image(_say)
+    disks = {f"{image.digest}/disk.ext4": image.disk}
+    if machine == "kvm":
+        outer = built_image(_say, HOST)
+        disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/disk.ext4": outer.disk}
+        disks |= _nested_disk(image, outer)
+    return disks
+
+
+def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
+    """Give the disk of docker/qemu, by its name over there; made here, by docker/qemu-tcg.
+
+    The two have the same in them. Over there it takes a quarter of an hour, and Docker's import more than its 300 s.
+    """
+    there = Reached()
+    placement = placed(there, 1)
+    limits = Limits(placement.server, 512 << 20, 4096)
+    with TemporaryDirectory() as folder:
+        journal = Journal(Path(folder))
+        with prepared_place(there, (image, outer), limits, placement, journal) as place:
+            prepare(place, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
+            made, wanted = (machine_image(place, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
+            return {wanted.name: made}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
