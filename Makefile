@@ -1,14 +1,15 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    every test, linters and types included
 # make setup   only install: Debian packages, and a virtual environment in .venv
-# make bench   what tare itself costs, per technology, on this machine
+# make bench   what tare itself costs, per technology and for its statistics, on this machine
+# make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take three quarters of an hour, and 5 GB of memory
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
-BUDGET ?= 5m
+BUDGET ?= 8m
 LAB ?= all
 UV_VERSION := 0.13.9
 
@@ -23,7 +24,7 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test check setup packages test-packages bench wheel lab lab-stop test-lab picture format
+.PHONY: demo test check setup packages test-packages bench audit wheel lab lab-stop test-lab picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -58,6 +59,10 @@ test-packages:
 
 bench: setup
 	$(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
+	PYTHONPATH=tests/unit .venv/bin/python tests/bench/statistics_cost.py
+
+audit: setup
+	PYTHONPATH=tests/unit .venv/bin/python tests/bench/audit.py --container
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

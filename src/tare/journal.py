@@ -39,7 +39,11 @@ class WorkloadRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was planned, and where. `noise` is what makes the machine noisy, as doctor saw it at the start."""
+    """What was planned, and where, and why it ended.
+
+    `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `again` the
+    baseline's second name (A/A). `stop_reason` is empty while a run goes on, and where it was killed.
+    """
 
     format: int
     tare: str
@@ -54,6 +58,9 @@ class RunRecord:
     packages: str
     machine: Facts
     noise: tuple[tuple[str, str], ...] = ()
+    margin: float = 0.03
+    again: str = ""
+    stop_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,13 @@ class Journal:
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
         (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")
-        (self.folder / "run.json").write_bytes(_RECORD.dump_json(record, indent=2) + b"\n")
+        self.keep(record)
+
+    def keep(self, record: RunRecord) -> None:
+        """Write the record, whole or not at all."""
+        fresh = self.folder / "run.json.new"
+        fresh.write_bytes(_RECORD.dump_json(record, indent=2) + b"\n")
+        fresh.replace(self.folder / "run.json")
 
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         """Keep a trial: its raw output first, so that a line in the journal always has it."""

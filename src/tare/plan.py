@@ -1,8 +1,8 @@
 """What a suite comes to: blocks of trials in random order, the same ones for the same seed.
 
-A block has one trial of every stack for one workload, close together in time, so that what drifts on the machine meets
-all stacks alike (a randomized complete block design: R. A. Fisher, The Design of Experiments, 1935). Rounds go over all
-workloads, so that a run that ends early has about as many blocks of each.
+A block has one trial of every stack for one workload, and a second one of the baseline (A/A), close together in time,
+so that what drifts on the machine meets all stacks alike (a randomized complete block design: R. A. Fisher, The Design
+of Experiments, 1935). Rounds go over all workloads, so that a run that ends early has about as many blocks of each.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def estimate(blocks: Iterable[Block], seconds_of: Callable[[Step], float]) -> fl
 def _block(suite: Suite, workload: str, index: int) -> Block:
     stacks = [stack.name for stack in suite.stacks]
     # Each block has a generator of its own: another workload in the suite leaves the order of this one as it is.
-    random.Random(f"{suite.seed}/{workload}/{index}").shuffle(stacks)  # noqa: S311 - nothing secret
+    chance = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
+    chance.shuffle(stacks)
+    stacks.insert(chance.randrange(len(stacks) + 1), suite.again)
     steps = (
         Step(_trial(workload, index, order, stack), workload, stack, index, order) for order, stack in enumerate(stacks)
     )

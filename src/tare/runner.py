@@ -1,4 +1,4 @@
-"""The loop: blocks of trials, one after the other, until the plan or the budget is at its end."""
+"""The loop: blocks of trials, one after the other, until all is decided, or the plan or the budget is at its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tare.deciding import decisions_of
 from tare.errors import Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
@@ -85,21 +86,27 @@ class Work:
 
 
 def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> str:
-    """Do the blocks that are left; gives why it stopped: `plan` (all is done), `budget`, or else in words."""
+    """Do the blocks that are left; gives why it stopped.
+
+    That is `plan` (all is done), `decided` (nothing is open any more), `budget`, or else in words.
+    """
     suite = work.suite
-    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.stacks}
+    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
     workloads = {planned.name: planned.workload for planned in suite.workloads}
-    pace = Pace(workloads)
+    pace, decisions = Pace(workloads), decisions_of(suite)
     for trial in work.done:
         pace.learn(trial)
+        decisions.learn(trial)
     broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
-    blocks = work.blocks()
-    schedule = Schedule(blocks, work.budget_seconds, time.monotonic(), pace)
-    stopped = "plan"
-    for index, block in enumerate(blocks):
-        if not schedule.fits(index):
+    left = work.blocks()
+    schedule = Schedule(decisions.needed(left), work.budget_seconds, time.monotonic(), pace)
+    stopped, dropped = "plan", len(schedule.blocks) < len(left)
+    while schedule.blocks:
+        if not schedule.fits():
             stopped = "budget"
+            schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
             continue
+        block = schedule.blocks[0]
         for order, step in enumerate(block.steps):
             raw: tuple[Raw, ...] = ()
             if step.stack in work.unusable:
@@ -109,49 +116,52 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
                     place.await_machines()
                 except Unreachable as error:
                     return str(error)
-                watch.trial_begins(step, schedule.following(index, order), schedule.left(index, order))
+                watch.trial_begins(step, schedule.following(order), schedule.left(order))
                 trial, raw = attempt(place, step, stacks[step.stack], workloads[step.workload])
             if (step.workload, step.block) in broken:
                 trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
             journal.append(trial, raw)
             pace.learn(trial)
+            decisions.learn(trial)
             watch.trial_ended(trial)
         watch.block_ended(block)
-    return stopped
+        following = schedule.blocks[1:]
+        needed = decisions.needed(following)
+        dropped |= len(needed) < len(following)
+        schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
+    return "decided" if stopped == "plan" and dropped and decisions.decided() else stopped
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The blocks of a run, the time that they may take, and the time that they seem to take."""
+    """The blocks that are left, the time that they may take, the time that they seem to take, and how many are past."""
 
     blocks: tuple[Block, ...]
     budget_seconds: float | None
     began: float
     pace: Pace
+    past: int = 0
 
-    def fits(self, index: int) -> bool:
-        """Tell whether a block would end within the budget. The first always does: a run has to say something."""
-        if self.budget_seconds is None or index == 0:
+    def fits(self) -> bool:
+        """Tell whether the next block would end within the budget. The first does: a run has to say something."""
+        if self.budget_seconds is None or self.past == 0:
             return True
         spent = time.monotonic() - self.began
-        return spent + estimate(self.blocks[index : index + 1], self.pace.seconds_of) <= self.budget_seconds
+        return spent + estimate(self.blocks[:1], self.pace.seconds_of) <= self.budget_seconds
 
-    def following(self, index: int, order: int) -> Step | None:
-        """Give the step after one."""
-        after = [
-            *self.blocks[index].steps[order + 1 :],
-            *(self.blocks[index + 1].steps if index + 1 < len(self.blocks) else ()),
-        ]
+    def following(self, order: int) -> Step | None:
+        """Give the step after one of the next block."""
+        after = [*self.blocks[0].steps[order + 1 :], *(self.blocks[1].steps if len(self.blocks) > 1 else ())]
         return after[0] if after else None
 
-    def left(self, index: int, order: int) -> TimeLeft:
-        """Tell how far the run is before a step."""
+    def left(self, order: int) -> TimeLeft:
+        """Tell how far the run is before a step of the next block."""
         spent = time.monotonic() - self.began
-        block = replace(self.blocks[index], steps=self.blocks[index].steps[order:])
-        left = estimate((block, *self.blocks[index + 1 :]), self.pace.seconds_of)
+        block = replace(self.blocks[0], steps=self.blocks[0].steps[order:])
+        left = estimate((block, *self.blocks[1:]), self.pace.seconds_of)
         if self.budget_seconds is not None:
             left = min(left, max(0.0, self.budget_seconds - spent))
-        return TimeLeft(index, len(self.blocks), spent, left)
+        return TimeLeft(self.past, self.past + len(self.blocks), spent, left)
 
 
 _RESUMED = Caution(

@@ -12,7 +12,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -27,6 +27,9 @@ __all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_sui
 
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
+
+
+Until = Literal["decided", "blocks"]
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,17 @@ class LimitsWanted:
 
 @dataclass(frozen=True)
 class Suite:
-    """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written."""
+    """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
+
+    `until` says when a stack gets no more blocks of a workload: when it is decided how it stands to the baseline, or
+    only after all blocks, as in the papers.
+    """
 
     name: str
     stacks: tuple[Stack, ...]
     baseline: str
     blocks: int
+    until: Until
     budget_seconds: float | None
     margin: float
     seed: int
@@ -62,6 +70,21 @@ class Suite:
     workloads: tuple[Planned, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
+
+    @property
+    def again(self) -> str:
+        """The baseline's second name, under which it is measured again (A/A): what differs then is chance."""
+        return _again(self.baseline)
+
+    @property
+    def measured(self) -> tuple[Stack, ...]:
+        """The stacks, and the baseline under its second name."""
+        baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
+        return (*self.stacks, Stack(self.again, baseline.layers))
+
+
+def _again(baseline: str) -> str:
+    return f"{baseline}-again"
 
 
 def _some_of_it(share: float) -> float:
@@ -84,6 +107,7 @@ class _SuiteTable:
     name: str = ""
     baseline: str = ""
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
+    until: Until = "decided"
     budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
     margin: Annotated[Percent, AfterValidator(_some_of_it)] = 0.03
     seed: Annotated[int, Field(ge=0)] = 1
@@ -165,6 +189,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         stacks=stacks,
         baseline=baseline,
         blocks=suite.blocks,
+        until=suite.until,
         budget_seconds=suite.budget,
         margin=suite.margin,
         seed=suite.seed,
@@ -236,7 +261,9 @@ def _read_baseline(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
     wanted = document.table(("suite",)).get("baseline")
     if not isinstance(wanted, str):
-        return "native" if "native" in names else "".join(names[:1])
+        wanted = "native" if "native" in names else "".join(names[:1])
+    if _again(wanted) in names:
+        document.fault(("stacks", _again(wanted)), "this is the baseline's second name", "give the stack another name")
     if names and wanted not in names:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
         document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)

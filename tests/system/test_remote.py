@@ -99,7 +99,8 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     done = tare("run", path, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     run = load(tmp_path / "run")
-    expected = [(use, stack, "ok", "bridge") for use in ("redis", "startup") for stack in ("crun", "lxc", "native")]
+    stacks = ("crun", "lxc", "native", "native-again")
+    expected = [(use, stack, "ok", "bridge") for use in ("redis", "startup") for stack in stacks]
     assert _ok(run.trials) == expected
     # 2 ms each way: ten clients wait for at least 4 ms each.
     rates = [value.value for trial in run.trials for value in trial.values if value.metric == "get"]
@@ -120,7 +121,7 @@ def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: 
         done = tare("run", _suite(tmp_path, suite, server=there.server_from_here), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     trials = load(tmp_path / "run").trials
-    assert [trial.status for trial in trials] == ["ok"] * 4
+    assert [trial.status for trial in trials] == ["ok"] * 6
     # What happens to the machine over there becomes doubts of the trials.
     assert _not_sampled(tmp_path / "run", trials) == []
     doubts = [[caution.text for caution in trial.cautions if caution.kind == "swap"] for trial in trials]
@@ -134,7 +135,7 @@ def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, ther
     hosts = {"server": there.server_from_here, "client": there.server_from_here}
     done = tare("run", _suite(tmp_path, suite, **hosts), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 4
+    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 6
     assert there.left() == ""
 
 
@@ -158,7 +159,7 @@ duration = "5s"
         there.to_server.set("up")
         process.wait(180)
     trials = load(tmp_path / "run").trials
-    assert len(trials) == 4
+    assert len(trials) == 6
     lost = [trial for trial in trials if trial.status == "failed"]
     assert 1 <= len(lost) <= 2
     assert all("SSH to tare-test-server: " in trial.reason for trial in lost), [trial.reason for trial in lost]

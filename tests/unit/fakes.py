@@ -6,7 +6,7 @@ import ipaddress
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +14,9 @@ from runs import make_run
 
 from tare import plugins
 from tare.cpus import Placement
+from tare.deciding import decisions_of
 from tare.errors import TimedOut, Unavailable
-from tare.journal import Journal, load
+from tare.journal import Journal, Run, RunRecord, load
 from tare.launch import Launch
 from tare.layers import Place
 from tare.ledger import Ledger
@@ -131,9 +132,17 @@ class Bench:
     folder: Path
     watcher: Watcher
 
+    def read(self) -> Run:
+        return load(self.folder)
+
+    @property
+    def all_trials(self) -> tuple[Trial, ...]:
+        return self.read().trials
+
     @property
     def trials(self) -> tuple[Trial, ...]:
-        return load(self.folder).trials
+        """All but those of the baseline's second name."""
+        return tuple(trial for trial in self.all_trials if not trial.stack.endswith("-again"))
 
     def work(
         self, suite: Suite, unusable: Mapping[str, Sequence[Problem]] | None = None, budget: float | None = None
@@ -141,8 +150,8 @@ class Bench:
         """Begin a run of the suite, or go on with it."""
         journal = Journal(self.folder)
         if not self.folder.exists():
-            journal.create(make_run([]).record, suite.text)
-        return work_through(Work(suite, self.trials, unusable or {}, budget), self._place(), journal, self.watcher)
+            journal.create(_record(suite), suite.text)
+        return work_through(Work(suite, self.all_trials, unusable or {}, budget), self._place(), journal, self.watcher)
 
     def _place(self) -> Place:
         home = self.folder.parent
@@ -157,6 +166,12 @@ class Bench:
             instances=home / "instances",
             telemetry=self.folder / "telemetry",
         )
+
+
+def _record(suite: Suite) -> RunRecord:
+    names = tuple(stack.name for stack in suite.measured)
+    record = replace(make_run([]).record, stacks=names, baseline=suite.baseline, again=suite.again)
+    return replace(record, workloads=decisions_of(suite).workloads)
 
 
 def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:

@@ -45,10 +45,10 @@ def test_each_round_has_one_block_of_each_workload_in_the_order_of_the_suite() -
     ]
 
 
-def test_each_block_has_each_stack_once() -> None:
+def test_each_block_has_each_stack_once_and_the_baseline_twice() -> None:
     for block in plan(suite(blocks=20)):
-        assert sorted(step.stack for step in block.steps) == ["docker", "docker/qemu", "native", "qemu"]
-        assert [step.order for step in block.steps] == [0, 1, 2, 3]
+        assert sorted(step.stack for step in block.steps) == ["docker", "docker/qemu", "native", "native-again", "qemu"]
+        assert [step.order for step in block.steps] == [0, 1, 2, 3, 4]
         assert {(step.workload, step.block) for step in block.steps} == {(block.workload, block.index)}
 
 
@@ -59,8 +59,8 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
 
 def test_the_order_of_a_seed_stays_what_it_was_in_earlier_versions() -> None:
     assert orders(plan(suite(blocks=2, seed=1)), "redis") == [
-        ("docker/qemu", "docker", "native", "qemu"),
-        ("qemu", "docker/qemu", "docker", "native"),
+        ("native-again", "docker/qemu", "docker", "native", "qemu"),
+        ("native-again", "qemu", "docker/qemu", "docker", "native"),
     ]
 
 
@@ -80,18 +80,18 @@ def test_orders_differ_between_blocks_and_between_workloads() -> None:
 
 
 def test_each_stack_is_first_about_equally_often() -> None:
-    """Of 3000 blocks each of 4 stacks should begin 750; 4.5 standard deviations of sqrt(3000 * 1/4 * 3/4) are 107."""
+    """Of 3000 blocks each of 5 stacks should begin 600; 4.5 standard deviations of sqrt(3000 * 1/5 * 4/5) are 99."""
     blocks = plan(suite(blocks=3000, workloads=("redis",)))
     firsts = Counter(block.steps[0].stack for block in blocks)
     assert len(blocks) == 3000
-    assert set(firsts) == {"native", "docker", "qemu", "docker/qemu"}
-    assert all(643 <= count <= 857 for count in firsts.values())
+    assert set(firsts) == {"native", "native-again", "docker", "qemu", "docker/qemu"}
+    assert all(501 <= count <= 699 for count in firsts.values())
 
 
 def test_trials_are_named_uniquely_and_as_files_can_be() -> None:
     trials = [step.trial for block in plan(suite(blocks=50)) for step in block.steps]
-    assert len(set(trials)) == len(trials) == 400
-    assert all(re.fullmatch(r"(redis|nginx)-0[0-4][0-9]-0[0-3]-[a-z+]+", trial) for trial in trials)
+    assert len(set(trials)) == len(trials) == 500
+    assert all(re.fullmatch(r"(redis|nginx)-0[0-4][0-9]-0[0-4]-[a-z+-]+", trial) for trial in trials)
     assert sum(trial.endswith("-docker+qemu") for trial in trials) == 100
 
 
@@ -100,7 +100,7 @@ def test_what_is_done_is_left_out_when_a_run_goes_on() -> None:
     done = [step.trial for step in blocks[0].steps] + [blocks[1].steps[2].trial]
     [left] = remaining(blocks, done)
     assert (left.workload, left.index) == ("redis", 1)
-    assert left.steps == (blocks[1].steps[0], blocks[1].steps[1], blocks[1].steps[3])
+    assert left.steps == (*blocks[1].steps[:2], *blocks[1].steps[3:])
 
 
 def test_nothing_is_left_of_a_run_that_is_done() -> None:
@@ -113,4 +113,4 @@ def test_the_estimate_is_the_sum_over_all_trials() -> None:
     def seconds_of(step: Step) -> float:
         return 10.0 if "qemu" in step.stack else 1.5
 
-    assert estimate(plan(suite(blocks=3)), seconds_of) == 3 * 2 * (10 + 10 + 1.5 + 1.5)
+    assert estimate(plan(suite(blocks=3)), seconds_of) == 3 * 2 * (10 + 10 + 1.5 + 1.5 + 1.5)

@@ -34,7 +34,7 @@ def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
 
 
 def test_a_cell_has_glyph_percent_interval_and_n_on_one_line_where_there_is_room() -> None:
-    assert "▼ 90.1 % [88.8, 91.5] n=4" in "\n".join(_lines(pairs([90, 91, 89, 90.5], [100, 100, 100, 100])))
+    assert "▼ 90.0 % [87.1, 93.0] n=5" in "\n".join(_lines(pairs([90, 91, 89, 90.5, 89.5], [100] * 5)))
 
 
 def test_six_workloads_fit_a_hundred_columns() -> None:
@@ -70,7 +70,7 @@ def test_a_single_block_is_shown_without_an_interval() -> None:
 
 
 def test_values_with_cautions_are_marked() -> None:
-    assert "n=5!" in "\n".join(_lines(believable_run()))
+    assert "n=8!" in "\n".join(_lines(believable_run()))
     assert "! with cautions" in "\n".join(_lines(believable_run()))
 
 

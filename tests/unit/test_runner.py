@@ -62,10 +62,10 @@ def test_noise_differs_between_instances_and_comes_again_with_the_same_seed(tmp_
     seen = []
     for run, seed in (("first", 1), ("second", 1), ("other", 2)):
         bench = Bench(tmp_path / run / "run", Watcher(tmp_path / "none"))
-        bench.work(suite(f'noisy: noise = "2%"\nseed = {seed}', blocks=5, workloads=("dhrystone",)))
-        seen.append([trial.values[0].value for trial in bench.trials])
+        bench.work(suite(f'noisy: noise = "2%"\nseed = {seed}', blocks=4, workloads=("dhrystone",)))
+        seen.append([trial.values[0].value for trial in bench.all_trials])
     assert seen[0] == seen[1] != seen[2]
-    assert len(set(seen[0])) == 5
+    assert len(set(seen[0])) == 8
     assert all(0.85 < value / 20e6 < 1.15 for value in seen[0])
 
 
@@ -152,7 +152,7 @@ def test_a_technology_that_goes_away_in_the_middle_is_skipped_with_its_reason(be
 
 def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
     bench.work(suite("good:", 'bad: fails = "start"'))
-    assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.trials}
+    assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.all_trials}
 
 
 def test_a_bug_of_tare_is_not_taken_for_a_failed_trial(bench: Bench) -> None:
@@ -167,9 +167,9 @@ def test_a_bug_of_tare_is_not_taken_for_a_failed_trial(bench: Bench) -> None:
 def test_every_block_has_all_stacks_once_in_the_planned_order(bench: Bench) -> None:
     what = suite("a:", "b:", "c:", blocks=3)
     assert bench.work(what) == "plan"
-    assert [trial.trial for trial in bench.trials] == planned(what)
-    blocks = Counter((trial.workload, trial.block) for trial in bench.trials)
-    assert set(blocks.values()) == {3}
+    assert [trial.trial for trial in bench.all_trials] == planned(what)
+    blocks = Counter((trial.workload, trial.block) for trial in bench.all_trials)
+    assert set(blocks.values()) == {4}
     assert len(blocks) == 6
     assert [(block.workload, block.index) for block in bench.watcher.blocks] == list(blocks)
 
@@ -233,20 +233,20 @@ def test_the_watch_hears_what_runs_and_what_is_next(bench: Bench) -> None:
     steps = [step for block in plan(what) for step in block.steps]
     assert [step for step, _, _ in bench.watcher.begun] == steps
     assert [following for _, following, _ in bench.watcher.begun] == [*steps[1:], None]
-    assert [left.blocks_done for _, _, left in bench.watcher.begun] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [left.blocks_done for _, _, left in bench.watcher.begun] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert {left.blocks for _, _, left in bench.watcher.begun} == {4}
-    assert bench.watcher.ended == list(bench.trials)
+    assert bench.watcher.ended == list(bench.all_trials)
 
 
 def test_a_trial_is_on_the_disk_before_the_next_one_starts(bench: Bench) -> None:
     bench.work(suite("a:", "b:", blocks=3))
-    assert bench.watcher.lines_before == list(range(12))
+    assert bench.watcher.lines_before == list(range(18))
 
 
 def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
     pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
-    step = block.steps[0]
+    step = next(step for step in block.steps if step.stack == "a")
     assert pace.seconds_of(step) == pytest.approx(3.6)  # 0.2 + 1.4 of the workload, 2 to start and end
     for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
         pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
@@ -266,7 +266,7 @@ def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None
         bench.work(stopping(at=3))
     [*_, (interrupted, _, _)] = bench.watcher.begun
     assert interrupted.stack == "b"
-    assert [trial.trial for trial in bench.trials] == [step.trial for step, _, _ in bench.watcher.begun[:-1]]
+    assert [trial.trial for trial in bench.all_trials] == [step.trial for step, _, _ in bench.watcher.begun[:-1]]
     assert len(by_stack(bench.trials, "b")) + len(by_stack(bench.trials, "b", "startup")) == 2
 
 
@@ -274,11 +274,11 @@ def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None
 def test_a_resumed_run_has_the_trials_of_an_uninterrupted_one(bench: Bench, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         bench.work(stopping(at))
-    before = bench.trials
+    before = bench.all_trials
     assert bench.work(stopping(at=1000)) == "plan"
-    assert bench.trials[: len(before)] == before
-    assert [trial.trial for trial in bench.trials] == planned(stopping(1))
-    assert len({trial.trial for trial in bench.trials}) == 18
+    assert bench.all_trials[: len(before)] == before
+    assert [trial.trial for trial in bench.all_trials] == planned(stopping(1))
+    assert len({trial.trial for trial in bench.all_trials}) == 24
     assert {trial.status for trial in bench.trials} == {"ok"}
 
 
@@ -287,7 +287,7 @@ def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: 
     with pytest.raises(KeyboardInterrupt):
         bench.work(stopping(at))
     stopped = bench.watcher.begun[-1][0]
-    before = {trial.trial for trial in bench.trials}
+    before = {trial.trial for trial in bench.all_trials}
     same_block = {
         step.trial
         for block in plan(stopping(at))
@@ -295,13 +295,13 @@ def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: 
         if (step.workload, step.block) == (stopped.workload, stopped.block)
     }
     bench.work(stopping(at=1000))
-    cautioned = {trial.trial for trial in bench.trials if "resumed-block" in {each.kind for each in trial.cautions}}
+    cautioned = {trial.trial for trial in bench.all_trials if "resumed-block" in {each.kind for each in trial.cautions}}
     assert cautioned == (same_block - before if same_block & before else set())
 
 
 def test_some_of_these_blocks_were_stopped_in_their_middle() -> None:
     orders = [[step.stack for step in block.steps].index("b") for block in plan(stopping(at=1))]
-    assert set(orders) == {0, 1, 2}
+    assert set(orders) & {1, 2}
 
 
 def test_a_run_stopped_between_blocks_has_no_doubts_when_it_goes_on(bench: Bench) -> None:
@@ -327,7 +327,7 @@ def test_a_run_goes_on_after_a_torn_last_line(bench: Bench) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-40])
     assert bench.work(what) == "plan"
-    assert [trial.trial for trial in bench.trials] == planned(what)
+    assert [trial.trial for trial in bench.all_trials] == planned(what)
 
 
 # --- what comes after ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
 
@@ -17,32 +18,66 @@ def _docker(run: Run) -> Cell:
 
 
 def test_a_stack_that_is_always_slower_is_worse() -> None:
-    cell = _docker(pairs([90, 91, 89, 90.5], [100, 100, 100, 100]))
-    assert (cell.verdict, cell.n, cell.trials, cell.separated) == ("worse", 4, 4, True)
-    assert cell.mean == 90.125
-    assert cell.ratio == pytest.approx(0.9012, abs=1e-4)
+    cell = _docker(pairs([90, 91, 89, 90.5, 89.5], [100] * 5))
+    assert (cell.verdict, cell.n, cell.trials, cell.decided) == ("worse", 5, 5, True)
+    assert cell.mean == 90.0
+    assert cell.ratio == pytest.approx(0.9, abs=1e-4)
+    assert cell.evidence > math.log(20)
 
 
 def test_more_is_worse_where_less_is_better() -> None:
-    assert _docker(pairs([110, 111, 109], [100, 100, 100], "lower")).verdict == "worse"
-    assert _docker(pairs([90, 91, 89], [100, 100, 100], "lower")).verdict == "better"
+    assert _docker(pairs([110, 111, 109, 110, 112], [100] * 5, "lower")).verdict == "worse"
+    assert _docker(pairs([90, 91, 89, 90, 88], [100] * 5, "lower")).verdict == "better"
 
 
-def test_what_differs_less_than_it_varies_cannot_be_separated() -> None:
-    cell = _docker(pairs([90, 110, 99], [100, 100, 100]))
-    assert (cell.verdict, cell.separated) == ("cannot be separated", False)
+def test_what_differs_less_than_it_varies_is_undecided() -> None:
+    cell = _docker(pairs([90, 110, 99, 103, 96], [100] * 5))
+    assert (cell.verdict, cell.decided) == ("undecided", False)
+
+
+def test_what_differs_by_less_than_the_margin_for_sure_is_equivalent() -> None:
+    run = pairs([100.1, 99.9, 100.2, 99.8, 100.1, 99.9], [100] * 6)
+    assert _docker(run).verdict == "equivalent"
+    assert _docker(replace(run, record=replace(run.record, margin=0.001))).verdict == "undecided"
+
+
+def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
+    chance = np.random.default_rng(8)
+    worse = [make_trial("docker", block, [measured("speed", 90 + block % 2 * 3)]) for block in range(5)]
+    others = [
+        make_trial(stack, block, [measured("speed", 100 * chance.normal(1, 0.05))])
+        for stack in ("native", *(f"stack-{number}" for number in range(30)))
+        for block in range(5)
+    ]
+    native = [replace(trial, values=(measured("speed", 100.0),)) for trial in others if trial.stack == "native"]
+    alone = _docker(make_run([*worse, *native]))
+    among = _docker(make_run([*worse, *native, *(trial for trial in others if trial.stack != "native")]))
+    assert alone.verdict == "worse"
+    assert (among.verdict, among.low, among.high) == ("undecided", alone.low, alone.high)
+    assert among.notes[-1] == "worse by itself, but not surely enough beside 30 others"
+
+
+def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> None:
+    rising = [90.0, 91, 92, 93, 94, 95, 96, 97]
+    turns = [90.0, 97, 91, 96, 92, 95, 93, 94]
+    wide, narrow = _docker(pairs(rising, [100] * 8)), _docker(pairs(turns, [100] * 8))
+    assert wide.low is not None
+    assert narrow.low is not None
+    assert wide.low < narrow.low
+    assert [caution.kind for caution in wide.cautions] == ["correlated-blocks"]
+    assert narrow.cautions == ()
 
 
 def test_one_block_is_too_few_and_says_so() -> None:
     cell = _docker(pairs([90], [100]))
     assert (cell.verdict, cell.low, cell.n) == ("too few blocks", None, 1)
     assert cell.ratio == pytest.approx(0.9)
-    assert cell.notes == ("one block has no interval: at least two are needed",)
+    assert cell.notes == ("one block has no interval: 5 are needed",)
 
 
 def test_equal_ratios_are_noted() -> None:
-    cell = _docker(pairs([90, 90], [100, 100]))
-    assert cell.notes == ("all 2 ratios are equal, so the interval has no width",)
+    cell = _docker(pairs([90] * 5, [100] * 5))
+    assert cell.notes == ("all 5 ratios are equal, so the interval has no width",)
     assert cell.verdict == "worse"
 
 
@@ -65,6 +100,15 @@ def test_a_value_that_is_no_finite_number_is_left_out_and_noted(value: float) ->
     cell = _docker(pairs([value, 90, 91], [100, 100, 100]))
     assert (cell.n, cell.trials, cell.mean) == (2, 2, 90.5)
     assert summarize(pairs([value, 90], [100, 100])).of("dhrystone")[1].notes[0].startswith("left out: 1 value")
+
+
+def test_a_value_in_another_unit_is_left_out_and_noted() -> None:
+    run = pairs([90, 91, 92], [100, 100, 100])
+    [value] = run.trials[-1].values
+    other = replace(run.trials[-1], values=(replace(value, unit="s"),))
+    cell = summarize(replace(run, trials=(*run.trials[:-1], other))).of("dhrystone")[1]
+    assert (cell.n, cell.mean) == (2, 90.5)
+    assert cell.notes[0] == "left out: 1 value that is no finite number, or in another unit than the metric's"
 
 
 def test_only_blocks_in_which_both_are_ok_are_compared() -> None:
@@ -181,7 +225,7 @@ def test_a_metric_that_sums_up_its_workload_is_the_headline(name: str) -> None:
         DHRYSTONE, metrics=(Metric("copy", "Copy", "bytes/s", "higher"), Metric(name, "Sum", "bytes/s", "higher"))
     )
     trials = [
-        make_trial(stack, block, [measured("copy", 1.0), measured(name, value)])
+        make_trial(stack, block, [measured("copy", 1.0), replace(measured(name, value), unit="bytes/s")])
         for stack, value in (("native", 10.0), ("docker", 8.0))
         for block in range(2)
     ]
@@ -192,7 +236,7 @@ def test_a_metric_that_sums_up_its_workload_is_the_headline(name: str) -> None:
 
 def test_a_headline_never_mixes_directions() -> None:
     record = replace(
-        DHRYSTONE, metrics=(Metric("speed", "Speed", "1/s", "higher"), Metric("delay", "Delay", "s", "lower"))
+        DHRYSTONE, metrics=(Metric("speed", "Speed", "iterations/s", "higher"), Metric("delay", "Delay", "s", "lower"))
     )
     trials = [
         make_trial(stack, block, [measured("speed", 10.0 * factor), measured("delay", 5.0 / factor, better="lower")])
@@ -205,7 +249,7 @@ def test_a_headline_never_mixes_directions() -> None:
 
 
 def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
-    run = pairs([90, 91], [100, 100])
+    run = pairs([90, 91, 90, 91, 90], [100] * 5)
     cell = _docker(replace(run, record=replace(run.record, workloads=())))
     assert (cell.verdict, cell.unit) == ("worse", "iterations/s")
 
@@ -225,8 +269,8 @@ def test_the_cheapest_stack_is_found_with_those_that_cannot_be_told_from_it() ->
 
 
 def test_overall_speed_inverts_what_is_better_when_lower() -> None:
-    overall = summarize(pairs([200, 201, 199], [100, 100, 100], "lower")).overall
-    assert overall.standings[0].speed == pytest.approx(0.5, abs=1e-4)
+    overall = summarize(pairs([200, 201, 199, 200, 201], [100] * 5, "lower")).overall
+    assert overall.standings[0].speed == pytest.approx(0.5, abs=1e-3)
     assert overall.standings[0].verdict == "worse"
 
 

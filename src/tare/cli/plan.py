@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +12,67 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tare.errors import UsageError
+from tare.journal import Run, load
 from tare.plan import estimate
 from tare.plan import plan as plan_of
+from tare.report.numbers import percent
 from tare.runner import Pace
-from tare.suite import read_suite
-from tare.units import format_duration, format_size
+from tare.statistics.cells import Cell
+from tare.statistics.planning import blocks_needed, margin_reached
+from tare.statistics.summarize import summarize
+from tare.suite import Suite, read_suite
+from tare.units import format_duration, format_size, parse_percent
 
 
-def plan(suite: Annotated[Path, typer.Argument(help="A suite, a TOML file.")]) -> None:
+def plan(
+    suite: Annotated[Path, typer.Argument(help="A suite, a TOML file.")],
+    pilot: Annotated[
+        Path | None,
+        typer.Option("--from", help="A short or earlier run, to predict blocks and minutes.", metavar="RUN"),
+    ] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="The difference to resolve, such as 3% [default: the suite's].")
+    ] = None,
+) -> None:
     """Show what a suite would run, and estimate how long it takes. Starts nothing."""
     read = read_suite(suite)
-    blocks = plan_of(read)
+    wanted = _margin(margin) or read.margin
+    run = load(pilot) if pilot else None
     pace = Pace({planned.name: planned.workload for planned in read.workloads})
+    for trial in run.trials if run else ():
+        pace.learn(trial)
+    console = Console(file=sys.stdout, highlight=False)
+    _say_what(console, read)
+    _say_time(console, read, pace, known=run is not None)
+    if run:
+        _predict(console, (read, run), pace, wanted)
+
+
+def _margin(text: str | None) -> float | None:
+    try:
+        share = None if text is None else parse_percent(text)
+    except ValueError as error:
+        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"--margin {text}: a margin lies between 0% and 100%", "for example --margin 3%")
+    return share
+
+
+def _say_what(console: Console, read: Suite) -> None:
+    console.print(f"{len(read.stacks)} stacks: {', '.join(stack.name for stack in read.stacks)}", soft_wrap=True)
+    again = f"measured twice in each block (A/A, as {read.again})"
+    console.print(
+        f"baseline {read.baseline}, {again}; at most {read.blocks} blocks of each workload, seed {read.seed}",
+        soft_wrap=True,
+    )
+    memory = format_size(read.limits.memory_bytes)
+    cpus = "1 CPU" if read.limits.cpus == 1 else f"{read.limits.cpus} CPUs"
+    console.print(f"each instance: {cpus}, {memory}, {read.limits.open_files} open files\n")
+
+
+def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
+    blocks = plan_of(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
         table.add_column(column)
@@ -29,16 +80,55 @@ def plan(suite: Annotated[Path, typer.Argument(help="A suite, a TOML file.")]) -
         own = [block for block in blocks if block.workload == planned.name]
         trials = sum(len(block.steps) for block in own)
         table.add_row(planned.name, planned.use, str(trials), _about(estimate(own, pace.seconds_of)))
-    console = Console(file=sys.stdout, highlight=False)
-    console.print(f"{len(read.stacks)} stacks: {', '.join(stack.name for stack in read.stacks)}", soft_wrap=True)
-    console.print(f"baseline {read.baseline}, {read.blocks} blocks of each workload, seed {read.seed}")
-    memory = format_size(read.limits.memory_bytes)
-    cpus = "1 CPU" if read.limits.cpus == 1 else f"{read.limits.cpus} CPUs"
-    console.print(f"each instance: {cpus}, {memory}, {read.limits.open_files} open files\n")
     console.print(table)
     total = _about(estimate(blocks, pace.seconds_of))
     budget = f", ended by the budget after {format_duration(read.budget_seconds)}" if read.budget_seconds else ""
-    console.print(f"\nin all about {total} without skips and emulated machines{budget}")
+    without = "" if known else " without skips and emulated machines"
+    console.print(
+        f"\nin all at most about {total}{without}{budget}; what is decided earlier takes less", soft_wrap=True
+    )
+
+
+def _predict(console: Console, what: tuple[Suite, Run], pace: Pace, margin: float) -> None:
+    """Say for each workload how many blocks and minutes the margin needs, by its least and most steady stack."""
+    read, run = what
+    summary = summarize(run)
+    table = Table(box=None, pad_edge=False)
+    for column in (
+        "workload",
+        "stack",
+        "SD",
+        f"blocks for {percent(margin)}",
+        "about",
+        f"{read.blocks} blocks resolve",
+    ):
+        table.add_column(column)
+    for planned in read.workloads:
+        cells = [cell for cell in summary.headlines if cell.workload == planned.name and cell.stack in _names(read)]
+        known = sorted((_deviation(cell), cell.stack) for cell in cells if len(cell.ratios) > 1)
+        if not known:
+            table.add_row(planned.name, "-", f"no two blocks in {run.folder.name}")
+            continue
+        block = next(block for block in plan_of(read) if block.workload == planned.name)
+        for deviation, stack in sorted({known[(len(known) - 1) // 2], known[-1]}):
+            blocks = blocks_needed(deviation, margin)
+            seconds = estimate([block], pace.seconds_of) * (blocks or 0)
+            reached = margin_reached(deviation, read.blocks)
+            needed = (str(blocks), _about(seconds)) if blocks else ("over 10,000", "-")
+            table.add_row(planned.name, stack, percent(deviation), *needed, percent(reached) if reached else "too few")
+    text = f"until a stack that equals {read.baseline} is found equivalent"
+    which = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
+    console.print(f"\nas in {run.folder}, {text}, {which}:", soft_wrap=True)
+    console.print(table)
+
+
+def _names(read: Suite) -> set[str]:
+    return {stack.name for stack in read.measured} - {read.baseline}
+
+
+def _deviation(cell: Cell) -> float:
+    """Give the standard deviation of the log ratios of the blocks."""
+    return statistics.stdev(math.log(ratio) for ratio in cell.ratios)
 
 
 def _about(seconds: float) -> str:

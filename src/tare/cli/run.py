@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -127,11 +127,13 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
             work = Work(suite, done, unusable | found, session.budget_seconds)
             console.print(f"{len(stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
             with watching(console, lambda: load(folder)) as watch:
-                return work_through(work, here, session.journal, watch)
+                stopped = work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:
         if not (folder / "run.json").exists():
             raise
-        return "interrupt"
+        stopped = "interrupt"
+    session.journal.keep(replace(load(folder).record, stop_reason=stopped))
+    return stopped
 
 
 def _say_unusable(
@@ -141,6 +143,9 @@ def _say_unusable(
     for stack, problems in unusable.items():
         if stack not in already:
             _print_problem(console, stack, problems)
+    if suite.baseline in unusable and len(unusable) < len(suite.stacks):
+        what = f"the baseline {suite.baseline} cannot run here, and nothing could be compared with it"
+        raise TareError(what, 'mend that, or name another stack: baseline = "…" in [suite]')
     if len(unusable) == len(suite.stacks):
         raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
 
@@ -156,7 +161,7 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
         seed=suite.seed,
         baseline=suite.baseline,
         blocks=suite.blocks,
-        stacks=tuple(stack.name for stack in suite.stacks),
+        stacks=tuple(stack.name for stack in suite.measured),
         workloads=tuple(
             WorkloadRecord(
                 name=planned.name,
@@ -172,6 +177,8 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
         packages=image.packages,
         machine=there.server.facts(),
         noise=noise,
+        margin=suite.margin,
+        again=suite.again,
     )
 
 
@@ -187,6 +194,8 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
     """Refuse to go on with a run of another machine or image: its blocks would not be comparable."""
     if before.machine != now.machine:
         raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
+    if before.stacks != now.stacks:
+        raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
     if before.image != now.image:
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
 
@@ -206,7 +215,12 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
         )
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {trial.reason}", style="red", markup=False)
-    words = {"plan": "all blocks are done", "budget": "the budget is used up", "interrupt": "stopped"}
+    words = {
+        "plan": "all blocks are done",
+        "decided": "all is decided",
+        "budget": "the budget is used up",
+        "interrupt": "stopped",
+    }
     said = words.get(stopped, "stopped")
     console.print(f"{said}: {ok} trials ok, {len(failed)} failed", highlight=False)
     if stopped == "interrupt":

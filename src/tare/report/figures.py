@@ -21,11 +21,12 @@ Rows = list[dict[str, Any]]
 INK = "#1b1f24"
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 DOT = "#3d94cf"
-BETTER, WORSE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#7d8590", "#b08900"
+BETTER, WORSE, ALIKE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#009E73", "#7d8590", "#b08900"
 VERDICTS = {
     "better": (BETTER, "triangle-up"),
     "worse": (WORSE, "triangle-down"),
-    "cannot be separated": (SAME, "circle"),
+    "equivalent": (ALIKE, "circle"),
+    "undecided": (SAME, "cross"),
     "too few blocks": (UNKNOWN, "cross"),
 }
 STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")

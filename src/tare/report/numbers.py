@@ -13,9 +13,10 @@ from tare.statistics.cells import Cell, Standing
 GLYPHS = {
     "better": "▲",
     "worse": "▼",
-    "cannot be separated": "≈",
-    "baseline": "◆",
+    "equivalent": "≈",
+    "undecided": "○",
     "too few blocks": "?",
+    "baseline": "◆",
     "no value": "\N{EN DASH}",
     "skipped": "⊘",
     "failed": "✕",
@@ -77,6 +78,16 @@ def interval(cell: Cell | Standing) -> str:
         return f"[{_factor(cell.low)}, {_factor(cell.high)}]"
     decimals = _percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
+
+
+def resolved(cell: Cell) -> str:
+    """Write the difference to the baseline that a cell's interval would have told from none, as `± 2.1 %`."""
+    return "" if cell.resolution is None else f"± {cell.resolution * 100:.2g} %"
+
+
+def percent(share: float) -> str:
+    """Write a share that somebody chose, as `3 %`."""
+    return f"{share * 100:.3g} %"
 
 
 def relative_sd(cell: Cell) -> str:

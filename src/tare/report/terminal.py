@@ -9,13 +9,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tare.report.numbers import GLYPHS, cut, estimate, interval, reason, state
+from tare.report.numbers import GLYPHS, cut, estimate, interval, percent, reason, state
+from tare.report.words import resolution
 from tare.statistics.cells import Cell, Summary
 
 STYLES = {
     "better": "bold bright_blue",
     "worse": "bold dark_orange",
-    "cannot be separated": "default",
+    "equivalent": "bold green",
+    "undecided": "default",
     "baseline": "bold",
     "too few blocks": "dim",
 }
@@ -86,10 +88,13 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
     legend.append(
         f"percent of {_clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
     )
-    for verdict in ("better", "worse", "cannot be separated", "too few blocks"):
-        legend.append(f"{GLYPHS[verdict]} {verdict}   ", style=STYLES[verdict])
+    for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
+        within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
+        legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
     legend.append("! with cautions")
     whole.add_row(legend)
+    for sentence in resolution(summary):
+        whole.add_row(Text(_clean(sentence), style="dim"))
     for text, number in notes.texts.items():
         whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))
     return whole

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tare.model import Facts
-from tare.report.numbers import cut, estimate, interval, listing, reason, state
+from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
+from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, Overall, Summary
 from tare.units import format_quantity, format_size
 
@@ -16,9 +17,49 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
         *_dearest(summary),
         *_startup(summary),
         *_unranked(summary),
+        *resolution(summary),
         *_doubts(summary),
     ]
     return tuple(sentences)
+
+
+def resolution(summary: Summary) -> list[str]:
+    """Say what difference could be told from none today, by the baseline compared with itself (A/A)."""
+    cells = [cell for cell in summary.headlines if cell.stack == summary.again and cell.ratio is not None]
+    known = tuple(f"{cell.workload} {resolved(cell)}" for cell in cells if cell.low is not None)
+    different = tuple(f"{cell.workload} {estimate(cell)} {interval(cell)}" for cell in cells if _differs(cell))
+    sentences = []
+    if known:
+        sentences.append(
+            f"{summary.baseline} against itself (A/A) shows what could be resolved here: {listing(known)}."
+        )
+    if different:
+        doubt = "something on this machine favors a trial over another: doubt differences of this size"
+        sentences.append(f"A/A found {summary.baseline} different from itself in {listing(different)}: {doubt}.")
+    return sentences
+
+
+def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
+    """Say what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
+    effect = summary.effect(workload)
+    cells = [cell for cell in summary.headlines if cell.workload == workload and cell.low is not None]
+    sentences = []
+    if effect:
+        moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
+        sentences.append(f"{moved}, which cancels out; {percent(effect.error)} was left.")
+        if effect.ordered:
+            place = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
+            sentences.append(f"The place in a block mattered: {place} for each place later. The order is random.")
+    if cells:
+        most = max(cells, key=lambda cell: cell.correlation)
+        much = f"{most.correlation:.2f} ({most.stack})"
+        sentences.append(f"The largest correlation of a block's ratio with the one before it is {much}.")
+    sentences += [f"{cell.stack}: {note}." for cell in cells for note in cell.notes]
+    return tuple(sentences)
+
+
+def _differs(cell: Cell) -> bool:
+    return cell.low is not None and cell.high is not None and not cell.low <= 1 <= cell.high
 
 
 def place(machine: Facts) -> str:
@@ -39,7 +80,7 @@ def _cheapest(summary: Summary, machine: Facts) -> list[str]:
         return [f"{where}, no stack can be ranked yet: none has a value beside {baseline} in every workload."]
     best = overall.standings[0]
     if best.low is None:
-        why = "some values rest on a single block, which has no interval"
+        why = f"some values rest on fewer than {least_count()} blocks, which have no interval"
         return [f"{where}, nothing can be told apart yet: {why}. Run more blocks."]
     others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
     verb = "it kept" if len(overall.standings) > 1 else "kept"
@@ -48,16 +89,20 @@ def _cheapest(summary: Summary, machine: Facts) -> list[str]:
     text += f" {interval(best)}" if interval(best) else ""
     sentences = [f"{text} over {_works(overall)}."]
     if overall.tied:
-        sentences.append(f"{listing(overall.tied)} cannot be separated from {best.stack}.")
+        sentences.append(f"{listing(overall.tied)} cannot be told from {best.stack}.")
     return sentences
 
 
 def _inseparable(summary: Summary) -> list[str]:
-    same = tuple(each.stack for each in summary.overall.standings if each.verdict == "cannot be separated")
+    same = tuple(each.stack for each in summary.overall.standings if each.verdict == "equivalent")
+    unsure = tuple(each.stack for each in summary.overall.standings if each.verdict == "undecided")
     faster = tuple(each.stack for each in summary.overall.standings if each.verdict == "better")
     sentences = []
     if same:
-        sentences.append(f"{listing(same)} cannot be separated from {summary.baseline} at this number of blocks.")
+        verb = "are" if len(same) > 1 else "is"
+        sentences.append(f"{listing(same)} {verb} equivalent to {summary.baseline} within {percent(summary.margin)}.")
+    if unsure:
+        sentences.append(f"{listing(unsure)} cannot be told from {summary.baseline} with these blocks.")
     if faster:
         verb = "were" if len(faster) > 1 else "was"
         doubt = "look for the cause before you believe it"
@@ -80,7 +125,8 @@ def _startup(summary: Summary) -> list[str]:
         if workload in summary.overall.workloads:
             continue
         cells = [cell for cell in summary.headlines if cell.workload == workload and cell.mean is not None]
-        others = sorted((cell for cell in cells if cell.verdict != "baseline"), key=lambda cell: cell.mean or 0.0)
+        own_names = (summary.baseline, summary.again)
+        others = sorted((cell for cell in cells if cell.stack not in own_names), key=lambda cell: cell.mean or 0.0)
         if not others:
             continue
         own = next((cell for cell in cells if cell.verdict == "baseline"), None)

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.model import Better
+from tare.statistics.effects import Effects
 
-Verdict = Literal["better", "worse", "cannot be separated", "baseline", "too few blocks", "no value"]
+Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
+Claim = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
+DECIDED = ("better", "worse", "equivalent")
+
+
+def in_words(claim: Claim, better: Better) -> Verdict:
+    """Tell whether more or less is better."""
+    if claim == "more" or claim == "less":  # noqa: PLR1714 - so that the type is known
+        return "better" if (claim == "more") == (better == "higher") else "worse"
+    return claim
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,10 @@ class Cell:
     """One stack's values of one metric at one point, and how they compare with the baseline's.
 
     `trials` values have `mean`, `sd` and extremes in `unit`; `n` blocks were compared, with the `ratios` stack over
-    baseline; `ratio` is their geometric mean, `low` and `high` its 95 % interval. None where there is no such number;
-    `notes` then say why. `cautions` are the stack's own and, since they touch the ratio, the baseline's.
+    baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
+    there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict, and
+    `correlation` that of a block's log ratio with the one before it. `cautions` are the stack's own and, since they
+    touch the ratio, the baseline's.
     """
 
     workload: str
@@ -56,6 +68,8 @@ class Cell:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    evidence: float = 0.0
+    correlation: float = 0.0
     ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()
@@ -63,9 +77,14 @@ class Cell:
     skipped: str = ""
 
     @property
-    def separated(self) -> bool:
-        """Whether the interval excludes 1."""
-        return self.verdict in ("better", "worse")
+    def resolution(self) -> float | None:
+        """The difference to the baseline, a share, that the interval would have told from none; None without one."""
+        return None if self.low is None or self.high is None else (self.high / self.low) ** 0.5 - 1
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known how the stack stands to the baseline."""
+        return self.verdict in DECIDED
 
 
 @dataclass(frozen=True)
@@ -104,16 +123,25 @@ class Overall:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that can be said of a run's values."""
+    """Everything that can be said of a run's values.
+
+    `again` is the baseline under a second name (A/A), an empty text in runs that have none. Ratios between 1 / (1 +
+    `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that say
+    better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false. Those of `cells` hold each
+    by itself.
+    """
 
     suite: str
     baseline: str
+    again: str
     confidence: float
+    margin: float
     stacks: tuple[str, ...]
     workloads: tuple[str, ...]
     cells: tuple[Cell, ...]
     headlines: tuple[Cell, ...]
     rules: tuple[HeadlineRule, ...]
+    effects: tuple[Effects | None, ...]
     overall: Overall
 
     def of(self, workload: str) -> tuple[Cell, ...]:
@@ -123,6 +151,10 @@ class Summary:
     def headline(self, workload: str, stack: str) -> Cell:
         """Find the cell that stands for a workload on a stack; every pair has one, if only to say why not."""
         return next(cell for cell in self.headlines if cell.workload == workload and cell.stack == stack)
+
+    def effect(self, workload: str) -> Effects | None:
+        """Tell what moved the values of a workload beside the stacks; None where there is too little."""
+        return self.effects[self.workloads.index(workload)]
 
     def rule(self, workload: str) -> HeadlineRule:
         """How the headline of a workload was made."""

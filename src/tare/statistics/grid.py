@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,12 @@ class Key:
 
 @dataclass(frozen=True)
 class Grid:
-    """`values` and `present` have the axes stack, key, block; `absurd` counts values that are no finite number."""
+    """`values` and `present` have the axes stack, key, block.
+
+    `absurd` counts values that are no finite number, or in another unit than the metric's.
+    `places` are those of the trials in the order of their blocks, with the axes stack and block.
+    `blocks` are the numbers of the blocks, from 0.
+    """
 
     workload: str
     metrics: tuple[Metric, ...]
@@ -34,70 +41,82 @@ class Grid:
     values: NDArray[np.float64]
     present: NDArray[np.bool_]
     absurd: NDArray[np.int64]
+    places: NDArray[np.int64]
+    blocks: tuple[int, ...]
 
     def metric(self, name: str) -> Metric:
         """Find the definition of a metric by its name."""
         return next(metric for metric in self.metrics if metric.name == name)
 
 
+@dataclass
+class Arranging:
+    """The values of one workload's trials, taken in one by one while a run goes on."""
+
+    record: WorkloadRecord
+    stacks: tuple[str, ...]
+    _metrics: dict[str, Metric] = field(default_factory=dict)
+    _keys: dict[tuple[str, float | None], int] = field(default_factory=dict)
+    _places: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(4)))
+    _values: array[float] = field(default_factory=lambda: array("d"))
+
+    def __post_init__(self) -> None:
+        self._metrics = {metric.name: metric for metric in self.record.metrics}
+        self._stack_at = {stack: index for index, stack in enumerate(self.stacks)}
+
+    def add(self, trial: Trial) -> None:
+        """Take the values of a trial in, if it has a result. Of each stack and block there may be one trial."""
+        if trial.status != "ok":
+            return
+        stacks, keys, blocks, orders = self._places
+        for value in trial.values:
+            metric = self._metrics.get(value.metric)
+            if metric is None:
+                metric = Metric(value.metric, value.metric, value.unit, value.better)
+                self._metrics[value.metric] = metric
+            stacks.append(self._stack_at[trial.stack])
+            keys.append(self._keys.setdefault((value.metric, value.point), len(self._keys)))
+            blocks.append(trial.block)
+            orders.append(trial.order)
+            alike = value.unit == metric.unit or not value.unit or not metric.unit
+            self._values.append(value.value if alike else math.nan)
+
+    def grid(self) -> Grid:
+        """Give what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
+        keys, moved = self._sorted_keys()
+        stack, key, number, order = (np.array(places, dtype=np.int64) for places in self._places)
+        blocks, block = np.unique(number, return_inverse=True)
+        shape = (len(self.stacks), len(keys), len(blocks))
+        sums, counts, absurd = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape[:2], dtype=np.int64)
+        orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
+        if len(number):
+            values = np.array(self._values, dtype=float)
+            finite = np.isfinite(values) & (np.abs(values) < LARGEST)
+            places = (stack, moved[key], block)
+            np.add.at(sums, places, np.where(finite, values, 0.0))
+            np.add.at(counts, places, finite)
+            np.add.at(absurd, places[:2], ~finite)
+            orders[stack, block] = order
+        values = sums / np.maximum(counts, 1)
+        metrics, numbers = tuple(self._metrics.values()), tuple(blocks.tolist())
+        return Grid(self.record.name, metrics, self.stacks, keys, values, counts > 0, absurd, orders, numbers)
+
+    def _sorted_keys(self) -> tuple[tuple[Key, ...], NDArray[np.int64]]:
+        """Sort the keys by metric, then point; gives them, and where each has moved to."""
+        rank = {name: index for index, name in enumerate(self._metrics)}
+
+        def order(key: tuple[str, float | None]) -> tuple[int, bool, float]:
+            return rank[key[0]], key[1] is not None, key[1] or 0.0
+
+        found = sorted(self._keys, key=order)
+        moved = np.zeros(len(found), dtype=np.int64)
+        moved[[self._keys[key] for key in found]] = np.arange(len(found))
+        return tuple(Key(*key) for key in found), moved
+
+
 def arrange(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial]) -> Grid:
-    """Put the values of one workload's trials into a grid. Repeats within a trial are averaged: they are no blocks."""
-    ok = [trial for trial in trials if trial.status == "ok"]
-    metrics = _metrics(record, ok)
-    keys = _keys(metrics, ok)
-    stack_at = {stack: index for index, stack in enumerate(stacks)}
-    key_at = {key: index for index, key in enumerate(keys)}
-    block_at = {block: index for index, block in enumerate(sorted({trial.block for trial in ok}))}
-    places, values = [], []
-    for trial in ok:
-        for value in trial.values:
-            key = key_at[Key(value.metric, value.point)]
-            places.append((stack_at[trial.stack], key, block_at[trial.block]))
-            values.append(value.value)
-    return _fill(record, metrics, (stacks, keys, len(block_at)), (places, values))
-
-
-def _fill(
-    record: WorkloadRecord,
-    metrics: tuple[Metric, ...],
-    axes: tuple[tuple[str, ...], tuple[Key, ...], int],
-    entries: tuple[list[tuple[int, int, int]], list[float]],
-) -> Grid:
-    stacks, keys, blocks = axes
-    shape = (len(stacks), len(keys), blocks)
-    sums, counts, absurd = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    if entries[0]:
-        places = tuple(np.array(entries[0]).T)
-        values = np.array(entries[1], dtype=float)
-        finite = np.isfinite(values) & (np.abs(values) < LARGEST)
-        np.add.at(sums, places, np.where(finite, values, 0.0))
-        np.add.at(counts, places, finite)
-        np.add.at(absurd, places, ~finite)
-    return Grid(
-        record.name,
-        metrics,
-        stacks,
-        keys,
-        sums / np.maximum(counts, 1),
-        counts > 0,
-        absurd.sum(axis=-1, dtype=np.int64),
-    )
-
-
-def _metrics(record: WorkloadRecord, trials: Sequence[Trial]) -> tuple[Metric, ...]:
-    """Give the declared metrics, then those that only the trials know."""
-    known = {metric.name: metric for metric in record.metrics}
+    """Put the values of one workload's trials into a grid."""
+    arranging = Arranging(record, stacks)
     for trial in trials:
-        for value in trial.values:
-            known.setdefault(value.metric, Metric(value.metric, value.metric, value.unit, value.better))
-    return tuple(known.values())
-
-
-def _keys(metrics: tuple[Metric, ...], trials: Sequence[Trial]) -> tuple[Key, ...]:
-    place = {metric.name: index for index, metric in enumerate(metrics)}
-    found = {Key(value.metric, value.point) for trial in trials for value in trial.values}
-
-    def order(key: Key) -> tuple[int, bool, float]:
-        return place[key.metric], key.point is not None, key.point or 0.0
-
-    return tuple(sorted(found, key=order))
+        arranging.add(trial)
+    return arranging.grid()

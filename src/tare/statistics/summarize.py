@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Better, Trial
-from tare.statistics.cells import Cell, Summary, Verdict
+from tare.model import Better, Caution, Trial
+from tare.statistics.anytime import CONFIDENCE, false_discoveries_kept_rare, least_count
+from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
 from tare.statistics.describe import Moments, description, moments
+from tare.statistics.effects import find_effects
 from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headline
-from tare.statistics.interval import CONFIDENCE
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Ratio, log_differences, ratio_at
+from tare.statistics.ratios import Ratio, compare, log_differences
+from tare.statistics.shapes import shapes
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,18 @@ def summarize(run: Run) -> Summary:
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
+        again=run.record.again,
         confidence=CONFIDENCE,
+        margin=run.record.margin,
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
-        cells=tuple(cell for workload in workloads for cell in _cells(workload)),
-        headlines=tuple(cell for workload in workloads for cell in _headlines(workload)),
+        cells=tuple(cell for workload in workloads for cell in _cells(workload, run.record.margin)),
+        headlines=together(
+            [cell for workload in workloads for cell in _headlines(workload, run.record.margin)], run.record.again
+        ),
         rules=tuple(workload.headline.rule for workload in workloads),
-        overall=rank(stacks, lasting or compared, run.record.baseline),
+        effects=tuple(find_effects(each.headline.logs, each.headline.usable, each.grid.places) for each in workloads),
+        overall=rank(stacks, lasting or compared, (run.record.baseline, run.record.again), run.record.margin),
     )
 
 
@@ -61,13 +68,30 @@ def records(run: Run) -> list[WorkloadRecord]:
     return list(known.values())
 
 
-def decide(ratio: Ratio | None, better: Better) -> Verdict:
-    """Turn a ratio to the baseline into words."""
-    if ratio is None or ratio.low is None:
-        return "too few blocks"
-    if not ratio.separated:
-        return "cannot be separated"
-    return "better" if (ratio.ratio > 1) == (better == "higher") else "worse"
+def together(cells: Sequence[Cell], again: str = "") -> tuple[Cell, ...]:
+    """Leave only those verdicts that can be given together; see `false_discoveries_kept_rare`.
+
+    Those of A/A are given together by themselves, as in `tare.deciding`: they are a check, and no answer.
+    """
+    asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
+    doubtful: dict[int, str] = {}
+    for own in ([cell for cell in asked if cell.stack != again], [cell for cell in asked if cell.stack == again]):
+        kept = false_discoveries_kept_rare(np.array([cell.evidence for cell in own]))
+        text = f"{{}} by itself, but not surely enough beside {len(own) - 1} others"
+        doubtful |= {
+            id(cell): text.format(cell.verdict)
+            for cell, sure in zip(own, kept, strict=True)
+            if cell.decided and not sure
+        }
+    return tuple(
+        replace(cell, verdict="undecided", notes=(*cell.notes, doubtful[id(cell)])) if id(cell) in doubtful else cell
+        for cell in cells
+    )
+
+
+def _verdict(ratio: Ratio | None, better: Better) -> Verdict:
+    """Turn what the interval says into words."""
+    return "too few blocks" if ratio is None else in_words(ratio.claim, better)
 
 
 def _workload(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], baseline: str) -> _Workload:
@@ -81,7 +105,7 @@ def _workload(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[
     return _Workload(record, grid, outcomes, headline(grid), reference)
 
 
-def _cells(workload: _Workload) -> list[Cell]:
+def _cells(workload: _Workload, margin: float) -> list[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
     grid = workload.grid
     found = moments(grid.values, grid.present)
@@ -89,25 +113,26 @@ def _cells(workload: _Workload) -> list[Cell]:
     logs = np.log(np.where(positive, grid.values, 1.0))
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(logs, positive, reference)
-    ratios = moments(differences, both)
+    ratios = compare(differences, both, margin)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
         cell = _described(blank, found, place)
         problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
-        cell = _compared(cell, workload, (ratio_at(ratios, place), problem))
+        cell = _compared(cell, workload, (ratios.at(place), problem))
         cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
     return cells
 
 
-def _headlines(workload: _Workload) -> list[Cell]:
+def _headlines(workload: _Workload, margin: float) -> list[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     head, grid = workload.headline, workload.grid
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(head.logs, head.usable, reference)
-    ratios = moments(differences, both)
+    ratios = compare(differences, both, margin)
     found = moments(grid.values, grid.present)
+    looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
     refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
     cells = []
@@ -121,7 +146,9 @@ def _headlines(workload: _Workload) -> list[Cell]:
         cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
-        cell = _compared(replace(cell, trials=trials), workload, (ratio_at(ratios, (stack,)), problem))
+        cell = _compared(replace(cell, trials=trials), workload, (ratios.at((stack,)), problem))
+        if cell.n and cell.verdict != "baseline":
+            cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, differences[stack], both[stack])))
     return cells
 
@@ -132,7 +159,8 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     notes = []
     if key is not None and grid.absurd[stack, key]:
         count = int(grid.absurd[stack, key])
-        notes.append(f"left out: {count} {'value' if count == 1 else 'values'} that no measurement gives")
+        what = "value that is" if count == 1 else "values that are"
+        notes.append(f"left out: {count} {what} no finite number, or in another unit than the metric's")
     cautions = own.cautions
     if workload.reference is not None and stack != workload.reference:
         cautions += workload.outcomes[workload.reference].cautions
@@ -170,7 +198,8 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
     """Say why a stack has nothing to compare; empty when it should have."""
     own = workload.outcomes[stack]
     if not own.ok:
-        return own.skipped or (f"all {len(own.failures)} trials failed" if own.failures else "no trial was run")
+        failed = "its only trial failed" if len(own.failures) == 1 else f"all {len(own.failures)} trials failed"
+        return own.skipped or (failed if own.failures else "no trial was run")
     if workload.reference is None:
         return "the baseline is not part of this run"
     if refused:
@@ -188,16 +217,40 @@ def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) 
         return replace(cell, verdict="baseline", notes=(*cell.notes, problem))
     if problem:
         return replace(cell, verdict="no value", notes=(*cell.notes, problem))
-    verdict = decide(ratio, cell.better)
+    verdict = _verdict(ratio, cell.better)
     if ratio is None:
         text = f"no block has this value of both {cell.stack} and {baseline}"
         return replace(cell, verdict=verdict, notes=(*cell.notes, text))
     notes = cell.notes
-    if ratio.n < 2:
-        notes += ("one block has no interval: at least two are needed",)
+    if ratio.low is None:
+        notes += (f"{_blocks(ratio.n)} {'has' if ratio.n == 1 else 'have'} no interval: {least_count()} are needed",)
     if ratio.zero_width:
-        notes += (f"all {ratio.n} ratios are equal, so the interval has no width",)
-    return replace(cell, verdict=verdict, n=ratio.n, ratio=ratio.ratio, low=ratio.low, high=ratio.high, notes=notes)
+        notes += (f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""),)
+    return replace(
+        cell,
+        cautions=(*cell.cautions, *_correlated(cell.stack, ratio)),
+        verdict=verdict,
+        n=ratio.n,
+        ratio=ratio.ratio,
+        low=ratio.low,
+        high=ratio.high,
+        evidence=ratio.evidence,
+        correlation=ratio.correlation,
+        notes=notes,
+    )
+
+
+def _correlated(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
+    """Doubt an interval whose blocks depend on each other."""
+    if not ratio.widened:
+        return ()
+    text = "each block resembles the one before it: the interval is widened, and may still be too sure of itself"
+    caution = Caution("correlated-blocks", text)
+    return (CautionCount(caution.kind, (caution.text,), stack, ratio.n, ratio.n),)
+
+
+def _blocks(count: int) -> str:
+    return "one block" if count == 1 else f"{count} blocks"
 
 
 def _ratios(cell: Cell, differences: NDArray[np.float64], both: NDArray[np.bool_]) -> tuple[float, ...]:

@@ -9,8 +9,20 @@ from tare.journal import Run
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts
-from tare.report.numbers import GLYPHS, cut, estimate, interval, plus_minus, point, reason, relative_sd, state
-from tare.report.words import answer
+from tare.report.numbers import (
+    GLYPHS,
+    cut,
+    estimate,
+    interval,
+    percent,
+    plus_minus,
+    point,
+    reason,
+    relative_sd,
+    resolved,
+    state,
+)
+from tare.report.words import answer, steadiness
 from tare.statistics.cells import Cell, Standing, Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_size
@@ -64,6 +76,7 @@ class Section:
     rule: str
     better: str
     sweep: str
+    steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     values: tuple[ValueRow, ...]
 
@@ -74,6 +87,8 @@ class Page:
 
     title: str
     baseline: str
+    again: str
+    margin: str
     started: str
     version: str
     answer: tuple[str, ...]
@@ -104,6 +119,8 @@ def page(summary: Summary, run: Run) -> Page:
     return Page(
         title=summary.suite,
         baseline=summary.baseline,
+        again=summary.again,
+        margin=percent(summary.margin),
         started=run.record.started,
         version=run.record.tare,
         answer=answer(summary, run.record.machine),
@@ -136,6 +153,8 @@ def _row(summary: Summary, stack: str, numbered: Sequence[Doubt]) -> Row:
 def _overall(summary: Summary, stack: str) -> Entry:
     if stack == summary.baseline:
         return Entry("baseline", GLYPHS["baseline"], "100 %")
+    if stack == summary.again:
+        return Entry("none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} once more")
     standing = next((each for each in summary.overall.standings if each.stack == stack), None)
     if standing is None:
         return Entry("none", GLYPHS["no value"], why="not ranked", detail="has no value in some workload")
@@ -154,7 +173,7 @@ def _overall(summary: Summary, stack: str) -> Entry:
 def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
     now = state(cell)
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *cell.notes, *_said(cell)])
+    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *_open(cell), *cell.notes, *_said(cell)])
     common = {"detail": detail, "failed": failed}
     if now == "baseline":
         return Entry(now, GLYPHS[now], "100 %", n=f"n={cell.n or cell.trials}", marks=marks(cell, numbered), **common)
@@ -201,6 +220,7 @@ def _section(summary: Summary, run: Run, index: int) -> Section:
         rule=rule.text,
         better=rule.better,
         sweep=record.sweep.name if record.sweep else "",
+        steadiness=steadiness(summary, workload),
         drawings=workload_drawings(summary, run, record, f"w{index}"),
         values=tuple(_value(cell, titles, unit, numbered) for cell in _by_point(summary.of(workload))),
     )
@@ -221,8 +241,12 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, numbered: Sequence[Dou
         relative_sd=relative_sd(cell),
         trials=cell.trials,
         entry=_entry(cell, numbered),
-        notes="; ".join(cell.notes),
+        notes="; ".join((*_open(cell), *cell.notes)),
     )
+
+
+def _open(cell: Cell) -> tuple[str, ...]:
+    return (f"would have told a difference of {resolved(cell)}",) if cell.verdict == "undecided" else ()
 
 
 def _machine(run: Run) -> tuple[tuple[str, str], ...]:

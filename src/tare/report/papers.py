@@ -1,0 +1,121 @@
+"""The papers' way, as Markdown: means, standard deviations and the tests that papers use, for each metric and point.
+
+VTmark's Figures 4 to 6 have mean, relative standard deviation and percent of bare metal; the 2017 paper has mean and
+standard deviation over 30 trials, an analysis of variance, and Tukey's test after it. Such tests are made for a number
+of trials that was fixed before: where tare stopped because all was decided, they are too sure of themselves, and the
+file says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tare.journal import Run
+from tare.report.numbers import plus_minus, point
+from tare.statistics.bootstrap import Interval
+from tare.statistics.cells import Summary
+from tare.statistics.classical import GroupTest, PairTest, PapersWay, Row, papers_way
+from tare.statistics.grid import Grid, Key, arrange
+from tare.statistics.outcomes import latest
+from tare.statistics.summarize import records
+
+_HEAD = (
+    *("stack", "n", "mean ± SD", "relative SD", "of {baseline}", "Tukey p", "Games-Howell p", "Dunn p"),
+    *("Mann-Whitney p", "smallest p"),
+)
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `papers.md`. It takes about 10 ms for each pair of stacks, metric and point."""
+    return {"papers.md": "\n".join([f"# {run.record.suite}, the papers' way", "", *_lines(summary, run)]).encode()}
+
+
+def _lines(summary: Summary, run: Run) -> Iterator[str]:
+    early = run.record.stop_reason == "decided"
+    yield f"Values are means over trials, each a fresh instance; shares are of {summary.baseline}'s mean, with BCa"
+    yield "bootstrap intervals at 95 %. Tests of pairs are against it, adjusted for all pairs but Mann-Whitney's."
+    if early:
+        yield ""
+        yield "**The run stopped when all was decided, not after a fixed number of trials: these tests are too sure.**"
+    trials = latest(run.trials)
+    for record in records(run):
+        grid = arrange(record, summary.stacks, [trial for trial in trials if trial.workload == record.name])
+        unit = record.sweep.unit if record.sweep else ""
+        for index, key in enumerate(grid.keys):
+            groups = _groups(grid, index)
+            if groups:
+                found = papers_way(groups, summary.baseline, run.record.seed)
+                yield from ("", f"## {record.name}: {_title(grid, key, unit)}", "")
+                yield from _table(found, grid.metric(key.metric).unit)
+
+
+def _groups(grid: Grid, index: int) -> dict[str, list[float]]:
+    """Give each stack's values of one key; a trial is one value."""
+    rows = zip(grid.stacks, grid.values[:, index], grid.present[:, index], strict=True)
+    return {stack: [float(value) for value in values[there]] for stack, values, there in rows if there.any()}
+
+
+def _title(grid: Grid, key: Key, unit: str) -> str:
+    at = f" at {point(key.point, unit)}" if key.point is not None else ""
+    return f"{grid.metric(key.metric).title}{at}"
+
+
+def _table(found: PapersWay, unit: str) -> Iterator[str]:
+    yield _line([word.format(baseline=found.baseline) for word in _HEAD])
+    yield _line(["---"] * len(_HEAD))
+    pairs = [_against(found.baseline, tests) for tests in (found.tukey, found.games_howell, found.dunn)]
+    for row in found.rows:
+        yield _line([*_described(row, unit), *(_p(tests.get(row.stack)) for tests in pairs), *_ranks(row, found)])
+    yield ""
+    for test in (found.anova, found.welch, found.kruskal_wallis):
+        yield f"- {_whole(test)}"
+
+
+def _described(row: Row, unit: str) -> list[str]:
+    seen = row.described
+    if seen is None:
+        return [row.stack, "0", "", "", ""]
+    spread = "" if seen.relative_sd is None else f"{seen.relative_sd * 100:.1f} %"
+    return [row.stack, str(seen.n), plus_minus(seen.mean, seen.sd, unit), spread, _share(row.share)]
+
+
+def _share(share: Interval) -> str:
+    if share.estimate is None:
+        return ""
+    between = "" if share.low is None or share.high is None else f" [{share.low * 100:.1f}, {share.high * 100:.1f}]"
+    return f"{share.estimate * 100:.1f} %{between}"
+
+
+def _ranks(row: Row, found: PapersWay) -> list[str]:
+    if row.stack == found.baseline:
+        return ["", ""]
+    return [_number(row.ranks.p), _number(row.ranks.smallest_p)]
+
+
+def _against(baseline: str, tests: Sequence[PairTest]) -> dict[str, PairTest]:
+    return {
+        test.other if test.stack == baseline else test.stack: test
+        for test in tests
+        if baseline in (test.stack, test.other)
+    }
+
+
+def _p(test: PairTest | None) -> str:
+    return "" if test is None else _number(test.p)
+
+
+def _number(p: float | None) -> str:
+    return "" if p is None else "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _whole(test: GroupTest) -> str:
+    if test.statistic is None:
+        return f"{test.test}: {test.reason}"
+    freedom = f"{test.between:.4g}" + (f", {test.within:.4g}" if test.within is not None else "")
+    sign = "H" if test.within is None else "F"
+    chance = _number(test.p) if (test.p or 0.0) < 0.0001 else f"= {_number(test.p)}"
+    return f"{test.test}: {sign}({freedom}) = {test.statistic:.4g}, p {chance}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

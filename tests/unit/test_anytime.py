@@ -1,0 +1,149 @@
+"""Intervals and decisions at every look: against an independent integration, and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from scipy import integrate, stats
+
+from tare.statistics.anytime import false_discoveries_kept_rare, least_count, log_evidence, widths_per_deviation
+from tare.statistics.correlation import serial_correlation, widening
+from tare.statistics.ratios import Ratio, block_ratio, compare
+
+BLOCKS = 60
+SD = 0.037  # of a log ratio within a block, as it was measured on a small shared machine
+
+
+@pytest.mark.parametrize(("count", "t"), [(2, 1.0), (5, 3.2), (10, -2.1), (30, 4.0)])
+def test_the_evidence_is_the_bayes_factor_that_integration_gives(count: int, t: float) -> None:
+    def weighted(effect: float) -> float:
+        return float(stats.nct.pdf(t, count - 1, effect * np.sqrt(count)) * stats.norm.pdf(effect))
+
+    factor = integrate.quad(weighted, -12, 12, limit=400)[0] / stats.t.pdf(t, count - 1)
+    found = log_evidence(np.array(t / np.sqrt(count)), np.array(1.0), np.array(count))
+    assert float(found) == pytest.approx(np.log(factor), abs=1e-6)
+
+
+def test_the_interval_ends_where_the_evidence_against_a_mean_is_twenty() -> None:
+    counts = np.array([5, 10, 30, 1000])
+    evidence = log_evidence(widths_per_deviation(counts), np.ones(4), counts)
+    assert np.exp(evidence) == pytest.approx(20)
+
+
+def test_fewer_than_five_blocks_have_no_interval() -> None:
+    assert least_count() == 5
+    assert np.isinf(widths_per_deviation(np.array([0, 1, 2, 4]))).all()
+
+
+def looks(truth: float, seed: int, runs: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Simulate runs; gives the lower and upper end of each interval, after every block."""
+    values = np.random.default_rng(seed).normal(truth, SD, (runs, BLOCKS))
+    ends = []
+    for count in range(1, BLOCKS + 1):
+        found = compare(values[:, :count], np.ones((runs, count), dtype=bool))
+        ends.append((found.mean - found.half, found.mean + found.half))
+    low, high = np.array(ends).transpose(1, 2, 0)
+    return low, high
+
+
+def test_looking_after_every_block_misses_the_truth_in_at_most_one_run_of_twenty() -> None:
+    low, high = looks(0.02, seed=1976)
+    missed = ((low > 0.02) | (high < 0.02)).any(axis=1).mean()
+    assert missed <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+    assert missed > 0.005  # an interval that never misses is too wide
+
+
+def decisions(truth: float, seed: int) -> tuple[list[str], list[int]]:
+    """Simulate runs that stop when they are decided; gives what was decided and after how many blocks."""
+    low, high = looks(truth, seed)
+    limit = np.log(1.03)
+    said, after = [], []
+    for lows, highs in zip(low, high, strict=True):
+        alike, less, more = (lows > -limit) & (highs < limit), highs < 0, lows > 0
+        done = np.nonzero(alike | less | more)[0]
+        at = int(done[0]) if done.size else BLOCKS - 1
+        said.append("alike" if alike[at] else "less" if less[at] else "more" if more[at] else "undecided")
+        after.append(at + 1)
+    return said, after
+
+
+@pytest.mark.parametrize(
+    ("effect", "right", "most_blocks"),
+    [(0.0, "alike", 25), (0.03, "less", 18), (0.10, "less", 6), (0.30, "less", 5)],
+)
+def test_effects_are_found_in_a_fraction_of_thirty_runs(effect: float, right: str, most_blocks: int) -> None:
+    said, after = decisions(float(np.log(1 - effect)), seed=int(100 * effect) + 7)
+    assert np.median(after) <= most_blocks
+    wrong = sum(word not in (right, "undecided") for word in said) / len(said)
+    assert wrong <= 0.05
+    assert said.count(right) / len(said) >= 0.95
+
+
+def test_statements_are_made_together_as_e_bh_allows() -> None:
+    evidence = np.log([100.0, 60.0, 30.0, 20.0, 1.0])  # needed: 100, 50, 33.3, 25, 20
+    assert list(false_discoveries_kept_rare(evidence)) == [True, True, False, False, False]
+    assert list(false_discoveries_kept_rare(np.log([26.0, 40.0, 30.0, 25.0, 1.0]))) == [True, True, True, True, False]
+    assert list(false_discoveries_kept_rare(np.array([]))) == []
+
+
+def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None:
+    chance = np.random.default_rng(2022)
+    false = 0
+    for _ in range(200):
+        values = chance.normal(0, SD, (50, 20))
+        found = [compare(values[:, :count], np.ones((50, count), dtype=bool)).different for count in range(5, 21)]
+        false += any(false_discoveries_kept_rare(each).any() for each in found)
+    assert false / 200 <= 0.05
+
+
+# --- blocks that depend on each other ------------------------------------------------------------------------------
+
+
+def test_the_serial_correlation_of_an_autoregression_is_found_without_bias() -> None:
+    chance, phi, blocks = np.random.default_rng(1954), 0.5, 40
+    values = chance.normal(size=(4000, blocks))
+    for at in range(1, blocks):
+        values[:, at] = phi * values[:, at - 1] + np.sqrt(1 - phi**2) * values[:, at]
+    present = np.ones(values.shape, dtype=bool)
+    found = serial_correlation(values, present, values.mean(axis=1))
+    assert found.mean() == pytest.approx(phi, abs=0.03)
+    assert (widening(found, np.full(4000, blocks)) > 1).mean() > 0.95
+
+
+def test_independent_blocks_are_seldom_widened_and_the_widened_ones_say_so() -> None:
+    values = np.random.default_rng(5).normal(0, SD, (4000, 20))
+    found = compare(values, np.ones(values.shape, dtype=bool))
+    assert found.widened.mean() < 0.25
+    assert (found.correlation[found.widened] > 0.2).all()
+
+
+# --- what must not matter ------------------------------------------------------------------------------------------
+
+VALUES = some.lists(some.tuples(some.floats(0.1, 1e6), some.floats(0.1, 1e6)), min_size=1, max_size=30)
+
+
+def ratio(pairs: list[tuple[float, float]], factor: float = 1.0) -> Ratio:
+    found = block_ratio([ours * factor for ours, _ in pairs], [theirs * factor for _, theirs in pairs])
+    assert found is not None
+    return found
+
+
+@given(VALUES, some.floats(1e-3, 1e3))
+def test_scaling_a_metric_changes_nothing(pairs: list[tuple[float, float]], factor: float) -> None:
+    before, after = ratio(pairs), ratio(pairs, factor)
+    assert after.ratio == pytest.approx(before.ratio)
+    assert (after.n, after.low is None) == (before.n, before.low is None)
+    if before.low is not None:
+        assert after.low == pytest.approx(before.low)
+
+
+@given(VALUES)
+def test_swapping_stacks_turns_the_ratio_round(pairs: list[tuple[float, float]]) -> None:
+    one, other = ratio(pairs), ratio([(theirs, ours) for ours, theirs in pairs])
+    turned = {"more": "less", "less": "more"}
+    assert other.ratio == pytest.approx(1 / one.ratio)
+    assert other.claim == turned.get(one.claim, one.claim)
+    if one.low is not None:
+        assert other.high == pytest.approx(1 / one.low)

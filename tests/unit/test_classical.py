@@ -1,0 +1,371 @@
+"""The papers' way, against published examples and against formulas written a second time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+from scipy import stats
+
+from tare.statistics.classical import (
+    Groups,
+    GroupTest,
+    PairTest,
+    dunn,
+    games_howell,
+    holm,
+    kruskal_wallis,
+    mann_whitney,
+    one_way_anova,
+    papers_way,
+    tukey,
+    welch_anova,
+)
+
+# Data sets of R, with the results that R gives.
+PLANTS = {
+    "ctrl": [4.17, 5.58, 5.18, 6.11, 4.50, 4.61, 5.17, 4.53, 5.33, 5.14],
+    "trt1": [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69],
+    "trt2": [6.31, 5.12, 5.54, 5.50, 5.37, 5.29, 4.92, 6.15, 5.80, 5.26],
+}
+SLEEP = {
+    "1": [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
+    "2": [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4],
+}
+SPRAYS: dict[str, list[float]] = {
+    "A": [10, 7, 20, 14, 14, 12, 10, 23, 17, 20, 14, 13],
+    "B": [11, 17, 21, 11, 16, 14, 17, 17, 19, 21, 7, 13],
+    "C": [0, 1, 7, 2, 3, 1, 2, 1, 3, 0, 1, 4],
+    "D": [3, 5, 12, 6, 4, 3, 5, 5, 5, 5, 2, 4],
+    "E": [3, 5, 3, 5, 3, 6, 1, 1, 3, 2, 6, 4],
+    "F": [11, 9, 15, 22, 15, 16, 13, 10, 26, 26, 24, 13],
+}
+# NIST/SEMATECH e-Handbook of Statistical Methods, 7.4.7.1.
+HANDBOOK = {
+    "1": [6.9, 5.4, 5.8, 4.6, 4.0],
+    "2": [8.3, 6.8, 7.8, 9.2, 6.5],
+    "3": [8.0, 10.5, 8.1, 6.9, 9.3],
+    "4": [5.8, 3.8, 6.1, 5.6, 6.2],
+}
+
+
+def pair(found: tuple[PairTest, ...], stack: str, other: str) -> PairTest:
+    return next(test for test in found if (test.stack, test.other) == (stack, other))
+
+
+# --- whether groups differ at all ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("test", "groups", "statistic", "within", "p"),
+    [
+        (one_way_anova, PLANTS, 4.846, 27, 0.01591),
+        (one_way_anova, SPRAYS, 34.70, 66, None),
+        (one_way_anova, {name: HANDBOOK[name] for name in "123"}, 9.59, 12, None),  # e-Handbook, 7.4.3
+        (welch_anova, PLANTS, 5.181, 17.128, 0.01739),
+        (welch_anova, SPRAYS, 36.065, 30.043, 7.999e-12),
+        (welch_anova, SLEEP, 1.8608**2, 17.776, 0.07939),  # of two groups, Welch's t squared
+        (kruskal_wallis, PLANTS, 7.9882, None, 0.01842),
+        (kruskal_wallis, SPRAYS, 54.691, None, 1.511e-10),
+    ],
+)
+def test_groups_differ_as_published(
+    test: Callable[[Groups], GroupTest], groups: Groups, statistic: float, within: float | None, p: float | None
+) -> None:
+    found = test(groups)
+    assert found.statistic == pytest.approx(statistic, rel=5e-4)
+    assert found.between == len(groups) - 1
+    assert found.within == (None if within is None else pytest.approx(within, abs=6e-4))
+    if p is not None:
+        assert found.p == pytest.approx(p, rel=5e-4)
+    assert found.reason == ""
+
+
+def test_kruskal_and_wallis_ranks_are_those_of_hollander_and_wolfe() -> None:
+    """Nonparametric Statistical Methods (1973), p. 116: mucociliary efficiency."""
+    groups = {
+        "normal": [2.9, 3.0, 2.5, 2.6, 3.2],
+        "obstructive": [3.8, 2.7, 4.0, 2.4],
+        "asbestosis": [2.8, 3.4, 3.7, 2.2, 2.0],
+    }
+    found = kruskal_wallis(groups)
+    assert found.statistic == pytest.approx(0.77143, abs=1e-5)
+    assert found.p == pytest.approx(0.68, abs=0.001)
+
+
+def test_welch_s_anova_is_its_formula() -> None:
+    groups = {name: np.array(values) for name, values in PLANTS.items()}
+    groups["trt2"] = groups["trt2"][:4]
+    weights = {name: len(values) / values.var(ddof=1) for name, values in groups.items()}
+    total = sum(weights.values())
+    center = sum(weights[name] * values.mean() for name, values in groups.items()) / total
+    between = sum(weights[name] * (values.mean() - center) ** 2 for name, values in groups.items()) / 2
+    doubt = sum((1 - weights[name] / total) ** 2 / (len(values) - 1) for name, values in groups.items())
+    found = welch_anova({name: list(values) for name, values in groups.items()})
+    assert found.statistic == pytest.approx(between / (1 + 2 * 1 / 8 * doubt))
+    assert found.within == pytest.approx(8 / (3 * doubt))
+    assert found.p == pytest.approx(stats.f.sf(between / (1 + 2 * 1 / 8 * doubt), 2, 8 / (3 * doubt)))
+
+
+# --- which groups differ -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pair_of", "expected", "p"),
+    [
+        (("trt1", "ctrl"), (-0.371, -1.0622161, 0.3202161), 0.3908711),
+        (("trt2", "ctrl"), (0.494, -0.1972161, 1.1852161), 0.1979960),
+        (("trt2", "trt1"), (0.865, 0.1737839, 1.5562161), 0.0120064),
+    ],
+)
+def test_tukey_s_pairs_of_plants_are_those_of_r(
+    pair_of: tuple[str, str], expected: tuple[float, float, float], p: float
+) -> None:
+    found = pair(tukey(PLANTS), *pair_of)
+    assert (found.difference, found.low, found.high) == pytest.approx(expected, abs=1e-6)
+    assert found.p == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stack", "other", "low", "high"),
+    [
+        ("2", "1", 0.29, 4.47),
+        ("3", "1", 1.13, 5.31),
+        ("4", "1", -1.93, 2.25),
+        ("3", "2", -1.25, 2.93),
+        ("4", "2", -4.31, -0.13),
+        ("4", "3", -5.15, -0.97),
+    ],
+)
+def test_tukey_s_intervals_are_those_of_the_handbook(stack: str, other: str, low: float, high: float) -> None:
+    found = pair(tukey(HANDBOOK), stack, other)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.01)
+
+
+@pytest.mark.parametrize(("test", "common"), [(tukey, True), (games_howell, False)])
+def test_pairs_of_unequal_groups_are_those_of_scipy(
+    test: Callable[[Groups], tuple[PairTest, ...]], common: bool
+) -> None:
+    groups = {"a": PLANTS["ctrl"][:6], "b": PLANTS["trt1"], "c": PLANTS["trt2"][:4]}
+    reference: Any = stats.tukey_hsd(*groups.values(), equal_var=common)
+    ends = reference.confidence_interval()
+    for (one, name), (two, later) in combinations(enumerate(groups), 2):
+        found = pair(test(groups), later, name)
+        assert found.difference == pytest.approx(reference.statistic[two, one])
+        assert found.p == pytest.approx(reference.pvalue[two, one])
+        assert (found.low, found.high) == pytest.approx((ends.low[two, one], ends.high[two, one]), rel=1e-5)
+
+
+def test_games_and_howell_compare_two_groups_as_welch_does() -> None:
+    (found,) = games_howell(SLEEP)  # R: t.test(extra ~ group, data = sleep)
+    assert found.p == pytest.approx(0.07939, abs=1e-5)
+    assert (found.low, found.high) == pytest.approx((-0.2054832, 3.3654832), abs=1e-5)
+
+
+def test_the_intervals_of_many_groups_are_interpolated_to_five_digits() -> None:
+    chance = np.random.default_rng(1976)
+    groups = {str(index): list(chance.normal(index, 1 + index, 4 + 3 * index)) for index in range(6)}
+    found = games_howell(groups)
+    for test in (found[0], found[4], found[14]):
+        one, two = np.array(groups[test.other]), np.array(groups[test.stack])
+        shares = (one.var(ddof=1) / len(one), two.var(ddof=1) / len(two))
+        freedom = sum(shares) ** 2 / (shares[0] ** 2 / (len(one) - 1) + shares[1] ** 2 / (len(two) - 1))
+        half = stats.studentized_range.ppf(0.95, 6, freedom) * np.sqrt(sum(shares) / 2)
+        assert test.high is not None
+        assert test.difference is not None
+        assert test.high - test.difference == pytest.approx(half, rel=1e-5)
+
+
+def test_dunn_s_pairs_are_his_formula_adjusted_after_holm() -> None:
+    values = [(value, name) for name, own in SPRAYS.items() for value in own]
+    ranks: dict[str, list[float]] = {name: [] for name in SPRAYS}
+    for value, name in values:  # the mean of the places that equal values share
+        below = sum(other < value for other, _ in values)
+        ranks[name].append(below + (sum(other == value for other, _ in values) + 1) / 2)
+    ties = [sum(other == value for other, _ in values) for value in {value for value, _ in values}]
+    variance = 72 * 73 / 12 - sum(tie**3 - tie for tie in ties) / (12 * 71)
+    plain = {}
+    for one, two in combinations(SPRAYS, 2):
+        z = (np.mean(ranks[two]) - np.mean(ranks[one])) / np.sqrt(variance * 2 / 12)
+        plain[two, one] = 2 * stats.norm.sf(abs(z))
+    least, previous = {}, 0.0
+    for step, (names, p) in enumerate(sorted(plain.items(), key=lambda item: item[1])):
+        least[names] = previous = max(previous, min(1.0, (15 - step) * p))
+    found = dunn(SPRAYS)
+    assert {(test.stack, test.other): test.p for test in found} == pytest.approx(least)
+    assert pair(found, "C", "A").difference == pytest.approx(np.mean(ranks["C"]) - np.mean(ranks["A"]))
+
+
+def test_holm_adjusts_step_by_step() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(np.array([0.5, 0.9])) == pytest.approx([1.0, 1.0])
+
+
+# --- Mann and Whitney ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "table"),
+    [
+        ((3, 3), [0.050, 0.100, 0.200, 0.350]),
+        ((4, 4), [0.014, 0.029, 0.057, 0.100, 0.171, 0.243, 0.343]),
+        ((5, 5), [0.004, 0.008, 0.016, 0.028, 0.048, 0.075, 0.111, 0.155, 0.210]),
+    ],
+)
+def test_the_chances_are_those_of_mann_and_whitney_s_table(counts: tuple[int, int], table: list[float]) -> None:
+    places = range(sum(counts))
+    for u, chance in enumerate(table):
+        first = next(own for own in combinations(places, counts[0]) if sum(own) - counts[0] * (counts[0] - 1) // 2 == u)
+        found = mann_whitney(first, [place for place in places if place not in first])
+        assert found.exact
+        assert found.larger == pytest.approx(u / (counts[0] * counts[1]))
+        assert found.p == pytest.approx(2 * chance, abs=1.01e-3)
+
+
+def test_with_few_values_no_small_p_can_be_reached() -> None:
+    found = mann_whitney([1, 2, 3], [4, 5, 6])
+    assert found.larger == 0
+    assert found.p == found.smallest_p == pytest.approx(0.1)
+    assert mann_whitney([1], [2]).smallest_p == 1.0
+    assert mann_whitney([1, 2, 3, 4], [5, 6, 7, 8]).smallest_p == pytest.approx(2 / 70)
+
+
+def test_many_ties_are_approximated_as_r_does() -> None:
+    found = mann_whitney(SLEEP["1"], SLEEP["2"])  # R: W = 25.5, p-value = 0.06933
+    assert found.larger == pytest.approx(0.255)
+    assert found.p == pytest.approx(0.06933, abs=5e-6)
+    assert not found.exact
+
+
+def test_few_ties_are_counted_through_all_arrangements() -> None:
+    first, second = [1.0, 2.0, 2.0, 3.0], [2.0, 3.0, 4.0, 4.0, 5.0]
+
+    def u(own: tuple[float, ...], rest: list[float]) -> float:
+        return sum((mine > other) + (mine == other) / 2 for mine in own for other in rest)
+
+    pool = first + second
+    all_us = []
+    for own in combinations(range(9), 4):
+        rest = [pool[place] for place in range(9) if place not in own]
+        all_us.append(u(tuple(pool[place] for place in own), rest))
+    seen = u(tuple(first), second)
+    expected = 2 * min(np.mean(np.array(all_us) <= seen), np.mean(np.array(all_us) >= seen))
+    found = mann_whitney(first, second)
+    assert found.exact
+    assert found.p == pytest.approx(expected)
+    assert mann_whitney(second, first).p == pytest.approx(expected)
+    assert mann_whitney([2.0], [2.0, 3.0, 3.0]).p == pytest.approx(1.0)
+
+
+# --- all of it -----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_percent_of_the_baseline_and_all_tests() -> None:
+    found = papers_way(PLANTS, "ctrl", seed=1)
+    ctrl, _, trt2 = found.rows
+    assert ctrl.described is not None
+    assert ctrl.described.mean == pytest.approx(5.032)
+    assert ctrl.described.sd == pytest.approx(0.5830914)  # R: sd()
+    assert ctrl.described.relative_sd == pytest.approx(0.5830914 / 5.032)
+    assert (ctrl.share.estimate, ctrl.share.reason) == (None, "this is the baseline")
+    assert trt2.share.estimate == pytest.approx(5.526 / 5.032)
+    assert trt2.ranks == mann_whitney(PLANTS["trt2"], PLANTS["ctrl"])
+    assert found.anova == one_way_anova(PLANTS)
+    assert len(found.tukey) == len(found.games_howell) == len(found.dunn) == 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "reason"),
+    [
+        ({}, "there is no stack"),
+        ({"native": [1.0, 2.0]}, "there is only one stack"),
+        ({"native": [1.0, 2.0], "docker": []}, "docker has no value"),
+        ({"native": [1.0], "docker": [2.0]}, "no stack has more than one value"),
+        ({"native": [2.0, 2.0], "docker": [2.0, 2.0]}, "all values are equal"),
+        ({"native": [2.0, 2.0], "docker": [3.0, 3.0]}, "no stack's values vary"),
+        ({"native": [2.0, 2.0], "docker": [2.0, 2.0 + 4e-16]}, "all values are equal"),
+    ],
+)
+def test_what_cannot_be_tested_says_why(groups: Groups, reason: str) -> None:
+    found = one_way_anova(groups)
+    assert (found.statistic, found.p) == (None, None)
+    assert found.reason.startswith(reason)
+    assert all(test.p is None and test.reason.startswith(reason) for test in tukey(groups))
+
+
+def test_a_stack_whose_values_do_not_vary_stops_only_what_needs_its_variance() -> None:
+    groups = {"native": [1.0, 1.1, 1.2], "docker": [3.0, 3.0, 3.0], "lxd": [2.0, 2.0, 2.0]}
+    assert welch_anova(groups).reason == "the values of docker do not vary, and their variance is a divisor"
+    assert one_way_anova(groups).p is not None
+    against_native, between_constants = (
+        pair(games_howell(groups), "lxd", "native"),
+        pair(games_howell(groups), "lxd", "docker"),
+    )
+    assert against_native.p is not None
+    assert between_constants.difference == pytest.approx(-1)
+    assert between_constants.p is None
+    assert between_constants.reason.startswith("neither of both varies")
+
+
+def test_a_group_of_one_value_is_compared_where_the_variance_is_common() -> None:
+    groups = {**PLANTS, "once": [5.0]}
+    assert pair(tukey(groups), "once", "ctrl").p == pytest.approx(0.99990, abs=1e-4)
+    assert games_howell(groups)[0].reason == "once has only one value"
+    assert kruskal_wallis(groups).p is not None
+
+
+def test_equal_values_on_both_sides_have_no_ranks() -> None:
+    found = mann_whitney([1.0, 1.0], [1.0, 1.0, 1.0])
+    assert (found.larger, found.p, found.reason) == (0.5, None, "all values are equal")
+
+
+def test_values_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        one_way_anova({"native": [1.0, float("nan")], "docker": [1.0]})
+
+
+def numbers(found: Any) -> Iterator[float]:
+    """Every number in a result, however deep."""
+    if isinstance(found, float):
+        yield found
+    elif isinstance(found, tuple):
+        for each in found:
+            yield from numbers(each)
+    elif is_dataclass(found):
+        for field in fields(found):
+            yield from numbers(getattr(found, field.name))
+
+
+VALUES = some.lists(
+    some.one_of(some.floats(-1e150, 1e150), some.sampled_from([0.0, 1.0, 1.0 + 1e-15, 2.0])), max_size=5
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(some.lists(VALUES, max_size=3))
+@example([[1.0, 1.0], [2.0, 2.0], [2.0, 2.5]])
+@example([[1e-200, 2e-200], [1.0, 1.0]])
+@example([[5e-324, 0.0], [0.0, 5e-324]])
+@example([[1e150, -1e150], [1.0, 2.0], [1e-150]])
+def test_whatever_the_values_are_there_are_only_finite_numbers_and_no_warning(lists: list[list[float]]) -> None:
+    groups = {str(index): values for index, values in enumerate(lists)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = papers_way(groups, "0", seed=1)
+    assert all(np.isfinite(number) for number in numbers(found))
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e120])
+def test_scaling_a_metric_changes_no_chance(factor: float) -> None:
+    scaled = {name: [factor * value for value in values] for name, values in PLANTS.items()}
+    for test in (one_way_anova, welch_anova, kruskal_wallis):
+        assert test(scaled).p == pytest.approx(test(PLANTS).p)
+    for pairs in (tukey, games_howell, dunn):
+        assert [each.p for each in pairs(scaled)] == pytest.approx([each.p for each in pairs(PLANTS)])

@@ -1,0 +1,81 @@
+"""How many blocks a margin needs: against simulated runs, and from the command line with a run on fakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import Bench, Watcher, suite
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.statistics.planning import blocks_needed, margin_reached
+from tare.statistics.ratios import compare
+
+
+@pytest.mark.parametrize(("deviation", "margin"), [(0.037, 0.03), (0.01, 0.02), (0.1, 0.05)])
+def test_half_of_simulated_runs_are_decided_by_then(deviation: float, margin: float) -> None:
+    blocks = blocks_needed(deviation, margin)
+    assert blocks is not None
+    values = np.random.default_rng(3).normal(0, deviation, (1000, 3 * blocks))
+    open_runs, after = np.ones(1000, dtype=bool), np.full(1000, 3 * blocks)
+    for count in range(5, 3 * blocks):
+        found = compare(values[:, :count], np.ones((1000, count), dtype=bool), margin)
+        done = open_runs & (np.abs(found.mean) + found.half < found.limit)
+        after[done] = count
+        open_runs &= ~done
+    assert np.median(after) == pytest.approx(blocks, rel=0.15)
+
+
+def test_the_margin_that_blocks_reach_is_that_for_which_they_are_needed() -> None:
+    reached = margin_reached(0.037, 40)
+    assert reached is not None
+    assert blocks_needed(0.037, reached * 1.0001) == 40
+    assert margin_reached(0.037, 4) is None
+
+
+def test_what_takes_forever_is_not_planned() -> None:
+    assert blocks_needed(5.0, 0.01) is None
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    bench = Bench(tmp_path / "run", Watcher(tmp_path / "none"))
+    what = suite('a: noise = "2%"', 'b: noise = "4%"\nseed = 2', blocks=6, workloads=("dhrystone",))
+    bench.work(what)
+    path = tmp_path / "suite.toml"
+    path.write_text(what.text, encoding="utf-8")
+    return path, bench.folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+    code = run(app, [str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def test_a_plan_from_a_pilot_has_blocks_and_minutes(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = said(capsys, "plan", files[0], "--from", files[1], "--margin", "1%")
+    assert code == 0
+    assert "blocks for 1 %" in text
+    row = next(line for line in text.splitlines() if line.startswith("dhrystone") and "%" in line)
+    assert 10 < int(row.split()[4]) < 2000
+
+
+def test_a_pilot_without_two_blocks_says_so(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    journal = files[1] / "trials.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
+    code, text = said(capsys, "plan", files[0], "--from", files[1])
+    assert (code, "no two blocks in run" in text) == (0, True)
+
+
+@pytest.mark.parametrize("words", [("--margin", "3"), ("--margin", "0%"), ("--margin", "x")])
+def test_a_margin_that_is_none_is_refused(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    code, text = said(capsys, "plan", files[0], *words)
+    assert code == 2
+    assert text.startswith(f"error: {words[0]} {words[1]}: ")
