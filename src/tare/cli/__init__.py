@@ -9,6 +9,7 @@ import typer
 from tare import __version__
 from tare.cli.catalogue import technologies, workloads
 from tare.cli.clean import clean
+from tare.cli.compare import compare
 from tare.cli.doctor import doctor
 from tare.cli.image import image
 from tare.cli.plan import plan
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (doctor, plan, run, report, show, reparse, technologies, workloads, image, clean):
+for command in (doctor, plan, run, report, compare, show, reparse, technologies, workloads, image, clean):
     app.command()(command)
 
 

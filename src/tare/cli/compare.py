@@ -1,0 +1,88 @@
+"""`tare compare`: one run's stacks against a baseline, or two runs; with a gate for continuous integration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tare.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs, compare_stacks
+from tare.document import did_you_mean
+from tare.errors import UsageError
+from tare.journal import load
+from tare.report.comparison import clean, document, gate_sentence, legend, markdown, remarks, sentence, table
+from tare.units import parse_percent
+
+_LOG = 160
+
+
+def compare(  # noqa: PLR0913 - each is an option of the command line
+    run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
+    after: Annotated[
+        Path | None, typer.Argument(help="A later run, to compare RUN with.", metavar="AFTER", show_default=False)
+    ] = None,
+    *,
+    baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the run's).")] = None,
+    stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="A difference up to this is none, such as 3% (default: the run's).")
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+) -> None:
+    """Compare the stacks of a run with a baseline, or what has changed from one run to another."""
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
+    asked = Asked(baseline, tuple(dict.fromkeys(stack or ())), _margin(margin), _kinds(fail_on or []))
+    before = load(run)
+    answer = compare_stacks(before, asked) if after is None else compare_runs(before, load(after), asked)
+    if as_json:
+        print(document(answer))
+    elif as_markdown:
+        print(markdown(answer), end="")
+    else:
+        _print(answer)
+    if answer.gate.answer == "cannot tell":
+        raise cannot_tell(answer)
+    if answer.gate.answer == "failed":
+        raise typer.Exit(1)
+
+
+def _print(answer: Answer) -> None:
+    # A log has no width: its lines are not to be broken.
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=None if sys.stdout.isatty() else _LOG)
+    console.print(table(answer, console.width))
+    for line in (legend(answer), *remarks(answer)):
+        console.print(clean(line), style="dim", soft_wrap=True)
+    for line in (sentence(answer), gate_sentence(answer)):
+        if line:
+            console.print(clean(line), style="bold", soft_wrap=True)
+
+
+def _margin(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        share = parse_percent(text)
+    except ValueError as error:
+        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
+    if not 0 < share < 1:
+        raise UsageError(f"--margin {text}: a margin lies between 0% and 100%", "for example --margin 3%")
+    return share
+
+
+def _kinds(texts: list[str]) -> tuple[Kind, ...]:
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            hint = did_you_mean(name, KINDS, f"there are {', '.join(KINDS)}")
+            raise UsageError(f"--fail-on {name}: there is no such verdict to fail on", hint)
+    if texts and not names:
+        raise UsageError("--fail-on: no verdict is named", "for example --fail-on worse")
+    return tuple(kind for kind in KINDS if kind in names)

@@ -1,0 +1,245 @@
+"""What `tare compare` found: as a table for the terminal, as Markdown for a pull request, as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tare import __version__
+from tare.comparing import Answer
+from tare.report.numbers import GLYPHS, cut, estimate, interval, listing, percent, state
+from tare.report.terminal import STYLES
+from tare.report.words import resolution
+from tare.statistics.cells import Cell, Verdict
+from tare.statistics.changes import Change
+
+FORMAT = 1
+_NAMED = 5
+_NOTE = 160
+_WIDE = 100
+_ORDER: tuple[Verdict, ...] = ("worse", "better", "equivalent", "undecided", "too few blocks", "no value")
+
+
+def sentence(answer: Answer) -> str:
+    """Say in one sentence what came of it."""
+    parts = []
+    for verdict in _ORDER:
+        cells = [cell for cell in answer.cells if cell.verdict == verdict]
+        if cells:
+            parts.append(_part(answer, verdict, cells))
+    said = listing(tuple(parts))
+    if len(parts) > 1:
+        said = f"of {len(answer.cells)} results {said}"
+    return f"{_between(answer)}, {said}."
+
+
+def gate_sentence(answer: Answer) -> str:
+    """Say whether the gate passed; empty where there is none."""
+    gate = answer.gate
+    if not gate.fail_on:
+        return ""
+    asked = f"--fail-on {','.join(gate.fail_on)}"
+    if gate.answer == "cannot tell":
+        return f"The gate ({asked}) cannot tell: there are too few blocks."
+    if gate.answer == "passed":
+        return f"The gate ({asked}) passed."
+    failing = tuple(f"{_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing)
+    return f"The gate ({asked}) failed: {_some(failing)}."
+
+
+def remarks(answer: Answer) -> tuple[str, ...]:
+    """Give all that is to be known beside the table: differences of the runs, doubts, and the baseline's own change."""
+    drifts = tuple(f"{drift.workload} {_change(drift.ratio)}" for drift in answer.drifts)
+    said = list(answer.statements)
+    if drifts:
+        drifted = f"{answer.summary.baseline} itself: {listing(drifts)}"
+        said.append(f"{drifted}; between two runs this cannot be told from what the machine was like")
+    if not answer.changes:
+        said += resolution(answer.summary)
+    said += _notes(answer.cells)
+    kinds = tuple(dict.fromkeys(caution.kind for cell in answer.cells for caution in cell.cautions))
+    if kinds:
+        said.append(f"! cautions touch these values: {listing(kinds)}")
+    return tuple(said)
+
+
+def table(answer: Answer, width: int) -> Table:
+    """Make the table for a terminal: a row for each workload and stack. A narrow one lacks the values of each run."""
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    header = _header(answer) if width >= _WIDE else _header(answer)[:6]
+    for name in header:
+        names = name in ("workload", "stack")
+        made.add_column(name, justify="left" if names or name == "verdict" else "right", no_wrap=not names)
+    for row, cell in zip(_rows(answer), answer.cells, strict=True):
+        style = STYLES.get(cell.verdict, "dim")
+        texts = (clean(text) for text in row[: len(header)])
+        made.add_row(*(Text(text, style=style if at == 2 else "", overflow="fold") for at, text in enumerate(texts)))
+    return made
+
+
+def legend(answer: Answer) -> str:
+    """Say what the numbers of the table are."""
+    baseline, margin = answer.summary.baseline, percent(answer.summary.margin)
+    what = f"percent of {baseline}"
+    if answer.changes:
+        what = f"percent of what it was before, each run relative to its own {baseline}"
+    return f"{what}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
+
+
+def markdown(answer: Answer) -> str:
+    """Write a summary for a pull request or a job."""
+    header, rows = _header(answer), _rows(answer)
+    sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[answer.gate.answer] if answer.gate.fail_on else ""
+    said = " ".join(text for text in (gate_sentence(answer), sentence(answer)) if text)
+    lines = [f"### {sign}tare compare", "", _escaped(said), ""]
+    lines += [f"| {' | '.join(header)} |", f"|{'|'.join(' --- ' for _ in header)}|"]
+    lines += [f"| {' | '.join(_escaped(text) for text in row)} |" for row in rows]
+    lines += ["", f"_{_escaped(legend(answer))}_", ""]
+    lines += [f"- {_escaped(text)}" for text in remarks(answer)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def document(answer: Answer) -> str:
+    """Write JSON. Ratios are stack over baseline, and of two runs that of after over that of before."""
+    gate = answer.gate
+    cells = [_cell(cell) for cell in answer.cells]
+    for fields, change in zip(cells, answer.changes, strict=False):
+        both = {"before": change.before, "after": change.after}
+        doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
+        fields |= {"cautions": doubts if change.cell.cautions else []}
+        fields |= {when: _cell(cell) for when, cell in both.items()}
+    whole = {
+        "format": FORMAT,
+        "tare": __version__,
+        "baseline": answer.summary.baseline,
+        "margin": answer.summary.margin,
+        "confidence": answer.confidence,
+        "runs": [
+            {
+                "folder": str(run.folder),
+                "suite": run.record.suite,
+                "started": run.record.started,
+                "tare": run.record.tare,
+                "image": run.record.image,
+                "machine": asdict(run.record.machine),
+            }
+            for run in answer.runs
+        ],
+        "cells": cells,
+        "baseline_changes": [asdict(drift) for drift in answer.drifts],
+        "answer": sentence(answer),
+        "remarks": remarks(answer),
+        "gate": {
+            "fail_on": gate.fail_on,
+            "answer": gate.answer if gate.fail_on else None,
+            "cells": [
+                {"workload": cell.workload, "stack": cell.stack, "decision": cell.verdict, "lost": cell in gate.lost}
+                for cell in gate.failing
+            ],
+        },
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def clean(text: str) -> str:
+    """Leave out what would steer a terminal: names and reasons may come from a stranger's run folder."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {
+        "workload": cell.workload,
+        "metric": cell.metric,
+        "stack": cell.stack,
+        "better": cell.better,
+        "estimate": cell.ratio,
+        "interval": None if cell.low is None else [cell.low, cell.high],
+        "n": cell.n,
+        "decision": cell.verdict,
+        "log_evidence": cell.evidence,
+        "notes": cell.notes,
+        "cautions": [asdict(caution) for caution in cell.cautions],
+        "failures": [asdict(failure) for failure in cell.failures],
+        "skipped": cell.skipped or None,
+    }
+
+
+def _header(answer: Answer) -> tuple[str, ...]:
+    runs = ("before", "after") if answer.changes else ()
+    return ("workload", "stack", "verdict", "estimate", "interval", "n", *runs)
+
+
+def _rows(answer: Answer) -> list[tuple[str, ...]]:
+    if not answer.changes:
+        return [(*_row(cell), str(cell.n) if cell.n else "") for cell in answer.cells]
+    return [(*_row(each.cell), _counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
+
+
+def _counts(change: Change) -> str:
+    return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
+
+
+def _notes(cells: Sequence[Cell]) -> list[str]:
+    """Give the cells' notes, each once for the stacks and workloads that share it."""
+    workloads: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        if cell.notes:
+            workloads.setdefault((cell.stack, cut("; ".join(cell.notes), _NOTE)), []).append(cell.workload)
+    stacks: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for (stack, text), names in workloads.items():
+        stacks.setdefault((tuple(names), text), []).append(stack)
+    return [f"{listing(tuple(own))} in {listing(names)}: {text}" for (names, text), own in stacks.items()]
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    is_now = state(cell)
+    mark = " !" if cell.cautions else ""
+    arrow = "↑" if cell.better == "higher" else "↓"
+    return (f"{cell.workload} {arrow}", cell.stack, f"{GLYPHS[is_now]} {is_now}{mark}", estimate(cell), interval(cell))
+
+
+def _between(answer: Answer) -> str:
+    if answer.changes:
+        first, second = (run.folder.resolve().name for run in answer.runs)
+        return f"From {first} to {second}"
+    return f"Compared with {answer.summary.baseline}"
+
+
+def _part(answer: Answer, verdict: Verdict, cells: Sequence[Cell]) -> str:
+    """Say how many cells have a verdict, and which, where they are different."""
+    has = verdict in ("too few blocks", "no value")
+    within = f" within {percent(answer.summary.margin)}" if verdict == "equivalent" else ""
+    if len(answer.cells) == 1:
+        found = f" ({estimate(cells[0])})" if cells[0].ratio is not None else ""
+        return f"{_name(cells[0])} {'has' if has else 'is'} {verdict}{within}{found}"
+    many = f"all {len(cells)} results" if len(cells) == len(answer.cells) else f"{len(cells)}"
+    verb = ("has" if has else "is") if len(cells) == 1 else ("have" if has else "are")
+    texts = tuple(f"{_name(cell)}, {estimate(cell)}" for cell in cells)
+    named = f" ({_some(texts, '; ')})" if verdict in ("worse", "better") else ""
+    return f"{many} {verb} {verdict}{within}{named}"
+
+
+def _some(texts: tuple[str, ...], between: str = ", ") -> str:
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return f"{between.join(texts[:_NAMED])}{more}"
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.stack} in {cell.workload}"
+
+
+def _change(ratio: float) -> str:
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"  # + 0.0: no -0.0
+
+
+def _escaped(text: str) -> str:
+    """Keep Markdown and HTML from reading names and reasons as theirs."""
+    plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return re.sub(r"([\\|`*_\[\]~#])", r"\\\1", plain).replace("&\\#64;", "&#64;")

@@ -1,0 +1,180 @@
+"""How a stack's ratio to the baseline has changed from one run to another.
+
+Blocks of different runs are no pairs: nothing in them was close in time. So each run is first compared within itself,
+stack with baseline, block by block, which takes out what the machine was like on that day. The means of these log
+ratios of the two runs are then compared as independent samples: by the two-sample Bayes factor of Gönen, Johnson, Lu
+and Westfall ("The Bayesian two-sample t test", The American Statistician 59 (2005), 252-257), with a normal prior on
+the change that is as wide as the blocks' standard deviation.
+
+Theirs takes the variances of the two as equal. Two days need not be equally noisy, and with unequal numbers of blocks
+it can then err more often than not. So the standard error and the degrees of freedom are those for unequal
+variances (Welch, "The generalization of 'Student's' problem when several different population variances are involved",
+Biometrika 34 (1947), 28-35; Satterthwaite, Biometrics Bulletin 2 (1946), 110-114). No theorem says that this holds at
+every look, but simulation does, from five blocks in each run on; docs/compare.md has the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.statistics.anytime import CONFIDENCE, least_count
+from tare.statistics.cells import Cell, Summary, in_words
+from tare.statistics.correlation import widening
+from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
+from tare.statistics.summarize import together
+
+_LEAST = least_count()  # blocks in each run: fewer have no interval of their own
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Log ratios of one run's blocks in short. `deviation` is already widened where blocks resemble each other."""
+
+    mean: float
+    deviation: float
+    count: int
+    correlation: float = 0.0
+    widened: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """A stack's headline in two runs: the cell of each, and in `cell` the ratio of after to before, with its verdict.
+
+    `cell.n` is the smaller of the two numbers of blocks.
+    """
+
+    cell: Cell
+    before: Cell
+    after: Cell
+
+
+def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+    """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
+    own_names = {before.baseline, before.again, after.again}
+    found = [
+        change(cell, after.headline(cell.workload, cell.stack), margin)
+        for cell in before.headlines
+        if cell.workload in after.workloads and cell.stack in after.stacks and cell.stack not in own_names
+    ]
+    cells = together([each.cell for each in found])
+    return tuple(replace(each, cell=cell) for each, cell in zip(found, cells, strict=True))
+
+
+def change(before: Cell, after: Cell, margin: float) -> Change:
+    """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent."""
+    blank = Cell(after.workload, after.metric, after.point, after.stack, "", after.better, "no value")
+    lacking = {"before": before, "after": after}
+    notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
+    if notes:
+        if len(notes) == 2 and _lack(before) == _lack(after):
+            notes = (f"before and after: {_lack(after)}",)
+        without = after if not after.ratios else before
+        cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
+        return Change(cell, before, after)
+    samples = _sample(before), _sample(after)
+    ratio = compare_samples(*samples, margin)
+    notes = _notes(ratio, samples)
+    cell = replace(
+        blank,
+        verdict=in_words(ratio.claim, after.better),
+        n=ratio.n,
+        ratio=ratio.ratio,
+        low=ratio.low,
+        high=ratio.high,
+        evidence=ratio.evidence,
+        notes=notes,
+        cautions=(*after.cautions, *before.cautions),
+    )
+    return Change(cell, before, after)
+
+
+def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
+    """Compare the means of two independent samples of logarithms; gives after over before."""
+    apart, limit = after.mean - before.mean, float(np.log1p(margin))
+    mean = apart if abs(apart) >= ROUNDING else 0.0
+    half = half_width(before, after)
+    nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
+    found = Comparison(
+        mean=np.array(mean),
+        half=np.array(half),
+        count=np.array(min(before.count, after.count)),
+        deviation=np.array(max(before.deviation, after.deviation)),
+        correlation=np.array(0.0),
+        widened=np.array(before.widened or after.widened),
+        different=np.array(evidence(mean, before, after)),
+        alike=np.array(nearer if abs(mean) < limit else -np.inf),
+        limit=limit,
+    )
+    ratio = found.at(())
+    assert ratio is not None  # noqa: S101 - both samples have values
+    return ratio
+
+
+def evidence(distance: float, before: Sample, after: Sample) -> float:
+    """Give the logarithm of the evidence against means that lie `distance` less far apart than they are seen to.
+
+    0 where one of the samples is too small to have an interval of its own.
+    """
+    if min(before.count, after.count) < _LEAST:
+        return 0.0
+    squared_error, freedom, known = _error(before, after)
+    square = distance**2 / freedom
+    ratio = (squared_error + square) / (squared_error + known * square) if squared_error + square > 0 else 1.0
+    return float(np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
+
+
+def half_width(before: Sample, after: Sample, confidence: float = CONFIDENCE) -> float:
+    """Give half the width of the interval around the difference of means: `evidence` solved for the distance."""
+    if min(before.count, after.count) < _LEAST:
+        return float("inf")
+    squared_error, freedom, known = _error(before, after)
+    growth = float(np.exp(np.log(1 / ((1 - confidence) ** 2 * known)) / (freedom + 1)))
+    room = 1 - known * growth
+    return float(np.sqrt(squared_error * freedom * (growth - 1) / room)) if room > 0 else float("inf")
+
+
+def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
+    """Give the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
+    parts = [(each.deviation**2 / each.count, each.count - 1) for each in (before, after)]
+    squared_error = sum(part for part, _ in parts)
+    squares = sum(part**2 / freedom for part, freedom in parts)
+    freedom = squared_error**2 / squares if squares > 0 else float(before.count + after.count - 2)
+    together_count = before.count * after.count / (before.count + after.count)
+    return squared_error, freedom, 1 / (1 + together_count)
+
+
+def _sample(cell: Cell) -> Sample:
+    logs: NDArray[np.float64] = np.log(cell.ratios)
+    found = compare(logs, np.ones(logs.shape, dtype=bool))
+    factor = widening(found.correlation, found.count)
+    return Sample(
+        mean=float(found.mean),
+        deviation=float(found.deviation * factor),
+        count=int(found.count),
+        correlation=float(found.correlation),
+        widened=bool(found.widened),
+    )
+
+
+def _lack(cell: Cell) -> str:
+    return cell.skipped or "; ".join(cell.notes) or "no value"
+
+
+def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
+    counts = f"{samples[0].count} and {samples[1].count}"
+    notes: list[str] = []
+    if ratio.low is None and ratio.n < _LEAST:
+        notes.append(f"{counts} blocks have no interval: {_LEAST} are needed in each run")
+    elif ratio.low is None:
+        notes.append(f"{counts} blocks have no interval: the run with fewer is far noisier")
+    if ratio.zero_width:
+        notes.append("all ratios of a run are equal" + (", so the interval has no width" if ratio.low else ""))
+    for when, sample in zip(("before", "after"), samples, strict=True):
+        if sample.widened:
+            text = f"each block resembles the one before (correlation {sample.correlation:.2f})"
+            notes.append(f"{when}: {text}: the interval is widened")
+    return tuple(notes)

@@ -1,0 +1,153 @@
+"""Whether two runs can be compared at all, and what is different about them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tare.errors import UsageError
+from tare.journal import Run
+from tare.model import Facts, Limits, Trial
+from tare.units import format_size
+
+# What makes a machine another one. Its kernel and operating system are software, which may be what one compares.
+_MACHINE = {
+    "architecture": "architecture",
+    "cpu_model": "CPU",
+    "cpus": "number of CPUs",
+    "virtualization": "virtualization below",
+    "clock_source": "clock source",
+}
+# How much memory Linux says that there is depends on what its kernel keeps for itself.
+_MEMORY_MAY_DIFFER = 0.05
+_PACKAGES_SHOWN = 5
+
+
+def alike(before: Run, after: Run) -> None:
+    """Raise UsageError where the two runs are of unlike machines."""
+    unlike = _unlike(before.record.machine, after.record.machine)
+    if unlike:
+        raise UsageError(
+            f"the runs are of unlike machines: {'; '.join(unlike)}", "compare runs of one machine, or repeat one there"
+        )
+
+
+def _unlike(before: Facts, after: Facts) -> list[str]:
+    found = [
+        f"{name}: {_said(getattr(before, fact))} before, {_said(getattr(after, fact))} after"
+        for fact, name in _MACHINE.items()
+        if getattr(before, fact) != getattr(after, fact)
+    ]
+    most = max(before.memory_bytes, after.memory_bytes)
+    if abs(before.memory_bytes - after.memory_bytes) > _MEMORY_MAY_DIFFER * most:
+        sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (before, after)]
+        found.append(f"memory: {sizes[0]} before, {sizes[1]} after")
+    return found
+
+
+def same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
+    """Raise UsageError where a metric of a workload that all runs have is in two units, or has two directions."""
+    shared = set.intersection(*({record.name for record in run.record.workloads} for run in runs))
+    found = {
+        (trial.workload, value.metric, value.unit, value.better)
+        for run in runs
+        for trial in run.trials
+        if trial.status == "ok" and trial.stack in stacks and (len(runs) == 1 or trial.workload in shared)
+        for value in trial.values
+    }
+    seen: dict[tuple[str, str], str] = {}
+    for workload, metric, unit, better in sorted(found):
+        said = f"{unit or 'no unit'} ({better} is better)"
+        if seen.setdefault((workload, metric), said) != said:
+            raise UsageError(
+                f"{workload}: {metric} is in {seen[workload, metric]} and in {said}",
+                "such values cannot be compared; `tare reparse` reads old ones anew",
+            )
+
+
+def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, ...]:
+    """State what is not the same about two runs of one machine."""
+    old, new = before.record, after.record
+    pairs = (
+        ("tare", old.tare, new.tare),
+        ("kernel", old.machine.kernel, new.machine.kernel),
+        ("operating system", old.machine.operating_system, new.machine.operating_system),
+        ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
+        ("limits", _limits(before.trials), _limits(after.trials)),
+    )
+    found = [
+        f"{name}: {_said(first)} before, {_said(second)} after" for name, first, second in pairs if first != second
+    ]
+    if old.started > new.started:
+        found.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
+    return (*found, *_packages(old.packages, new.packages), *_settings(before, after), *_proof(before, after, stacks))
+
+
+def _packages(before: str, after: str) -> list[str]:
+    """State which packages of the image have other versions; each line is a name and a version."""
+    old, new = (dict(line.split(" ", 1) for line in text.splitlines() if " " in line) for text in (before, after))
+    found = [
+        f"{name} {old.get(name, 'not there')} → {new.get(name, 'not there')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    if not found:
+        return []
+    more = f" and {len(found) - _PACKAGES_SHOWN} more" if len(found) > _PACKAGES_SHOWN else ""
+    return [f"packages of the image: {', '.join(found[:_PACKAGES_SHOWN])}{more}"]
+
+
+def _settings(before: Run, after: Run) -> list[str]:
+    """State which settings of workloads differ, also those that only one of the runs knows."""
+    old = {record.name: record.settings for record in before.record.workloads}
+    return [
+        f"{record.name}: {name} = {_said(old[record.name].get(name))} before, {_said(record.settings.get(name))} after"
+        for record in after.record.workloads
+        if record.name in old
+        for name in sorted(old[record.name].keys() | record.settings.keys())
+        if _plain(old[record.name].get(name)) != _plain(record.settings.get(name))
+    ]
+
+
+def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
+    """State what stacks say about themselves, and said otherwise before: versions, accelerators, network paths."""
+    found = []
+    for stack in sorted(stacks):
+        old, new = _constant(before.trials, stack), _constant(after.trials, stack)
+        found += [
+            f"{stack}: {name} {old[name]} before, {new[name]} after"
+            for name in old
+            if name in new and old[name] != new[name]
+        ]
+    return found
+
+
+def _constant(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
+    """Give what every trial of a stack says alike; what names the instance differs from one to the next."""
+    seen: dict[str, set[str]] = {}
+    own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
+    for trial in own:
+        for name, text in (*trial.proof, ("network path", trial.path)):
+            seen.setdefault(name, set()).add(text)
+    return {name: next(iter(texts)) for name, texts in seen.items() if len(texts) == 1 and len(own) > 1}
+
+
+def _limits(trials: Sequence[Trial]) -> str:
+    asked = {_limit(trial.limits.asked) for trial in trials if trial.limits is not None}
+    return " and ".join(sorted(asked))
+
+
+def _limit(limits: Limits) -> str:
+    cpus = "1 CPU" if len(limits.cpus) == 1 else f"{len(limits.cpus)} CPUs"
+    return f"{cpus}, {format_size(limits.memory_bytes)}, {limits.open_files} open files"
+
+
+def _plain(value: object) -> object:
+    """Make lists and tuples alike: JSON does not tell them apart."""
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _said(value: object) -> str:
+    plain = _plain(value)
+    if isinstance(plain, list):
+        return ", ".join(_said(each) for each in plain) or "none"
+    return "unknown" if plain in ("", 0, None) else str(plain)

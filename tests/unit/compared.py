@@ -1,0 +1,82 @@
+"""Runs to compare, and what tests ask of `tare compare`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import MACHINE, make_run, make_trial, measured
+
+from tare.__main__ import run as command_line
+from tare.cli import app
+from tare.journal import Run
+from tare.model import Facts, Status, Trial
+
+STACKS = {"native": 1.0, "docker": 0.9}
+
+
+def made(folder: Path, speeds: Mapping[str, float], blocks: int = 12, *, seed: int = 1, day: float = 1.0) -> Run:
+    """A run of Dhrystone: each stack's speed times the block's mood, which all stacks share."""
+    chance = np.random.default_rng(seed)
+    trials = []
+    for block in range(blocks):
+        mood = day * math.exp(chance.normal(0, 0.05))
+        for stack, speed in speeds.items():
+            trials.append(make_trial(stack, block, [measured("speed", 2e7 * speed * mood * draw(chance))]))
+    made_of = make_run(trials, folder=folder)
+    return replace(made_of, record=replace(made_of.record, started=f"2024-05-0{seed}T10:00:00Z"))
+
+
+def draw(chance: np.random.Generator) -> float:
+    return math.exp(chance.normal(0, 0.01))
+
+
+def tare(*argv: object) -> int:
+    return command_line(app, ["compare", *(str(each) for each in argv)])
+
+
+def error(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The two lines of an error, and nothing else on standard error."""
+    what, hint = capsys.readouterr().err.splitlines()
+    return what.removeprefix("error: "), hint.removeprefix("hint: ")
+
+
+def cells(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(cell["workload"], cell["stack"]): cell for cell in json.loads(text, parse_constant=refuse)["cells"]}
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} in JSON")
+
+
+def changed(run: Run, **fields: object) -> Run:
+    return replace(run, record=replace(run.record, **fields))  # type: ignore[arg-type]
+
+
+def on_machine(run: Run, **facts: object) -> Run:
+    machine: Facts = replace(MACHINE, **facts)  # type: ignore[arg-type]
+    return changed(run, machine=machine)
+
+
+def with_trials(run: Run, change: Any) -> Run:
+    return replace(run, trials=tuple(change(trial) for trial in run.trials))
+
+
+def slower(folder: Path) -> Run:
+    """A run in which docker is 10 % slower, on a day on which the whole machine is 20 % slower."""
+    return made(folder, {"native": 1.0, "docker": 0.81}, seed=2, day=0.8)
+
+
+def ends(run: Run, stack: str, status: Status) -> Run:
+    """Let all trials of a stack end without values."""
+
+    def change(trial: Trial) -> Trial:
+        return replace(trial, status=status, reason="it broke", values=()) if trial.stack == stack else trial
+
+    return with_trials(run, change)
