@@ -5,25 +5,31 @@ command lines of dhrystone, whetstone and ramspeed, and have a timeline for star
 workload with a server fails.
 
 Settings: `effect`, by how much slower than an unaffected fake it seems to be; `noise`, the relative standard deviation
-of what it says, drawn anew for each instance from `seed`; `fails`, what goes wrong: the `start`, or in every program
-`crash` (it ends by a signal), `garbage` or `nothing` (it prints that), `hang` (it takes all the time it is given).
+of what it says, drawn anew for each instance from `seed`; `shape`, how that is spread: `normal`, `heavy` (Student's t
+with three degrees of freedom), `modes` (two of them), and from one instance to the next as a slow `drift`, or
+`correlated`, as much as `correlation` says; `machine`, the seed of a machine that is shared by all fakes that name it:
+it has noise of that shape, which goes on with each of their instances, and their own is normal then (0: no machine);
+`fails`, what goes wrong: the `start`, or in every program `crash` (it ends by a signal), `garbage` or `nothing` (it
+prints that), `hang` (it takes all the time it is given).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from tare.errors import TimedOut, TrialFailed
+from tare.fake_noise import CORRELATION, Shape, draws_of, shaped
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
@@ -57,7 +63,11 @@ class Fake(Technology):
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     seed: int = 1
+    shape: Shape = "normal"
+    correlation: Annotated[float, Field(ge=0, lt=1)] = CORRELATION
+    machine: Annotated[int, Field(ge=0)] = 0
     fails: Fails = ""
+    _draws: list[tuple[float, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
     _speeds: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - as technologies are asked
@@ -83,9 +93,23 @@ class Fake(Technology):
 
     def _next_speed(self) -> float:
         """Draw the speed of an instance, 1 without effect and noise: the n-th one is the same for the same seed."""
-        draw = random.Random(f"{self.seed}/{len(self._speeds)}").gauss()  # noqa: S311 - nothing secret
-        self._speeds.append((1 - self.effect) * math.exp(self.noise * draw))
+        self._draws.append(draws_of(str(self.seed), len(self._draws)))
+        noise = self._latest(self._draws, "normal" if self.machine else self.shape)
+        if self.machine:
+            mood = _mood(self.machine)
+            mood.append(draws_of(f"machine {self.machine}", len(mood)))
+            noise += self._latest(mood, self.shape)
+        self._speeds.append((1 - self.effect) * math.exp(self.noise * noise))
         return self._speeds[-1]
+
+    def _latest(self, draws: list[tuple[float, ...]], shape: Shape) -> float:
+        return float(shaped(np.array(draws), shape, self.correlation)[-1])
+
+
+@cache
+def _mood(machine: int) -> list[tuple[float, ...]]:  # noqa: ARG001 - each has its own
+    """Give what was drawn for a machine so far. It outlives the fakes on it: they share nothing else."""
+    return []
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""Whether tare's decisions can be trusted, and how soon they come. Writes docs/audit.md.
+
+    make audit
+
+Thousands of simulated runs of known effects under known noise, with a decision after every block, and beside them how
+others decide on the same trials; some hundred runs of tare's own loop on fakes; and, as root with `--container`, a
+kernel with 3 % more work in a container.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import audit_charts as charts
+import audit_page
+import numpy as np
+from audit_matrix import matrix
+from audit_real import LOOPS, Looped, container, loop
+from audit_rivals import RIVALS
+from audit_runs import (
+    EFFECTS,
+    KINDS,
+    NORMAL,
+    Coverage,
+    Kind,
+    Tally,
+    coverage,
+    decide,
+    log_ratios,
+    make_world,
+    tally,
+)
+
+RUNS = 10_000
+SEED = 20210501
+TARE = "tare"
+METHODS = (TARE, *RIVALS)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@dataclass(frozen=True)
+class Studied:
+    """What was found under one kind of noise: tallies by method and effect, and how often the truth was missed."""
+
+    kind: Kind
+    tallies: dict[tuple[str, float], Tally]
+    coverage: Coverage
+
+
+def study(kind: Kind) -> Studied:
+    """Simulate all effects under one kind of noise."""
+    world = make_world(kind, (RUNS, 3), SEED + KINDS.index(kind))
+    logs = world.in_turn()
+    found = {}
+    for effect in EFFECTS:
+        found[TARE, effect] = tally(decide(log_ratios(logs, (effect,))), effect)
+        for name, rival in RIVALS.items():
+            found[name, effect] = tally(rival(world, effect), effect)
+    return Studied(kind, found, coverage(logs[:, 1] - logs[:, 0]))
+
+
+def draw(studied: Sequence[Studied]) -> None:
+    """Draw what was found."""
+    normal = next(each for each in studied if each.kind == NORMAL)
+    percent = {effect: f"{100 * effect:g} %" for effect in EFFECTS}
+    rows = [
+        {"effect": percent[effect], "method": method, "median": each.median, "most": each.most}
+        for (method, effect), each in normal.tallies.items()
+    ]
+    charts.save(charts.blocks(rows, METHODS, list(percent.values())), DOCS / "audit-blocks.svg")
+    rows = [
+        {"kind": each.kind.name, "method": method, "false": each.tallies[method, 0.0].false}
+        for each in studied
+        for method in METHODS
+    ]
+    charts.save(charts.false(rows, METHODS, [kind.name for kind in KINDS]), DOCS / "audit-false.svg")
+    other = "Student's t interval, normal"
+    lines = [(each.kind.name, each.coverage.so_far) for each in studied] + [(other, normal.coverage.student)]
+    rows = [
+        {"name": name, "blocks": 2 + index, "missed": float(missed)}
+        for name, line in lines
+        for index, missed in enumerate(line)
+    ]
+    charts.save(charts.coverage(rows, [name for name, _ in lines]), DOCS / "audit-coverage.svg")
+
+
+def main() -> None:
+    """Do the audit and write its page and charts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--container", action="store_true", help="run a kernel in containers, too; needs root")
+    wanted = parser.parse_args()
+    began = time.monotonic()
+    cells = container() if wanted.container else None  # first, while this machine has nothing else to do
+    effects = np.repeat(list(LOOPS), list(LOOPS.values())).tolist()
+    numbers = [number for count in LOOPS.values() for number in range(count)]
+    with ProcessPoolExecutor(2) as pool:
+        tables = pool.submit(matrix)
+        studied = list(pool.map(study, KINDS))
+        print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
+        looped: list[Looped] = list(pool.map(loop, effects, numbers))
+    draw(studied)
+    seconds = time.monotonic() - began
+    found = audit_page.Found(
+        runs=RUNS,
+        seed=SEED,
+        seconds=seconds,
+        methods=METHODS,
+        tallies={(each.kind.name, *key): value for each in studied for key, value in each.tallies.items()},
+        coverages={each.kind.name: each.coverage for each in studied},
+        matrices=tables.result(),
+        looped=looped,
+        container=cells,
+    )
+    (DOCS / "audit.md").write_text(audit_page.page(found), encoding="utf-8")
+    print(f"docs/audit.md after {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""The page docs/audit.md, from what the audit has found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+
+import numpy as np
+from audit_matrix import NOTHING, Matrix
+from audit_matrix import RUNS as MATRIX_RUNS
+from audit_real import Looped
+from audit_runs import (
+    BLOCKS,
+    COVERED,
+    EFFECTS,
+    KINDS,
+    NORMAL,
+    UNDECIDED,
+    WITHIN,
+    Coverage,
+    Tally,
+    again_counts,
+    right,
+)
+
+from tare.statistics.cells import Cell
+
+_TARGETS = {0.0: 25, 0.03: 18, 0.10: 6, 0.30: 5}
+_ALLOWED = 0.05
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that the page tells; tallies by kind of noise, method and effect."""
+
+    runs: int
+    seed: int
+    seconds: float
+    methods: Sequence[str]
+    tallies: dict[tuple[str, str, float], Tally]
+    coverages: dict[str, Coverage]
+    matrices: Sequence[Matrix]
+    looped: Sequence[Looped]
+    container: tuple[Cell, Cell] | None
+
+    def worst(self, kind: str, method: str) -> tuple[float, float]:
+        """Give the largest share of false decisions, and the effect at which it is."""
+        return max((self.tallies[kind, method, effect].false, effect) for effect in EFFECTS)
+
+
+def page(found: Found) -> str:
+    """Write the page."""
+    parts = [_INTRODUCTION, _claims(found), _broken(found), _rivals(found), _shapes(found), _coverage(found)]
+    parts += [_matrix(found), _loops(found), _container(found), _how(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+_INTRODUCTION = """# The audit
+
+`make audit` writes this page. It gives made-up runs an effect that is known, disturbs them with noise that is known,
+and counts how often tare says what is not so, how often it says what is so, and after how many blocks. Decisions are
+taken after every block, by the functions that `tare run` and `tare report` take them with. A **false decision** is
+"better", "worse" or "equivalent" (within 3 %) where that is not so; "undecided" is none. Other ways to decide are tried
+on the same trials."""
+
+
+def _claims(found: Found) -> str:
+    rows = []
+    of_blocks = {"no effect: equivalent": 0.0, "3 % effect": 0.03, "10 % effect": 0.10, "30 % effect": 0.30}
+    for text, effect in of_blocks.items():
+        seen, limit = found.tallies[NORMAL.name, "tare", effect], _TARGETS[effect]
+        rows.append((f"{text}, median of blocks", f"≤ {limit}", f"{seen.median:g}", _met(seen.median <= limit)))
+    power = found.tallies[NORMAL.name, "tare", 0.03].right
+    rows.append(("3 % effect, found worse", "≥ 95 %", _percent(power), _met(power >= 0.95)))
+    for kind in KINDS:
+        false, effect = found.worst(kind.name, "tare")
+        text = f"false decisions, {kind.name}, at the worst effect ({_percent(effect)})"
+        rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+    told = " A/A counts among the cells that are told together." if again_counts() else ""
+    text = fill(
+        f"The standard deviation of a log ratio within a block is {_percent(WITHIN)} in every kind of noise; the "
+        f"numbers of blocks and the power are those under normal noise, with at most {BLOCKS} blocks.{told}",
+        120,
+    )
+    return f"## What was to be shown\n\n{_table(('claim', 'target', 'found', 'met'), rows)}\n\n{text}"
+
+
+def _broken(found: Found) -> str:
+    rows = []
+    for kind in KINDS[len(COVERED) :]:
+        seen, cover = found.tallies[kind.name, "tare", 0.0], found.coverages[kind.name]
+        at = [_percent(float(cover.widened[blocks - 2])) for blocks in (10, 20, 30, BLOCKS)]
+        rows.append((kind.name, _percent(seen.false), _percent(seen.cautioned_false), *at))
+    head = (
+        "noise",
+        "false, without effect",
+        "of these cautioned",
+        *(f"cautioned at {n}" for n in (10, 20, 30, BLOCKS)),
+    )
+    normal = found.coverages[NORMAL.name].widened
+    return f"""## Where it breaks, and whether it says so
+
+What drifts on the whole machine meets all stacks of a block alike and cancels out. What drifts in **one stack alone**
+does not: while it lasts, it is an effect of that stack, and no test can tell it from one. tare looks for the
+correlation of each block with the one before it, widens the interval where it finds one, and says so with a caution.
+That comes in time for long runs, and too late for most of the false decisions, which are taken early:
+
+{_table(head, rows)}
+
+Blocks that are independent get the caution, wrongly, in {_percent(float(normal[8]))} of runs at 10 blocks and in
+{_percent(float(normal[28]))} at 30. Who suspects such a stack should let all blocks run (`until = "blocks"`), and look
+at the correlation in the report."""
+
+
+def _rivals(found: Found) -> str:
+    rows = []
+    for effect in EFFECTS:
+        for method in found.methods:
+            seen = found.tallies[NORMAL.name, method, effect]
+            good = _percent(seen.right) if method == "tare" or effect else "cannot say it"
+            rows.append((_percent(effect), method, good, _percent(seen.false), f"{seen.median:g}", f"{seen.most:.3g}"))
+    head = ("effect", "method", "right", "false", "median blocks", "95th percentile")
+    return f"""## Beside other ways to decide
+
+Normal noise. A block is one trial of each of two stacks; tare adds one of the baseline for A/A, which is not counted.
+The papers run all trials of a stack, then those of the next, 30 of each, and test with Welch's t at 5 %. Phoronix Test
+Suite does so too, with 3 runs, more while their relative standard deviation is 3 % or more (up to 12, up to 15 if it
+has not changed by half since the third), and shows mean ± standard error: a reader takes bars that do not overlap for
+different; the second row of it tests with Welch's t instead. The unpaired t-test and the permutation test (499 random
+ones of the difference of means, of 1000 of the runs) look after every run, both stacks in turn, and stop at p < 5 %.
+
+{_table(head, rows)}
+
+![Blocks until decided, by effect and method](audit-blocks.svg)
+
+What looks after every run decides a real effect soonest, and finds one in {_false(found, "t-test after every run")} of
+the runs (t-test) where there is none. tare pays for being right at every look with some blocks, and can say that there
+is no effect, which no other here can."""
+
+
+def _false(found: Found, method: str) -> str:
+    return _percent(found.tallies[NORMAL.name, method, 0.0].false)
+
+
+def _shapes(found: Found) -> str:
+    rows = [
+        (kind.name, *(_percent(found.tallies[kind.name, method, 0.0].false) for method in found.methods))
+        for kind in KINDS
+    ]
+    more = []
+    for kind in KINDS:
+        seen = [found.tallies[kind.name, "tare", effect] for effect in (0.0, 0.03, 0.10, 0.30)]
+        more.append((kind.name, *(f"{each.median:g}" for each in seen), _percent(seen[1].right)))
+    head = ("noise", "no effect", "3 %", "10 %", "30 %", "3 % found worse")
+    return f"""## Under other noise
+
+False decisions without any effect:
+
+{_table(("noise", *found.methods), rows)}
+
+![False decisions by noise and method](audit-false.svg)
+
+Drift is half noise, half a wave of 100 trials: of one stack's, or of all that the machine has run; without effect means
+that the wave comes back. An AR(1) is as correlated from one trial to the next as its number says. What is of each stack
+is in the baseline, too. What is of the machine comes on top of as much normal noise of each stack. tare's median of
+blocks:
+
+{_table(head, more)}"""
+
+
+def _coverage(found: Found) -> str:
+    rows = []
+    for kind in KINDS:
+        seen = found.coverages[kind.name]
+        worst = int(np.argmax(seen.now))
+        rows.append((kind.name, _percent(1 - float(seen.so_far[-1])), _percent(1 - float(seen.now[worst])), worst + 2))
+    student = 1 - float(found.coverages[NORMAL.name].student[-1])
+    head = ("noise", f"at all {BLOCKS} looks together", "at the worst look", "which is after")
+    return f"""## Whether the interval holds the truth
+
+The share of runs whose 95 % interval holds the true ratio. An interval of Student's t at 95 %, made for one look,
+holds it at all looks in {_percent(student)} of runs under normal noise.
+
+{_table(head, rows)}
+
+![Runs whose interval has missed the truth, by looks](audit-coverage.svg)"""
+
+
+def _matrix(found: Found) -> str:
+    rows = [
+        (
+            each.method,
+            each.kind,
+            "none" if each.effects == NOTHING else "0, 0, 1, 3, 5, 10, 30 %",
+            _percent(each.share),
+            _percent(each.any_false),
+            _percent(each.decided),
+            f"{each.trials:g}",
+        )
+        for each in found.matrices
+    ]
+    head = ("method", "noise", "effects", "false among said", "runs with one", "cells decided", "median trials")
+    return f"""## Seven stacks at once
+
+A baseline and seven stacks, told together (e-BH); what is decided is measured no more. Trials are all of a run's, those
+of the baseline and of A/A too, in {MATRIX_RUNS} runs each.
+
+{_table(head, rows)}"""
+
+
+def _loops(found: Found) -> str:
+    rows = []
+    for effect in dict.fromkeys(each.effect for each in found.looped):
+        own = [each for each in found.looped if each.effect == effect]
+        good = sum(each.claim in right(effect) for each in own)
+        false = sum(each.claim != UNDECIDED and each.claim not in right(effect) for each in own)
+        median = np.median([each.blocks for each in own])
+        rows.append((_percent(effect), len(own), good, false, f"{median:g}", sum(each.as_arrays for each in own)))
+    head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide")
+    return f"""## Through the loop itself
+
+`tare run`'s own loop on fakes, in the first five kinds of noise in turn: planned, measured, journaled, decided, and
+reported. The arrays are then given what the journal holds; they should say the same after the same block.
+
+{_table(head, rows)}"""
+
+
+def _container(found: Found) -> str:
+    title = "## A real container\n\n"
+    if found.container is None:
+        return f"{title}Not part of this run: `make audit` as root does it."
+    rows = [(cell.stack, cell.verdict, _ratio(cell), cell.n) for cell in found.container]
+    return f"""{title}A fixed number of Whetstone's passes in crun containers; `heavier` does 3 % more of them.
+The metric is time, less is better, so that the true ratio is 103 %.
+
+{_table(("stack", "verdict", "ratio", "blocks"), rows)}"""
+
+
+def _ratio(cell: Cell) -> str:
+    if cell.ratio is None or cell.low is None or cell.high is None:
+        return "none"
+    return f"{100 * cell.ratio:.2f} % ({100 * cell.low:.2f} to {100 * cell.high:.2f} %)"
+
+
+def _how(found: Found) -> str:
+    share = 100 * 1.96 * np.sqrt(0.05 * 0.95 / found.runs)
+    return f"""## How to run it
+
+```
+make audit
+```
+
+This page is of {found.runs} runs for each kind of noise and each effect, seed {found.seed} and following ones, and
+took {found.seconds / 60:.1f} minutes. At {found.runs} runs a share of 5 % is known to ± {share:.1f} %. The noise is
+that of the `fake` technology (`src/tare/fake_noise.py`), the simulation `tests/bench/audit_runs.py`, the other ways to
+decide `tests/bench/audit_rivals.py`."""
+
+
+def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    names = [str(name) for name in head]
+    lines = [names, ["---"] * len(names), *([str(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _percent(share: float) -> str:
+    return f"{f'{100 * share:.1f}'.removesuffix('.0')} %"
+
+
+def _met(is_met: bool) -> str:
+    return "yes" if is_met else "**no**"

@@ -1,0 +1,184 @@
+"""The same through the real thing: tare's own loop on fakes, and a kernel with 3 % more work in a container."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, again_counts, decide
+from fakes import Bench, Watcher, _record, suite
+
+from tare import plugins
+from tare.cpus import place
+from tare.doctor.machine import read_cores
+from tare.errors import TrialFailed
+from tare.fake_noise import draws_of, shaped
+from tare.hosts.local import isolate_mounts, read_text
+from tare.image import built_image
+from tare.journal import Journal, Run, load
+from tare.launch import Launch
+from tare.layers import Recorder
+from tare.lock import only_one
+from tare.model import Host, Instance, Limits, Metric, Output, Raw, Service, Setup, Sweep, Value
+from tare.places import Reached, prepared_place
+from tare.runner import Work, work_through
+from tare.statistics.cells import Cell
+from tare.statistics.summarize import summarize
+from tare.suite import parse_suite
+from tare.technologies.crun import Crun
+
+_SETTINGS = (
+    'shape = "normal"',
+    'shape = "heavy"',
+    'shape = "modes"',
+    'shape = "drift"\nmachine = {seed}',
+    'shape = "correlated"\nmachine = {seed}',
+)
+_CLAIMS = {"better": MORE, "worse": LESS, "equivalent": ALIKE}
+# How many runs there are of each effect: a trial takes a tenth of a second, most of it for writing its telemetry.
+LOOPS = {0.0: 20, 0.03: 40, 0.10: 120}
+
+
+@dataclass(frozen=True)
+class Looped:
+    """A run of the loop: what it said of its stack, after how many blocks, and whether the arrays say the same."""
+
+    effect: float
+    claim: int
+    blocks: int
+    as_arrays: bool
+
+
+def loop(effect: float, number: int) -> Looped:
+    """Do a run on fakes; its noise has one shape after the other."""
+    shared = _SETTINGS[number % len(_SETTINGS)].format(seed=1 + number + int(1e4 * effect))
+    noise = f'noise = "{100 * WITHIN / np.sqrt(2):.6f}%"\n{shared}'
+    seed = 1000 + 2 * number
+    stacks = (f"a: seed = {seed}\n{noise}", f'b: seed = {seed + 1}\neffect = "{100 * effect:g}%"\n{noise}')
+    with tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
+        bench = Bench(Path(folder) / "run", Watcher(Path(folder) / "run" / "trials.jsonl"))
+        bench.work(suite(*stacks, blocks=BLOCKS, workloads=("dhrystone",)))
+        run = bench.read()
+    if number % len(_SETTINGS) == 0:
+        _check_draws(run, seed + 1, effect)
+    verdict = summarize(run).headline("dhrystone", "b").verdict
+    blocks = sum(trial.stack == "b" for trial in run.trials)
+    said = decide(_ratios(run))
+    claim = _CLAIMS.get(verdict, UNDECIDED)
+    return Looped(effect, claim, blocks, (int(said.claim[0, 0]), int(said.blocks[0, 0])) == (claim, blocks))
+
+
+def _check_draws(run: Run, seed: int, effect: float) -> None:
+    """Make sure that the trials have the noise that the arrays have."""
+    values = [trial.values[0].value for trial in run.trials if trial.stack == "b"]
+    noise = shaped(np.array([draws_of(str(seed), number) for number in range(len(values))]), "normal")
+    expected = 20e6 * (1 - effect) * np.exp(WITHIN / np.sqrt(2) * noise)
+    assert np.allclose(values, expected, rtol=1e-6), "a fake does not have the noise that it should have"
+
+
+def _ratios(run: Run) -> np.ndarray:
+    """Give a run's log ratios as an array of one run; 0 for what it had no need to measure."""
+    speeds = {(trial.stack, trial.block): trial.values[0].value for trial in run.trials}
+    found = np.zeros((1, 2, BLOCKS))
+    for cell, stack in enumerate(("b", "a-again")):
+        for block in range(BLOCKS):
+            if (stack, block) in speeds:
+                found[0, cell, block] = np.log(speeds[stack, block] / speeds["a", block])
+    return found if again_counts() else found[:, :1]
+
+
+# --- a container ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fixed number of Whetstone's passes, and the seconds that they take: what does more of them takes longer."""
+
+    name: ClassVar[str] = "job"
+    title: ClassVar[str] = "A fixed number of Whetstone's passes"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "Time", "s", "lower"),)
+    sweep: ClassVar[Sweep | None] = None
+    port: ClassVar[int | None] = None
+
+    passes: int = 5000
+
+    def service(self, listen: str) -> Service | None:  # noqa: ARG002 - there is none
+        return None
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        assert setup.instance.inside is not None
+        argv = ("/usr/lib/tare/whetstone", "--passes", str(self.passes))
+        output = setup.instance.inside.run(*argv, timeout=300)
+        return (Raw(self.name, argv, output.text, output.seconds),)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        found = re.search(r"^seconds: (\d+\.\d+)$", raw[0].text, re.MULTILINE)
+        if not found or not raw[0].text.endswith("verified: yes\n"):
+            raise TrialFailed("whetstone gave no verified time")
+        return (Value("seconds", None, float(found[1])),)
+
+    def seconds(self) -> float:
+        return 1.0
+
+
+class _Harder(Recorder):
+    """An inside in which a program that is told its passes does 3 % more of them."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        argv = tuple(
+            str(round(1.03 * int(word))) if before == "--passes" else word
+            for before, word in zip(("", *argv), argv, strict=False)
+        )
+        return super().run(*argv, timeout=timeout, input=input, check=check)
+
+
+@dataclass(frozen=True)
+class Heavier(Crun):
+    """crun, with programs that do 3 % more work."""
+
+    name: ClassVar[str] = "heavier"
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            assert instance.inside is not None
+            inside = _Harder(instance.inside, [])
+            inside.stop()
+            yield replace(instance, inside=inside)
+
+
+class _Shelf:
+    OWN: ClassVar[dict[str, type[Any]]] = {each.name: each for each in (Heavier, Job)}
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        return (*plugins.names(kind), *self.OWN)
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
+
+
+def container() -> tuple[Cell, Cell]:
+    """Run the job in crun containers, some with 3 % more work; gives its cell, and that of A/A. Needs root."""
+    text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\n[[workloads]]\nuse = "job"\n'
+    planned = parse_suite(text, "audit.toml", _Shelf())
+    isolate_mounts()
+    image = built_image(lambda line: print(line, file=sys.stderr))
+    placement = place(read_cores(read_text), 1)
+    with ExitStack() as stack:
+        stack.enter_context(only_one())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-"))) / "run"
+        journal = Journal(folder)
+        journal.create(_record(planned), planned.text)
+        (folder / "telemetry").mkdir(exist_ok=True)
+        limits = Limits(placement.server, 512 << 20, 4096)
+        here = stack.enter_context(prepared_place(Reached(), (image, None), limits, placement, journal))
+        work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
+        summary = summarize(load(folder))
+    return summary.headline("job", "heavier"), summary.headline("job", "crun-again")
