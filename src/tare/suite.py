@@ -21,7 +21,7 @@ from tare.document import Catalogue, Document, Key, did_you_mean, nearest
 from tare.errors import Fault, SuiteError
 from tare.model import Hosts, Machine, Workload
 from tare.stacks import Stack, read_stacks, refuse_far_bridges
-from tare.units import Duration, Percent, Size
+from tare.units import Duration, Margin, Size
 
 __all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
 
@@ -87,12 +87,6 @@ def _again(baseline: str) -> str:
     return f"{baseline}-again"
 
 
-def _some_of_it(share: float) -> float:
-    if not 0 < share < 1:
-        raise ValueError("a margin lies between 0% and 100%, for example 3%")
-    return share
-
-
 def _not_nothing(quantity: float) -> float:
     if quantity <= 0:
         raise ValueError("write more than 0, or leave it out")
@@ -109,7 +103,7 @@ class _SuiteTable:
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
     until: Until = "decided"
     budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
-    margin: Annotated[Percent, AfterValidator(_some_of_it)] = 0.03
+    margin: Margin = 0.03
     seed: Annotated[int, Field(ge=0)] = 1
 
 

@@ -14,6 +14,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from tare.errors import UsageError
+
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {
     "B": 1,
@@ -61,7 +63,26 @@ def parse_percent(text: object) -> float:
 
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=str)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str)]
+
+
+def parse_margin(text: object) -> float:
+    """Read a margin such as "3%" as a share; raises ValueError for what is none."""
+    share = parse_percent(text)
+    if not 0 < share < 1:
+        raise ValueError("a margin lies between 0% and 100%, for example 3%")
+    return share
+
+
+def margin_option(text: str | None) -> float | None:
+    """Read the option --margin of the command line; raises UsageError for what is none."""
+    try:
+        return None if text is None else parse_margin(text)
+    except ValueError as error:
+        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
+
+
 Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]
+Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
 
 
 def format_duration(seconds: float) -> str:

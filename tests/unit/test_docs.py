@@ -301,7 +301,7 @@ def test_the_fields_within_fields_are_described() -> None:
 def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
     cell = Cell("redis", "get", None, "docker", "requests/s", "higher", "no value")
     described = rows(section(DOCS / "report.md", "report.json")).keys() - {"field of a cell"}
-    assert described == report_json._cell(cell).keys()
+    assert described == report_json.cell_fields(cell).keys()
     text = section(DOCS / "run-folder.md", "What commands print with --json")
     fields = {field.name for record in (Usable, Noise) for field in dataclasses.fields(record)}
     assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))

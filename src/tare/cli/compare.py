@@ -13,8 +13,9 @@ from tare.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs
 from tare.document import did_you_mean
 from tare.errors import UsageError
 from tare.journal import load
-from tare.report.comparison import clean, document, gate_sentence, legend, markdown, remarks, sentence, table
-from tare.units import parse_percent
+from tare.report.comparison import document, gate_sentence, legend, markdown, remarks, sentence, table
+from tare.report.numbers import clean
+from tare.units import margin_option
 
 _LOG = 160
 
@@ -39,7 +40,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     """Compare the stacks of a run with a baseline, or what has changed from one run to another."""
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
-    asked = Asked(baseline, tuple(dict.fromkeys(stack or ())), _margin(margin), _kinds(fail_on or []))
+    asked = Asked(baseline, tuple(dict.fromkeys(stack or ())), margin_option(margin), _kinds(fail_on or []))
     before = load(run)
     answer = compare_stacks(before, asked) if after is None else compare_runs(before, load(after), asked)
     if as_json:
@@ -63,18 +64,6 @@ def _print(answer: Answer) -> None:
     for line in (sentence(answer), gate_sentence(answer)):
         if line:
             console.print(clean(line), style="bold", soft_wrap=True)
-
-
-def _margin(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        share = parse_percent(text)
-    except ValueError as error:
-        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
-    if not 0 < share < 1:
-        raise UsageError(f"--margin {text}: a margin lies between 0% and 100%", "for example --margin 3%")
-    return share
 
 
 def _kinds(texts: list[str]) -> tuple[Kind, ...]:

@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tare.errors import UsageError
 from tare.journal import Run, load
 from tare.plan import estimate
 from tare.plan import plan as plan_of
@@ -22,7 +21,7 @@ from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
 from tare.suite import Suite, read_suite
-from tare.units import format_duration, format_size, parse_percent
+from tare.units import format_duration, format_size, margin_option
 
 
 def plan(
@@ -37,7 +36,7 @@ def plan(
 ) -> None:
     """Show what a suite would run, and estimate how long it takes. Starts nothing."""
     read = read_suite(suite)
-    wanted = _margin(margin) or read.margin
+    wanted = margin_option(margin) or read.margin
     run = load(pilot) if pilot else None
     pace = Pace({planned.name: planned.workload for planned in read.workloads})
     for trial in run.trials if run else ():
@@ -47,16 +46,6 @@ def plan(
     _say_time(console, read, pace, known=run is not None)
     if run:
         _predict(console, (read, run), pace, wanted)
-
-
-def _margin(text: str | None) -> float | None:
-    try:
-        share = None if text is None else parse_percent(text)
-    except ValueError as error:
-        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
-    if share is not None and not 0 < share < 1:
-        raise UsageError(f"--margin {text}: a margin lies between 0% and 100%", "for example --margin 3%")
-    return share
 
 
 def _say_what(console: Console, read: Suite) -> None:

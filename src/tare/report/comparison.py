@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -14,7 +13,8 @@ from rich.text import Text
 
 from tare import __version__
 from tare.comparing import Answer
-from tare.report.numbers import GLYPHS, cut, estimate, interval, listing, percent, state
+from tare.report.json import cell_fields
+from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, listing, percent, state
 from tare.report.terminal import STYLES
 from tare.report.words import resolution
 from tare.statistics.cells import Cell, Verdict
@@ -109,12 +109,12 @@ def markdown(answer: Answer) -> str:
 def document(answer: Answer) -> str:
     """Write JSON. Ratios are stack over baseline, and of two runs that of after over that of before."""
     gate = answer.gate
-    cells = [_cell(cell) for cell in answer.cells]
+    cells = [cell_fields(cell) for cell in answer.cells]
     for fields, change in zip(cells, answer.changes, strict=False):
         both = {"before": change.before, "after": change.after}
         doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
         fields |= {"cautions": doubts if change.cell.cautions else []}
-        fields |= {when: _cell(cell) for when, cell in both.items()}
+        fields |= {when: cell_fields(cell) for when, cell in both.items()}
     whole = {
         "format": FORMAT,
         "tare": __version__,
@@ -146,29 +146,6 @@ def document(answer: Answer) -> str:
         },
     }
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
-
-
-def clean(text: str) -> str:
-    """Leave out what would steer a terminal: names and reasons may come from a stranger's run folder."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _cell(cell: Cell) -> dict[str, Any]:
-    return {
-        "workload": cell.workload,
-        "metric": cell.metric,
-        "stack": cell.stack,
-        "better": cell.better,
-        "estimate": cell.ratio,
-        "interval": None if cell.low is None else [cell.low, cell.high],
-        "n": cell.n,
-        "decision": cell.verdict,
-        "log_evidence": cell.evidence,
-        "notes": cell.notes,
-        "cautions": [asdict(caution) for caution in cell.cautions],
-        "failures": [asdict(failure) for failure in cell.failures],
-        "skipped": cell.skipped or None,
-    }
 
 
 def _header(answer: Answer) -> tuple[str, ...]:

@@ -34,13 +34,14 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
             "tied": summary.overall.tied,
             "missing": summary.overall.missing,
         },
-        "headlines": [_cell(cell) | {"rule": summary.rule(cell.workload).text} for cell in summary.headlines],
-        "cells": [_cell(cell) for cell in summary.cells],
+        "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.workload).text} for cell in summary.headlines],
+        "cells": [cell_fields(cell) for cell in summary.cells],
     }
     return {"report.json": json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def cell_fields(cell: Cell) -> dict[str, Any]:
+    """Give a cell as what JSON can hold; base units, ratios are stack over baseline."""
     return {
         "workload": cell.workload,
         "metric": cell.metric,

@@ -123,6 +123,11 @@ def reason(cell: Cell) -> str:
     return "; ".join(dict.fromkeys(failure.reason for failure in cell.failures))
 
 
+def clean(text: str) -> str:
+    """Leave out what would steer a terminal: names and reasons may come from a stranger's run folder."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def cut(text: str, length: int) -> str:
     """Shorten a text to a length, at a word where there is one."""
     if len(text) <= length:

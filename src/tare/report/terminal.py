@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tare.report.numbers import GLYPHS, cut, estimate, interval, percent, reason, state
+from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, percent, reason, state
 from tare.report.words import resolution
 from tare.statistics.cells import Cell, Summary
 
@@ -43,7 +43,7 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     columns are broken into several tables, one below the other.
     """
     cells = {(cell.workload, cell.stack): cell for cell in summary.headlines}
-    stacks, workloads = [_clean(stack) for stack in summary.stacks], list(summary.workloads)
+    stacks, workloads = [clean(stack) for stack in summary.stacks], list(summary.workloads)
     label = min(max([len(name) for name in stacks] + [8]), 24) + 3
     notes = _Footnotes()
     room = max((width - label) // _TWO_LINES, 1)
@@ -71,10 +71,10 @@ def _table(names: tuple[Sequence[str], Sequence[str]], grid: list[list[Cell]], s
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
     table.add_column("workload" if look.turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
     for name in names[1]:
-        heading = _clean(name) if look.turned else f"{_clean(name)} {_arrow(summary, name)}"
+        heading = clean(name) if look.turned else f"{clean(name)} {_arrow(summary, name)}"
         table.add_column(Text(heading), min_width=_TWO_LINES - 1)
     for name, cells in zip(names[0], grid, strict=True):
-        first = f"{_clean(name)} {_arrow(summary, name)}" if look.turned else _clean(name)
+        first = f"{clean(name)} {_arrow(summary, name)}" if look.turned else clean(name)
         table.add_row(Text(first), *(_cell(cell, look) for cell in cells))
     return table
 
@@ -86,7 +86,7 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
         whole.add_row(table)
     legend = Text(style="dim")
     legend.append(
-        f"percent of {_clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
+        f"percent of {clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
     )
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
@@ -94,7 +94,7 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
     legend.append("! with cautions")
     whole.add_row(legend)
     for sentence in resolution(summary):
-        whole.add_row(Text(_clean(sentence), style="dim"))
+        whole.add_row(Text(clean(sentence), style="dim"))
     for text, number in notes.texts.items():
         whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))
     return whole
@@ -107,7 +107,7 @@ def _cell(cell: Cell, look: _Look) -> Text:
     if is_now == "baseline":
         return Text.assemble((f"{GLYPHS[is_now]} 100 %", STYLES[is_now]), (f" n={cell.n or cell.trials}", "dim"))
     if cell.ratio is None:
-        number = look.notes.number(_clean("; ".join(cell.notes)))
+        number = look.notes.number(clean("; ".join(cell.notes)))
         return Text(f"{GLYPHS[is_now]} no pair {number})", style="dim")
     shown = estimate(cell).replace(" %", "%") if look.narrow else estimate(cell)
     text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
@@ -119,16 +119,11 @@ def _cell(cell: Cell, look: _Look) -> Text:
 
 
 def _without_value(cell: Cell, is_now: str, notes: _Footnotes) -> Text:
-    why = _clean(reason(cell))
+    why = clean(reason(cell))
     if why == "no trial was run":
         return Text("·", style="dim")
-    return Text(f"{GLYPHS[is_now]} {is_now} {notes.number(f'{_clean(cell.stack)}: {why}')})", style="dim")
+    return Text(f"{GLYPHS[is_now]} {is_now} {notes.number(f'{clean(cell.stack)}: {why}')})", style="dim")
 
 
 def _arrow(summary: Summary, workload: str) -> str:
     return "↑" if summary.rule(workload).better == "higher" else "↓"
-
-
-def _clean(text: str) -> str:
-    """Leave out what would steer the terminal: names and reasons may come from a stranger's run folder."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
