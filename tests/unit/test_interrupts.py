@@ -7,7 +7,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from tare.hosts.process import execute, started
+from tare.telemetry.readings import Reading
+from tare.telemetry.sampler import Sample, write
 
 TRIES = 60
 
@@ -34,3 +38,22 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
         time.sleep(0.07)
         assert late.exists() == there, f"try {number}"
     assert caught > TRIES / 2
+
+
+def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: Path) -> None:
+    """DuckDB would make an error of its own of it."""
+    reading = Reading(cpu_user=1.0, cpu_system=1.0)
+    samples = [Sample(number / 10, reading, reading) for number in range(60_000)]
+    target = tmp_path / "trial.parquet"
+
+    def interrupt() -> None:
+        while not list(tmp_path.iterdir()):  # DuckDB has begun to write
+            time.sleep(0.0005)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        write(target, samples)
+    thread.join()
+    assert target.exists()

@@ -33,7 +33,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
     process = None
     try:
         with _opened(input) as stdin:
-            with _held_back():
+            with held_back():
                 process = _start(argv, tree, stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             stdout, stderr = process.communicate(input if isinstance(input, bytes) else None, timeout)
     except OSError as error:
@@ -74,7 +74,7 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
     guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
-            with _held_back():
+            with held_back():
                 process = _start((*guard, *argv), tree, subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
                 local = LocalProcess(process, errors, tuple(argv))
                 stack.callback(local.drained)
@@ -95,7 +95,7 @@ def _end(process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
 
 
 @contextlib.contextmanager
-def _held_back() -> Iterator[None]:
+def held_back() -> Iterator[None]:
     """Let Ctrl-C and termination wait for the end of the block.
 
     A process of which Python does not know yet that it has started can be neither ended nor waited for, and would go

@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+from tare.hosts.process import held_back
 from tare.model import Caution
 from tare.telemetry.files import Files, LocalFiles
 from tare.telemetry.parsers import STEAL_LIMIT, CpuTimes
@@ -245,10 +246,12 @@ def write(target: Path, samples: Sequence[Sample]) -> str:
 
     partial = target.with_name(f"{target.name}.partial")
     try:
-        with duckdb.connect(config={"threads": 1}) as connection:
-            connection.register("samples", _columns(samples))
-            connection.table("samples").write_parquet(str(partial), compression="zstd")
-        partial.replace(target)
+        # DuckDB would turn Ctrl-C into an error of its own, and the run would end as if tare had a bug.
+        with held_back():
+            with duckdb.connect(config={"threads": 1}) as connection:
+                connection.register("samples", _columns(samples))
+                connection.table("samples").write_parquet(str(partial), compression="zstd")
+            partial.replace(target)
     except (duckdb.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         return str(error).splitlines()[0]
