@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tare import plugins, trial
+from tare import trial
 from tare.hosts.control_groups import memory_limit_of
 from tare.launch import Technology
-from tare.layers import KNOCK, Notes, Place, started
+from tare.layers import KNOCK, Notes, Place
 from tare.micro import UNIKERNELS
 from tare.model import Instance, Setup, Workload
 from tare.technologies.arceos import Arceos
@@ -110,17 +110,3 @@ def test_it_refuses_what_it_cannot_serve(technology: type[Unikernel]) -> None:
     words = "a unikernel has no shell: this one serves micro-http and micro-redis alone"
     assert [technology().refuses(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
     assert [technology().refuses(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [None] * 3
-
-
-# --- the same server elsewhere ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_the_same_server_serves_on_bare_metal(place: Place, workload: Workload) -> None:
-    native: Technology = plugins.find("technologies", "native")()
-    with started(place, (native,), workload.port, Notes()) as (part,):
-        notes = trial._Notes()
-        with trial._served(place, part.instance, workload, notes):
-            values = workload.parse(tuple(workload.measure(Setup(part.instance, place.client, ()))))
-    assert {value.point for value in values} == {1.0, 50.0}
-    assert all(value.value > 10 for value in values)
