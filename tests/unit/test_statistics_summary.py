@@ -9,6 +9,7 @@ from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measure
 
 from tare.journal import Run
 from tare.model import Caution, Metric, Trial
+from tare.report.numbers import glyph
 from tare.statistics.cells import Cell, Summary
 from tare.statistics.summarize import summarize
 
@@ -53,7 +54,8 @@ def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
     alone = _docker(make_run([*worse, *native]))
     among = _docker(make_run([*worse, *native, *(trial for trial in others if trial.stack != "native")]))
     assert alone.verdict == "worse"
-    assert (among.verdict, among.low, among.high) == ("undecided", alone.low, alone.high)
+    assert (among.verdict, among.by_itself, among.low, among.high) == ("undecided", "worse", alone.low, alone.high)
+    assert (glyph(among), glyph(alone)) == ("▽", "▼")
     assert among.notes[-1] == "worse by itself, but not surely enough beside 30 others"
 
 

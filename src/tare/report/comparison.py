@@ -14,7 +14,7 @@ from rich.text import Text
 from tare import __version__
 from tare.comparing import Answer
 from tare.report.json import cell_fields
-from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, listing, percent, state
+from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES
 from tare.report.words import resolution
 from tare.statistics.cells import Cell, Verdict
@@ -179,7 +179,7 @@ def _row(cell: Cell) -> tuple[str, ...]:
     is_now = state(cell)
     mark = " !" if cell.cautions else ""
     arrow = "↑" if cell.better == "higher" else "↓"
-    return (f"{cell.workload} {arrow}", cell.stack, f"{GLYPHS[is_now]} {is_now}{mark}", estimate(cell), interval(cell))
+    return (f"{cell.workload} {arrow}", cell.stack, f"{glyph(cell)} {is_now}{mark}", estimate(cell), interval(cell))
 
 
 def _between(answer: Answer) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tare.statistics.cells import Cell, Standing
@@ -21,6 +22,8 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
+# What the interval says by itself, but not surely enough beside all other cells of the matrix.
+HOLLOW: Mapping[str, str] = {"better": "△", "worse": "▽", "equivalent": "~"}
 # From here on a factor is easier to read than a percentage.
 TIMES_FROM = 10.0
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -82,7 +85,7 @@ def interval(cell: Cell | Standing) -> str:
 
 def resolved(cell: Cell) -> str:
     """Write the difference to the baseline that a cell's interval would have told from none, as `± 2.1 %`."""
-    return "" if cell.resolution is None else f"± {cell.resolution * 100:.2g} %"
+    return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
 
 
 def percent(share: float) -> str:
@@ -126,6 +129,11 @@ def reason(cell: Cell) -> str:
 def clean(text: str) -> str:
     """Leave out what would steer a terminal: names and reasons may come from a stranger's run folder."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def glyph(cell: Cell) -> str:
+    """Give the sign of a cell: hollow where its verdict is not sure enough beside the others."""
+    return HOLLOW.get(cell.by_itself or "", GLYPHS[state(cell)])
 
 
 def cut(text: str, length: int) -> str:

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, percent, reason, state
+from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
 from tare.report.words import resolution
 from tare.statistics.cells import Cell, Summary
 
@@ -91,6 +91,9 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
+    if any(cell.by_itself for cell in summary.headlines):
+        hollow = " ".join(HOLLOW.values())
+        legend.append(f"{hollow} the same by itself, but not surely enough in a matrix of so many   ", style="default")
     legend.append("! with cautions")
     whole.add_row(legend)
     for sentence in resolution(summary):
@@ -110,7 +113,7 @@ def _cell(cell: Cell, look: _Look) -> Text:
         number = look.notes.number(clean("; ".join(cell.notes)))
         return Text(f"{GLYPHS[is_now]} no pair {number})", style="dim")
     shown = estimate(cell).replace(" %", "%") if look.narrow else estimate(cell)
-    text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
+    text = Text(f"{glyph(cell)} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
     count, between = f" n={cell.n}{marks}", interval(cell)
     if look.narrow:

@@ -46,7 +46,8 @@ class Cell:
 
     `trials` values have `mean`, `sd` and extremes in `unit`; `n` blocks were compared, with the `ratios` stack over
     baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
-    there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict, and
+    there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
+    `by_itself` what the interval says where that is not sure enough beside the other cells, and
     `correlation` that of a block's log ratio with the one before it. `cautions` are the stack's own and, since they
     touch the ratio, the baseline's.
     """
@@ -69,6 +70,7 @@ class Cell:
     low: float | None = None
     high: float | None = None
     evidence: float = 0.0
+    by_itself: Verdict | None = None
     correlation: float = 0.0
     ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()

@@ -84,7 +84,9 @@ def together(cells: Sequence[Cell], again: str = "") -> tuple[Cell, ...]:
             if cell.decided and not sure
         }
     return tuple(
-        replace(cell, verdict="undecided", notes=(*cell.notes, doubtful[id(cell)])) if id(cell) in doubtful else cell
+        replace(cell, verdict="undecided", by_itself=cell.verdict, notes=(*cell.notes, doubtful[id(cell)]))
+        if id(cell) in doubtful
+        else cell
         for cell in cells
     )
 

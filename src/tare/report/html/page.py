@@ -13,6 +13,7 @@ from tare.report.numbers import (
     GLYPHS,
     cut,
     estimate,
+    glyph,
     interval,
     percent,
     plus_minus,
@@ -183,7 +184,7 @@ def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
         return Entry("none", GLYPHS[now], label, why=cut(why, 64), marks=marks(cell, numbered), **common)
     return Entry(
         _look(now, cell),
-        GLYPHS[now],
+        glyph(cell),
         estimate(cell),
         interval(cell),
         f"n={cell.n}",
