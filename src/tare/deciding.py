@@ -103,12 +103,7 @@ class Decisions:
 def _sure(found: Mapping[Cell, Ratio | None]) -> set[Cell]:
     """Give the cells whose claims can be made together."""
     kept = false_discoveries_kept_rare(np.array([ratio.evidence if ratio else 0.0 for ratio in found.values()]))
-    claimed = ("more", "less", "equivalent")
-    return {
-        cell
-        for (cell, ratio), sure in zip(found.items(), kept, strict=True)
-        if sure and ratio and ratio.claim in claimed
-    }
+    return {cell for (cell, ratio), sure in zip(found.items(), kept, strict=True) if sure and ratio and ratio.decided}
 
 
 def decisions_of(suite: Suite) -> Decisions:

@@ -48,6 +48,11 @@ class Ratio:
     correlation: float
     widened: bool
 
+    @property
+    def decided(self) -> bool:
+        """Whether the interval by itself says how the two stand to each other."""
+        return self.claim in ("more", "less", "equivalent")
+
 
 @dataclass(frozen=True)
 class Comparison:
