@@ -17,8 +17,8 @@ UV_VERSION := 0.13.9
 PACKAGES := binutils bubblewrap cargo-web containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables \
 	libc6-dev libseccomp-dev lld lxc lxd lxd-client mmdebstrap openssh-client pkg-config podman python3-venv \
 	qemu-system-x86 qemu-utils runc runsc rust-web-src rustc-web systemd-container util-linux
-TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 openssh-client procps rustfmt-web \
-	shellcheck syslinux-common user-mode-linux xorriso
+TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 mtools openssh-client ovmf procps \
+	rustfmt-web shellcheck syslinux-common systemd-boot-efi user-mode-linux xorriso
 
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines

@@ -1,8 +1,10 @@
 """What a monitor boots that does not take the image's disk, kernel and initial RAM disk as they are.
 
 An uncompressed kernel for those that load ELF files alone; an initial RAM disk with the drivers of their controllers;
-and, for those that only boot as a PC does, a CD that loads both by ISOLINUX. All of it is made from the image that
-everything else runs; what does not depend on the instance is made once and kept beside the image.
+and, for those that only boot as a PC does, a CD that loads both: by ISOLINUX for a BIOS, as one program for UEFI (a
+"unified kernel image": systemd-stub(7) with kernel, initial RAM disk and command line as its sections). All of it is
+made from the image that everything else runs; what does not depend on the instance is made once and kept beside the
+image.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from pathlib import Path, PurePosixPath
 from tare import guest
 from tare.errors import TrialFailed
 from tare.launch import Launch
-from tare.model import Host, Image, Process
+from tare.model import Host, Image, Problem, Process
 
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}
 ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}
+EFI_TOOLS: Mapping[str, str] = {**TOOLS, "objcopy": "binutils", "mcopy": "mtools"}
+EFI_STUB = {"/usr/lib/systemd/boot/efi/linuxx64.efi.stub": "systemd-boot-efi"}
 LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
 _SECONDS = 300.0
 
@@ -49,6 +53,23 @@ cp "$initrd" "$target.new"
 (cd "$folder" && find . -type f | cpio --quiet -o -H newc -R 0:0 | gzip -1) >>"$target.new"
 rm -r "$folder"
 mv "$target.new" "$target"
+"""
+# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. The kernel's section comes
+# after everything of the stub's, as systemd-stub's own tools place it, and the initial RAM disk's after the kernel's.
+_EFI_CD = """
+set -e
+folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5
+after=$((0x2000000 + ($(stat -c %s "$kernel") + 0xfffff) / 0x100000 * 0x100000))
+objcopy --add-section ".cmdline=$folder/words" --change-section-vma .cmdline=0x30000 \
+    --add-section ".linux=$kernel" --change-section-vma .linux=0x2000000 \
+    --add-section ".initrd=$initrd" --change-section-vma ".initrd=$after" "$stub" "$folder/program"
+sectors=$(($(stat -c %s "$folder/program") / 512 + 4096))
+truncate -s "$((sectors * 512))" "$folder/efi"
+mformat -i "$folder/efi" -T "$sectors" -h 16 -s 63 ::
+mmd -i "$folder/efi" ::/EFI ::/EFI/BOOT
+mcopy -i "$folder/efi" "$folder/program" ::/EFI/BOOT/BOOTX64.EFI
+xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi=$folder/efi"
+rm -r "$folder"
 """
 # What follows the file has the machine's own end, and its last words on standard error.
 _FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
@@ -107,13 +128,23 @@ def cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
     return target
 
 
-def missing_loader(host: Host) -> dict[str, str]:
-    """Find which files of the boot loader a host lacks, each with its Debian package."""
-    return {
-        file: package
-        for file, package in LOADER.items()
+def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
+    """Make the CD that boots the image's kernel on UEFI; gives its path in the instance's folder."""
+    folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
+    host.run("mkdir", "-p", str(folder), timeout=30)
+    host.write(str(folder / "words"), command_line)
+    files = (str(folder), str(launch.image.kernel), str(initrd), stub, target)
+    host.run("sh", "-c", _EFI_CD, "sh", *files, timeout=_SECONDS)
+    return target
+
+
+def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Find which files of a boot loader a host lacks. `packages` names the Debian package of each."""
+    return tuple(
+        Problem(f"{file} is not there", f"apt-get install {package}")
+        for file, package in packages.items()
         if host.run("test", "-e", file, timeout=10, check=False).exit_code
-    }
+    )
 
 
 @contextmanager
@@ -128,6 +159,6 @@ def with_console(path: str, *command: str) -> tuple[str, ...]:
     return ("sh", "-c", _FOLLOW, "sh", path, *command)
 
 
-def command_line(launch: Launch, key: str, root: str = "/dev/sda") -> str:
+def command_line(launch: Launch, key: str, console: str = "ttyS0") -> str:
     """Write the kernel's command line for a machine that is booted from the CD and has its disk behind SCSI."""
-    return guest.command_line(launch, key, root=root)
+    return guest.command_line(launch, key, "/dev/sda", console)

@@ -7,7 +7,7 @@ arrays: an interval that holds at every look, and error control over the whole m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,10 +15,10 @@ import numpy as np
 from tare.journal import WorkloadRecord
 from tare.model import Trial
 from tare.plan import Block
-from tare.statistics.anytime import false_discoveries_kept_rare
+from tare.statistics.anytime import told_together
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headline
-from tare.statistics.ratios import Ratio, compare, log_differences
+from tare.statistics.ratios import Ratio, compare_together, log_differences
 from tare.suite import Suite
 
 _TRIES = 3  # a stack that has failed as often, and never succeeded, is not tried again
@@ -72,19 +72,22 @@ class Decisions:
     def decided(self) -> set[Cell]:
         """Give the cells for which it is known how the stack stands to the baseline.
 
-        The stacks' are told together. The baseline's second names are a check of the machine, and no answer to what was
-        asked: they are told by themselves, and cost the stacks no evidence.
+        That may change: when later blocks show that those of all stacks depend on each other, a cell is open again.
         """
         found: dict[Cell, Ratio | None] = {}
         reference = self.stacks.index(self.baseline)
+        again = self.stacks.index(self.again) if self.again in self.stacks else None
         for name, arranging in self._arranging.items():
             head = headline(arranging.grid())
-            compared = compare(*log_differences(head.logs, head.usable, reference), self.margin)
+            compared = compare_together(*log_differences(head.logs, head.usable, reference), self.margin, again)
             for index, stack in enumerate(self.stacks):
                 if stack != self.baseline and not self._skipped(name, stack):
                     found[name, stack] = compared.at((index,))
-        stacks = {cell: ratio for cell, ratio in found.items() if cell[1] != self.again}
-        return _sure(stacks) | _sure({cell: ratio for cell, ratio in found.items() if cell not in stacks})
+        evidence = np.array([ratio.evidence if ratio else 0.0 for ratio in found.values()])
+        kept = told_together(evidence, np.array([stack == self.again for _, stack in found], dtype=bool))
+        return {
+            cell for (cell, ratio), sure in zip(found.items(), kept, strict=True) if sure and ratio and ratio.decided
+        }
 
     def _given_up(self) -> set[Cell]:
         """Give the cells that cannot be had: skipped once, or failed three times and never succeeded."""
@@ -98,12 +101,6 @@ class Decisions:
 
     def _skipped(self, workload: str, stack: str) -> bool:
         return bool(self._tried[workload, stack, "skipped"]) and not self._tried[workload, stack, "ok"]
-
-
-def _sure(found: Mapping[Cell, Ratio | None]) -> set[Cell]:
-    """Give the cells whose claims can be made together."""
-    kept = false_discoveries_kept_rare(np.array([ratio.evidence if ratio else 0.0 for ratio in found.values()]))
-    return {cell for (cell, ratio), sure in zip(found.items(), kept, strict=True) if sure and ratio and ratio.decided}
 
 
 def decisions_of(suite: Suite) -> Decisions:

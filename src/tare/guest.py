@@ -16,8 +16,10 @@ from tare.launch import Launch
 from tare.model import Caution, Host, Image, Limits, Process
 
 BOOT_SECONDS = 120.0
-# A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own.
-MONITOR_BYTES = 1 << 30
+_CONNECT_SECONDS = 120.0
+# A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own. QEMU's
+# emulation keeps what it has translated in a buffer that grows to 1 GiB.
+MONITOR_BYTES = 2 << 30
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
 
@@ -52,9 +54,9 @@ def command_line(launch: Launch, key: str, root: str = "/dev/vda", console: str 
 def watch_boot(console: Process, launch: Launch) -> str:
     """Read the console until the guest has told its SSH host key; marks the moments on the way.
 
-    Raises TrialFailed with the guest's last line when nothing more comes for 120 s, or the console ends.
+    Raises TrialFailed with what the guest said last when nothing comes for 120 s, the console ends, or it boots again.
     """
-    last = ""
+    last = panic = ""
     while True:
         try:
             line = console.read_line(BOOT_SECONDS)
@@ -62,7 +64,10 @@ def watch_boot(console: Process, launch: Launch) -> str:
             words = str(error).removeprefix("sh: ")  # the shell has only put the monitor into its control group
             raise TrialFailed(f"the guest did not boot: {words}", f"its last line was: {last[-200:]!r}") from error
         last = line.text.strip() or last
-        if "Linux version" in last and not any(mark.name == "kernel" for mark in launch.timeline.marks):
+        panic = last if "Kernel panic" in line.text else panic
+        if "Linux version" in line.text:
+            if any(mark.name == "kernel" for mark in launch.timeline.marks):
+                raise TrialFailed("the guest did not boot: it began again", f"before that, it said: {panic[-200:]!r}")
             launch.timeline.mark("kernel", line.seconds)
         if "tare-guest: userspace" in line.text:
             launch.timeline.mark("userspace", line.seconds)
@@ -77,7 +82,8 @@ def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
     host.write(known, f"{address} {host_key}\n")
     options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
     socket = f"/run/{launch.name}.ssh"  # not in the folder: the name of a socket may be no longer than 107 bytes
-    with launch.ledger.undone_by("rm", "-f", socket), shared(host, f"root@{address}", socket, *options) as inside:
+    connection = shared(host, f"root@{address}", socket, *options, seconds=_CONNECT_SECONDS)
+    with launch.ledger.undone_by("rm", "-f", socket), connection as inside:
         yield inside
 
 

@@ -132,7 +132,8 @@ class Technology(Protocol):
     catalogue. `hosts` tells whether other
     technologies can run in its instances. `tested` is how tare's own tests run it: on the real thing, on the real thing
     in an emulated machine, or only against a program that stands in for it. One that `gives_machine` runs nothing
-    itself: it is always the outermost layer, and what is in it is started as on any machine over SSH.
+    itself: it is always the outermost layer, and what is in it is started as on any machine over SSH. An instance that
+    has not answered the client within `start_seconds` has failed.
     """
 
     name: ClassVar[str]
@@ -143,6 +144,7 @@ class Technology(Protocol):
     hosts: ClassVar[bool] = False
     gives_machine: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
+    start_seconds: ClassVar[float] = 120.0
 
     @property
     def path(self) -> str:

@@ -26,9 +26,9 @@ from tare.model import Facts, Host, Image, Instance, Limits, Machine, Mark, Outp
 from tare.network import Network
 
 KNOCK = "/usr/lib/tare/knock"
-_START_SECONDS = 120.0
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
-# What a machine around an instance needs for its own kernel, its engine and their caches.
+# What a machine needs for its own kernel, its engine and their caches, beside what the layer in it has; and as much
+# again for the monitor of a machine in it.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
 _IN_LAYER = "in the layer "
@@ -126,12 +126,14 @@ def started(place: Place, stack: Sequence[Technology], port: int | None, notes: 
         with _started_far(place, stack, port, notes) as parts:
             yield parts
         return
-    here = replace(place, image=machine_image(place, stack), limits=around(place.limits)) if inner else place
+    here = (
+        replace(place, image=machine_image(place, stack), limits=around(place.limits, len(inner))) if inner else place
+    )
     ports = machine_ports(place) if inner else (ANSWER_PORT, *([port] if port else []))
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
-            with _named(technology, nested=bool(inner) or place.since is not None):
+            with named(technology, nested=bool(inner) or place.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
             told = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
@@ -141,7 +143,7 @@ def started(place: Place, stack: Sequence[Technology], port: int | None, notes: 
         if not inner:
             yield (part,)
             return
-        with _named(inner[-1], nested=True):
+        with named(inner[-1], nested=True):
             within = replace(inside_of(place, instance), since=ready)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
@@ -162,7 +164,7 @@ def _started_far(place: Place, stack: Sequence[Technology], port: int | None, no
     folder = place.instances / f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     with ExitStack() as exits:
         try:
-            with _named(technology, nested=True):
+            with named(technology, nested=True):
                 lent = technology.lent(host, place.ledger, folder, timeline.mark)
                 which, instance = exits.enter_context(lent)
                 host.stop()
@@ -203,9 +205,10 @@ def machine_image(place: Place, stack: Sequence[Technology]) -> Image:
     return replace(place.outer, disk=place.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
 
 
-def around(limits: Limits) -> Limits:
-    """Give the limits of a machine in which an instance has these."""
-    return Limits(limits.cpus, limits.memory_bytes + _AROUND_BYTES, max(limits.open_files, _AROUND_FILES))
+def around(limits: Limits, layers: int) -> Limits:
+    """Give the limits of a machine in which so many layers are, the innermost with these limits."""
+    more = (2 * layers - 1) * _AROUND_BYTES
+    return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
 def machine_ports(place: Place) -> tuple[int]:
@@ -222,7 +225,13 @@ def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], 
     with ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
-            argv = (KNOCK, address, str(port or ports[0]), f"{_START_SECONDS:g}", *(("connect",) if port else ()))
+            argv = (
+                KNOCK,
+                address,
+                str(port or ports[0]),
+                f"{technology.start_seconds:g}",
+                *(("connect",) if port else ()),
+            )
             knocks.append(stack.enter_context(place.client.spawn(*argv)))
 
         launch = Launch(
@@ -241,16 +250,20 @@ def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], 
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
-                _mark_answer(process, timeline, place.clock_ahead_seconds)
+                _mark_answer(process, timeline, (technology.start_seconds, place.clock_ahead_seconds))
         finally:
             notes.marks += timeline.marks
         host.stop()
         yield instance
 
 
-def _mark_answer(knock: Process, timeline: Timeline, clock_ahead_seconds: float) -> None:
-    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's."""
-    answered, word, *began = knock.read_line(_START_SECONDS).text.split()
+def _mark_answer(knock: Process, timeline: Timeline, clock: tuple[float, float]) -> None:
+    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's.
+
+    `clock` are the seconds that an answer may take, and those by which the client's clock is ahead of ours.
+    """
+    most_seconds, clock_ahead_seconds = clock
+    answered, word, *began = knock.read_line(most_seconds).text.split()
     ready = int(answered) / 1e9 - clock_ahead_seconds
     requested = timeline.marks[0].seconds
     if word == "tare" and began and not any(mark.name == "userspace" for mark in timeline.marks):
@@ -267,7 +280,7 @@ def _told_apart(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mar
 
 
 @contextmanager
-def _named(technology: Technology, nested: bool) -> Iterator[None]:
+def named(technology: Technology, nested: bool) -> Iterator[None]:
     """Let what fails name its layer, unless it does."""
     try:
         yield

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tare.errors import TareError, Unavailable
 from tare.image import carried
 from tare.launch import Technology
-from tare.layers import Notes, Place, around, inside_of, machine_image, machine_ports, started_layer
+from tare.layers import Notes, Place, around, inside_of, machine_image, machine_ports, named, started_layer
 from tare.model import Problem
 
 _COPY_SECONDS = 600.0
@@ -54,12 +54,15 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
         return
     assert place.outer is not None  # noqa: S101 - machine_image has looked
     say(f"starting {technology.name}, to put the image into it once")
-    machine = replace(place, image=place.outer, limits=around(place.limits))
-    with started_layer(machine, technology, machine_ports(place), Notes()) as instance:
+    machine = replace(place, image=place.outer, limits=around(place.limits, len(inner)))
+    with (
+        named(technology, nested=True),
+        started_layer(machine, technology, machine_ports(place), Notes()) as instance,
+    ):
         if instance.inside is None or instance.storage is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
         within = inside_of(place, instance)
-        with inner[-1].engine(within.host):
+        with named(inner[-1], nested=True), inner[-1].engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)

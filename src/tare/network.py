@@ -64,6 +64,11 @@ class Network:
         return ("nsenter", f"--net=/run/netns/{self.lan}", "--") if self.lan else ()
 
     @property
+    def _there(self) -> tuple[str, ...]:
+        """Words of `ip` that make it look where the bridge is."""
+        return ("-n", self.lan) if self.lan else ()
+
+    @property
     def instance_mac(self) -> str:
         """Hardware address of an instance: always the same, so that the client's neighbor table stays right."""
         return f"02:74:61:72:65:{self.level + 1:02x}"
@@ -102,8 +107,11 @@ class Network:
     def namespace(self) -> Iterator[str]:
         """Make a namespace for an instance, connected to the bridge; gives its name."""
         name, port = f"{self.prefix}-inside", f"{self.prefix}-i"
-        with self.ledger.undone_by("ip", "netns", "delete", name):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name))
             self.ip(f"netns add {name}")
+            # The namespace would take its port along, but when the kernel likes, and the name is soon needed again.
+            stack.enter_context(self.ledger.undone_by("ip", *self._there, "link", "delete", port))
             pair = f"link add {port} type veth peer name eth0 netns {name}"
             self.ip_in(self.lan, pair, f"link set {port} master bridge up")
             self.ip_in(
@@ -122,11 +130,21 @@ class Network:
         `headers` tells the kernel to expect virtio's in front of every packet, as QEMU gives them.
         """
         name = f"{self.prefix}-t"
-        there = ("-n", self.lan) if self.lan else ()
-        with self.ledger.undone_by("ip", *there, "link", "delete", name):
+        if self.level:  # our guests have nobody who loads a module for a device that is not there yet
+            self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
+        with self.ledger.undone_by("ip", *self._there, "link", "delete", name):
             kind = "mode tap vnet_hdr" if headers else "mode tap"
             self.ip_in(self.lan, f"tuntap add dev {name} {kind}", f"link set {name} master bridge up")
             yield name
+
+    @contextlib.contextmanager
+    def adopted(self, tap: str) -> Iterator[None]:
+        """Move a tap that a daemon has made in the host's own namespace to the bridge: its machine goes on using it."""
+        with self.ledger.undone_by("ip", *self._there, "link", "delete", tap):
+            if self.lan:
+                self.ip(f"link set {tap} netns {self.lan}")
+            self.ip_in(self.lan, f"link set {tap} master bridge up")
+            yield
 
     @contextlib.contextmanager
     def port(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import audit_charts as charts
 import audit_page
 import numpy as np
+from audit_breaks import BREAKS, broken
 from audit_matrix import matrix
 from audit_real import LOOPS, Looped, container, loop
 from audit_rivals import RIVALS
@@ -61,7 +62,7 @@ def study(kind: Kind) -> Studied:
         found[TARE, effect] = tally(decide(log_ratios(logs, (effect,))), effect)
         for name, rival in RIVALS.items():
             found[name, effect] = tally(rival(world, effect), effect)
-    return Studied(kind, found, coverage(logs[:, 1] - logs[:, 0]))
+    return Studied(kind, found, coverage(log_ratios(logs, (0.0,))))
 
 
 def draw(studied: Sequence[Studied]) -> None:
@@ -99,7 +100,7 @@ def main() -> None:
     effects = np.repeat(list(LOOPS), list(LOOPS.values())).tolist()
     numbers = [number for count in LOOPS.values() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
-        tables = pool.submit(matrix)
+        tables, breaks = pool.submit(matrix), pool.map(broken, BREAKS)
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
         looped: list[Looped] = list(pool.map(loop, effects, numbers))
@@ -113,6 +114,7 @@ def main() -> None:
         tallies={(each.kind.name, *key): value for each in studied for key, value in each.tallies.items()},
         coverages={each.kind.name: each.coverage for each in studied},
         matrices=tables.result(),
+        breaks=list(breaks),
         looped=looped,
         container=cells,
     )

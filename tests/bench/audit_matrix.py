@@ -41,10 +41,7 @@ def matrix() -> list[Matrix]:
 def _tare(kind: str, world: World, effects: tuple[float, ...]) -> Matrix:
     said = decide(log_ratios(world.in_turn(), effects))
     stacks = slice(0, len(effects))
-    most = said.blocks[:, stacks].max(axis=1)
-    # The baseline is measured in every block; A/A until it is decided, or at most as often.
-    again = np.minimum(said.blocks[:, len(effects)], most) if said.blocks.shape[1] > len(effects) else most
-    trials = said.blocks[:, stacks].sum(axis=1) + most + again
+    trials = said.blocks.sum(axis=1) + said.blocks[:, stacks].max(axis=1)  # the baseline is measured in every block
     return _matrix("tare", kind, effects, (said.claim[:, stacks], trials.astype(float)))
 
 

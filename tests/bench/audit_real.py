@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, again_counts, decide
+from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
 from fakes import Bench, Watcher, _record, suite
 
 from tare import plugins
@@ -84,14 +84,14 @@ def _check_draws(run: Run, seed: int, effect: float) -> None:
 
 
 def _ratios(run: Run) -> np.ndarray:
-    """Give a run's log ratios as an array of one run; 0 for what it had no need to measure."""
+    """Give a run's log ratios as rows of one run; 0 for what it had no need to measure."""
     speeds = {(trial.stack, trial.block): trial.values[0].value for trial in run.trials}
-    found = np.zeros((1, 2, BLOCKS))
-    for cell, stack in enumerate(("b", "a-again")):
+    found = np.zeros((1, 3, BLOCKS))
+    for row, stack in enumerate(("a", "b", "a-again")):
         for block in range(BLOCKS):
             if (stack, block) in speeds:
-                found[0, cell, block] = np.log(speeds[stack, block] / speeds["a", block])
-    return found if again_counts() else found[:, :1]
+                found[0, row, block] = np.log(speeds[stack, block] / speeds["a", block])
+    return found
 
 
 # --- a container ---------------------------------------------------------------------------------------------------

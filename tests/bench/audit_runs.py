@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from tare.deciding import Decisions
 from tare.fake_noise import DRAWS, Shape, shaped
-from tare.journal import WorkloadRecord
-from tare.model import Measured, Metric, Trial
-from tare.statistics.anytime import false_discoveries_kept_rare
-from tare.statistics.ratios import Comparison, compare
+from tare.statistics.anytime import least_count, told_together
+from tare.statistics.ratios import Comparison, compare_together
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -28,12 +24,16 @@ UNDECIDED, MORE, LESS, ALIKE = range(4)
 
 @dataclass(frozen=True)
 class Kind:
-    """What disturbs the trials: noise of the stacks alone, each by itself, or also of the machine that they share."""
+    """What disturbs the trials: noise of each stack by itself, or also of the machine that they share.
+
+    With `alone`, only the first stack beside the baseline has that noise, and all others are normal.
+    """
 
     name: str
     shape: Shape = "normal"
     correlation: float = 0.5
     machine: bool = False
+    alone: bool = False
 
 
 NORMAL = Kind("normal")
@@ -78,7 +78,9 @@ def make_world(kind: Kind, size: tuple[int, int], seed: int) -> World:
     draws = chance.standard_normal((runs, stacks, BLOCKS, DRAWS))
     orders = np.argsort(chance.random((runs, BLOCKS, stacks)), axis=2)
     places = (orders + stacks * np.arange(BLOCKS)[:, np.newaxis]).transpose(0, 2, 1)
-    own = shaped(draws, "normal" if kind.machine else kind.shape, kind.correlation)
+    own = shaped(draws, "normal" if kind.machine or kind.alone else kind.shape, kind.correlation)
+    if kind.alone:
+        own[:, 1] = shaped(draws[:, 1], kind.shape, kind.correlation)
     mood = np.zeros((runs, stacks * BLOCKS))
     if kind.machine:
         mood = shaped(chance.standard_normal((*mood.shape, DRAWS)), kind.shape, kind.correlation)
@@ -90,7 +92,10 @@ def make_world(kind: Kind, size: tuple[int, int], seed: int) -> World:
 
 @dataclass(frozen=True)
 class Said:
-    """What was said of each cell, after how many blocks, and whether with the caution that blocks depend on others."""
+    """What is said of each cell in the end, its number of blocks, and whether with a caution.
+
+    The cells of tare's own runs are the stacks, then A/A; the arrays have the axes run, cell.
+    """
 
     claim: Counts
     blocks: Counts
@@ -98,56 +103,35 @@ class Said:
 
 
 def decide(ratios: Floats) -> Said:
-    """Look after every block at log ratios (axes: run, cell, block), as `tare.deciding` does, until all is decided.
+    """Look after every block at log ratios (axes: run, row, block), as `tare.deciding` does, until all is decided.
 
-    What is decided is measured no more: its evidence stays what it was. All cells of a run are told together.
+    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again.
     """
-    runs, cells, blocks = ratios.shape
-    claim = np.zeros((runs, cells), dtype=np.int64)
-    after, evidence = np.full((runs, cells), blocks), np.zeros((runs, cells))
-    cautioned = np.zeros((runs, cells), dtype=bool)
-    for count in range(2, blocks + 1):
-        going = np.nonzero((claim == UNDECIDED).any(axis=1))[0]
+    logs = ratios.transpose(1, 0, 2)
+    rows, runs, blocks = logs.shape
+    present = np.zeros(logs.shape, dtype=bool)
+    claim, cautioned = np.zeros((rows, runs), dtype=np.int64), np.zeros((rows, runs), dtype=bool)
+    is_again = np.arange(1, rows) == rows - 1
+    going = np.arange(runs)
+    for count in range(1, blocks + 1):
+        present[:, going, count - 1] = claim[:, going] == UNDECIDED
+        if count < least_count():
+            continue
+        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, rows - 1)
+        claims = claims_of(found)[1:]
+        sure = told_together(found.evidence[1:].T, is_again).T & (claims != UNDECIDED)
+        claim[1:, going] = np.where(sure, claims, UNDECIDED)
+        cautioned[:, going] = (found.widening > 1) | (found.offset > 0)
+        going = going[~sure[:-1].all(axis=0)]
         if going.size == 0:
             break
-        undecided = claim[going] == UNDECIDED
-        found = look(ratios[going, :, :count])
-        evidence[going] = np.where(undecided, found.evidence, evidence[going])
-        cautioned[going] = np.where(undecided, found.widened, cautioned[going])
-        claims = np.where(undecided, claims_of(found), UNDECIDED)
-        for row in np.nonzero((claims != UNDECIDED).any(axis=1))[0]:
-            sure = (claims[row] != UNDECIDED) & false_discoveries_kept_rare(evidence[going[row]])
-            claim[going[row], sure] = claims[row, sure]
-            after[going[row], sure] = count
-    return Said(claim, after, cautioned)
+    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T)
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
-    """Give the cells of a run from log speeds (axes: run, stack, block): the stacks with these effects, then A/A."""
-    shifts = np.log1p(-np.array([*effects, 0.0]))
-    ratios: Floats = logs[:, 1 : 2 + len(effects)] - logs[:, :1] + shifts[:, np.newaxis]
-    return ratios if again_counts() else ratios[:, :-1]
-
-
-@cache
-def again_counts() -> bool:
-    """Ask tare whether the baseline's second name is one of the cells that are told together.
-
-    Five blocks can have evidence of 36 against there being no difference. One cell of one needs 20, one of two 40.
-    """
-    metric = Metric("speed", "Speed", "1/s", "higher")
-    stacks = ("a", "b", "a-again")
-    decisions = Decisions((WorkloadRecord("w", "w", "W", (metric,), None),), stacks, "a", "a-again", MARGIN)
-    for block in range(5):
-        for stack, value in zip(stacks, (1.0, 0.5 + block / 1e9, 1.0 + (-1) ** block / 50), strict=True):
-            values = (Measured("speed", None, value, "1/s", "higher"),)
-            decisions.learn(Trial(f"{stack}{block}", block, 0, "w", stack, "ok", "", 0.0, 1.0, values))
-    return ("w", "b") not in decisions.decided()
-
-
-def look(ratios: Floats) -> Comparison:
-    """Compare log ratios (last axis: blocks) as the report does."""
-    return compare(ratios, np.ones(ratios.shape, dtype=bool), MARGIN)
+    """Give the rows of a run from log speeds (axes: run, stack, block): baseline, stacks with these effects, A/A."""
+    shifts = np.log1p(-np.array([0.0, *effects, 0.0]))
+    return np.asarray(logs[:, : 2 + len(effects)] - logs[:, :1] + shifts[:, np.newaxis])
 
 
 def claims_of(found: Comparison) -> Counts:
@@ -172,7 +156,6 @@ class Tally:
     undecided: float
     median: float
     most: float
-    cautioned_false: float = 0.0
 
 
 def tally(said: Said, effect: float, cell: int = 0) -> Tally:
@@ -186,31 +169,30 @@ def tally(said: Said, effect: float, cell: int = 0) -> Tally:
         undecided=float((claim == UNDECIDED).mean()),
         median=float(np.median(blocks)),
         most=float(np.percentile(blocks, 95)),
-        cautioned_false=float(said.cautioned[false, cell].mean()) if false.any() else 0.0,
     )
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """After each block: the share of intervals that miss the truth now, that missed it once so far, and are widened.
+    """After each block: the share of intervals that miss the truth now, and that missed it once so far.
 
     `student` is the share that missed it once so far of the interval of Student's t, which is meant for one look.
     """
 
     now: Floats
     so_far: Floats
-    widened: Floats
     student: Floats
 
 
 def coverage(ratios: Floats) -> Coverage:
-    """Look at log ratios (axes: run, block) whose truth is 0, after every block."""
+    """Look at log ratios (rows as those of `log_ratios`, of one stack whose truth is 0) after every block."""
+    logs = ratios.transpose(1, 0, 2)
     missed, student = np.zeros(len(ratios), dtype=bool), np.zeros(len(ratios), dtype=bool)
     rows = []
-    for count in range(2, ratios.shape[1] + 1):
-        found = look(ratios[:, :count])
-        misses = np.abs(found.mean) > found.half
+    for count in range(2, ratios.shape[2] + 1):
+        found = compare_together(logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, 2)
+        misses = np.abs(found.mean[1]) > found.half[1]
         missed |= misses
-        student |= np.abs(found.mean) > stats.t.ppf(0.975, count - 1) * found.deviation / np.sqrt(count)
-        rows.append((misses.mean(), missed.mean(), found.widened.mean(), student.mean()))
+        student |= np.abs(found.mean[1]) > stats.t.ppf(0.975, count - 1) * found.deviation[1] / np.sqrt(count)
+        rows.append((misses.mean(), missed.mean(), student.mean()))
     return Coverage(*np.array(rows).T)

@@ -28,6 +28,7 @@ MISSING = [
     ("libvirt-tcg", "virsh", "libvirt-clients libvirt-daemon-system"),
     ("lxc", "lxc-execute", "lxc"),
     ("lxd", "lxc", "lxd"),
+    ("lxd-vm", "mcopy", "mtools"),
     ("nanos", "qemu-system-x86_64", "qemu-system-x86"),
     ("native", "prlimit", "util-linux"),
     ("nspawn", "systemd-nspawn", "systemd-container"),

@@ -78,7 +78,7 @@ def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: In
     pid, *others = instance.processes()
     # KVM puts threads of the kernel's into the group of who made the guest.
     assert [each for each in others if place.host.read(f"/proc/{each}/cmdline")] == []
-    monitor_bytes = 1 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
+    monitor_bytes = 2 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
     assert memory_limit_of(place.host, pid) == MEMORY_BYTES + monitor_bytes
     threads = [line.split() for line in place.host.gather(f"/proc/{pid}/task", "status").splitlines()]
     allowed = {words[1] for words in threads if words[0] == "Cpus_allowed_list:"}

@@ -12,16 +12,27 @@ from pathlib import Path
 import machines
 import pytest
 
+from tare.hosts.local import LocalHost
 from tare.journal import Run, load
 from tare.ledger import state_folder
 from tare.model import Trial
+from tare.technologies.libvirt_tcg import LibvirtTcg
 
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 TARE = Path(sys.executable).parent / "tare"
 RUN_SECONDS = 3 * 3600.0
 CONTRACT = ("test_technologies.py", "test_lifecycle.py", "test_hosts.py")
+THREE_LAYERS = """\
+[suite]
+stacks = ["native", "crun/qemu-tcg/libvirt-tcg"]
+blocks = 1
+
+[[workloads]]
+use = "startup"
+"""
 # Everything that a run makes: namespaces, links, groups, folders, block devices, guests.
 LEFT = """
 ip netns
@@ -51,13 +62,13 @@ def running(name: str) -> Iterator[machines.Machine]:
             machines.stop(machine)
 
 
-def done(suite: str, folder: Path) -> Run:
-    """Run an example from the command line, with a home of its own: what else runs here does not matter."""
+def done(suite: Path, folder: Path) -> Run:
+    """Run a suite from the command line, with a home of its own: what else runs here does not matter."""
     home = folder.with_name("home")
     home.mkdir()
     for name in ("images", "unikernels"):
         (home / name).symlink_to(state_folder() / name)
-    command = (str(TARE), "run", str(ROOT / "examples" / suite), "--out", str(folder))
+    command = (str(TARE), "run", str(suite), "--out", str(folder))
     environment = os.environ | {"TARE_HOME": str(home)}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
     assert ended.returncode == 0, ended.stderr
@@ -118,20 +129,37 @@ def check_emulated(run: Run) -> None:
 
 def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> None:
     with running("kvm") as machine:
-        run = done("lab-kvm.toml", tmp_path / "run")
+        run = done(EXAMPLES / "lab-kvm.toml", tmp_path / "run")
         assert left_on(machine) == ""
     found = outcomes(run)
-    for stack in ("native", "crun", "docker", "lxd", "qemu", "docker/qemu"):
+    for stack in ("native", "crun", "docker", "lxd", "lxd-vm", "qemu", "docker/qemu"):
         assert {found[workload, stack] for workload in ("startup", "dhrystone", "micro-http")} == {"ok"}, stack
     assert (found["startup", "solo5-hvt"], found["micro-http", "solo5-hvt"]) == ("ok", "ok")
     assert found["dhrystone", "solo5-hvt"].startswith("skipped ")
     for trial in run.trials:
-        if trial.stack == "qemu":
+        if trial.stack in {"qemu", "lxd-vm"}:
             check_guest(trial)
             assert dict(trial.proof)["accelerator"] == "kvm"
         if trial.stack == "docker/qemu":
             check_nested(trial)
     check_emulated(run)
+
+
+def test_a_container_in_a_machine_in_a_machine(tmp_path: Path) -> None:
+    """On the real machine, and in emulation twice."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(THREE_LAYERS, encoding="utf-8")
+    with LibvirtTcg().engine(LocalHost()):
+        run = done(suite, tmp_path / "run")
+    (trial,) = (trial for trial in run.trials if trial.stack == "crun/qemu-tcg/libvirt-tcg")
+    assert (trial.status, trial.reason) == ("ok", "")
+    assert [layer.name for layer in trial.layers] == ["libvirt-tcg", "qemu-tcg", "crun"]
+    assert trial.path == "bridge/tap/tap"
+    assert trial.limits is not None
+    assert (trial.limits.seen.memory_bytes, trial.limits.seen.open_files) == (512 << 20, 4096)
+    seconds = [layer.seconds for layer in trial.layers]
+    assert seconds[1] > seconds[0] > 1  # the same machine, emulated once more
+    assert sum(seconds) == pytest.approx(trial.timeline[-1].seconds, abs=0.01)
 
 
 def test_the_contract_of_what_runs_on_kvm_holds() -> None:
@@ -148,7 +176,7 @@ def test_the_contract_of_a_guest_of_xen_holds() -> None:
 
 def test_guests_run_on_xen_beside_its_first_domain(tmp_path: Path) -> None:
     with running("xen") as machine:
-        run = done("lab-xen.toml", tmp_path / "run")
+        run = done(EXAMPLES / "lab-xen.toml", tmp_path / "run")
         assert left_on(machine) == ""
     stacks = {"native": None, "native-again": None, "xen": "pv", "xen-pvh": "pvh"}
     assert outcomes(run) == {

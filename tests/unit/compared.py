@@ -21,6 +21,17 @@ from tare.model import Facts, Status, Trial
 STACKS = {"native": 1.0, "docker": 0.9}
 
 
+@pytest.fixture(name="before")
+def before_run(tmp_path: Path) -> Run:
+    return made(tmp_path / "before", STACKS, seed=1)
+
+
+@pytest.fixture(name="after")
+def after_run(tmp_path: Path) -> Run:
+    """Docker is 10 % slower than before, on a day on which the whole machine is 20 % slower."""
+    return slower(tmp_path / "after")
+
+
 def made(folder: Path, speeds: Mapping[str, float], blocks: int = 12, *, seed: int = 1, day: float = 1.0) -> Run:
     """A run of Dhrystone: each stack's speed times the block's mood, which all stacks share."""
     chance = np.random.default_rng(seed)

@@ -8,22 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy import integrate, stats
 
-from tare.statistics.anytime import false_discoveries_kept_rare, least_count, log_evidence, widths_per_deviation
-from tare.statistics.correlation import serial_correlation, widening
+from tare.statistics.anytime import (
+    false_discoveries_kept_rare,
+    least_count,
+    log_evidence,
+    told_together,
+    widths_per_deviation,
+)
 from tare.statistics.ratios import Ratio, block_ratio, compare
 
 BLOCKS = 60
 SD = 0.037  # of a log ratio within a block, as it was measured on a small shared machine
 
 
-@pytest.mark.parametrize(("count", "t"), [(2, 1.0), (5, 3.2), (10, -2.1), (30, 4.0)])
-def test_the_evidence_is_the_bayes_factor_that_integration_gives(count: int, t: float) -> None:
+@pytest.mark.parametrize(("count", "t"), [(5, 3.2), (10, -2.1), (30, 4.0), (6, 40.0)])
+def test_the_evidence_is_the_average_of_two_bayes_factors_that_integration_gives(count: int, t: float) -> None:
     def weighted(effect: float) -> float:
-        return float(stats.nct.pdf(t, count - 1, effect * np.sqrt(count)) * stats.norm.pdf(effect))
+        prior = 0.98 * stats.norm.pdf(effect) + 0.02 * stats.norm.pdf(effect, scale=10)
+        return float(stats.nct.pdf(t, count - 1, effect * np.sqrt(count)) * prior)
 
-    factor = integrate.quad(weighted, -12, 12, limit=400)[0] / stats.t.pdf(t, count - 1)
+    within = (t / np.sqrt(count) - 40, t / np.sqrt(count) + 40)
+    factor = integrate.quad(weighted, *within, limit=1000, points=(0.0, t / np.sqrt(count)))[0]
     found = log_evidence(np.array(t / np.sqrt(count)), np.array(1.0), np.array(count))
-    assert float(found) == pytest.approx(np.log(factor), abs=1e-6)
+    assert float(found) == pytest.approx(np.log(factor / stats.t.pdf(t, count - 1)), abs=1e-4)
+
+
+def test_effects_of_many_deviations_are_sure_in_a_matrix_after_five_blocks() -> None:
+    evidence = log_evidence(np.repeat([10.0, 0.1], [20, 30]), np.ones(50), np.full(50, 5))
+    assert list(false_discoveries_kept_rare(evidence)) == [True] * 20 + [False] * 30
 
 
 def test_the_interval_ends_where_the_evidence_against_a_mean_is_twenty() -> None:
@@ -88,6 +100,12 @@ def test_statements_are_made_together_as_e_bh_allows() -> None:
     assert list(false_discoveries_kept_rare(np.array([]))) == []
 
 
+def test_what_is_said_of_the_baseline_itself_costs_the_stacks_no_evidence() -> None:
+    evidence = np.log([[25.0, 1.0, 1.0], [25.0, 25.0, 1.0], [25.0, 100.0, 25.0]])  # of the first one alone 20 is needed
+    found = told_together(evidence, np.array([True, False, False]))
+    assert found.tolist() == [[True, False, False], [True, False, False], [True, True, True]]
+
+
 def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None:
     chance = np.random.default_rng(2022)
     false = 0
@@ -96,27 +114,6 @@ def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None
         found = [compare(values[:, :count], np.ones((50, count), dtype=bool)).different for count in range(5, 21)]
         false += any(false_discoveries_kept_rare(each).any() for each in found)
     assert false / 200 <= 0.05
-
-
-# --- blocks that depend on each other ------------------------------------------------------------------------------
-
-
-def test_the_serial_correlation_of_an_autoregression_is_found_without_bias() -> None:
-    chance, phi, blocks = np.random.default_rng(1954), 0.5, 40
-    values = chance.normal(size=(4000, blocks))
-    for at in range(1, blocks):
-        values[:, at] = phi * values[:, at - 1] + np.sqrt(1 - phi**2) * values[:, at]
-    present = np.ones(values.shape, dtype=bool)
-    found = serial_correlation(values, present, values.mean(axis=1))
-    assert found.mean() == pytest.approx(phi, abs=0.03)
-    assert (widening(found, np.full(4000, blocks)) > 1).mean() > 0.95
-
-
-def test_independent_blocks_are_seldom_widened_and_the_widened_ones_say_so() -> None:
-    values = np.random.default_rng(5).normal(0, SD, (4000, 20))
-    found = compare(values, np.ones(values.shape, dtype=bool))
-    assert found.widened.mean() < 0.25
-    assert (found.correlation[found.widened] > 0.2).all()
 
 
 # --- what must not matter ------------------------------------------------------------------------------------------

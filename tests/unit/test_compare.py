@@ -8,23 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compared import STACKS, cells, changed, ends, error, made, slower, tare, with_trials
+from compared import (
+    STACKS,
+    after_run,  # noqa: F401 - a fixture
+    before_run,  # noqa: F401 - a fixture
+    cells,
+    changed,
+    ends,
+    error,
+    made,
+    tare,
+    with_trials,
+)
 from runs import write
 
 from tare.journal import Run
 from tare.model import Status, Trial
-
-
-@pytest.fixture
-def before(tmp_path: Path) -> Run:
-    return made(tmp_path / "before", STACKS, seed=1)
-
-
-@pytest.fixture
-def after(tmp_path: Path) -> Run:
-    """Docker is 10 % slower than before, on a day on which the whole machine is 20 % slower."""
-    return slower(tmp_path / "after")
-
 
 # --- one run ---------------------------------------------------------------------------------------------------------
 

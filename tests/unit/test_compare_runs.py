@@ -8,22 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compared import STACKS, cells, changed, draw, ends, error, made, on_machine, slower, tare, with_trials
+from compared import (
+    STACKS,
+    after_run,  # noqa: F401 - a fixture
+    before_run,  # noqa: F401 - a fixture
+    cells,
+    changed,
+    draw,
+    ends,
+    error,
+    made,
+    on_machine,
+    tare,
+    with_trials,
+)
 from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial, write
 
 from tare.journal import Run
 from tare.model import Limits, Measured, SeenLimits, SetLimits, Trial
-
-
-@pytest.fixture
-def before(tmp_path: Path) -> Run:
-    return made(tmp_path / "before", STACKS, seed=1)
-
-
-@pytest.fixture
-def after(tmp_path: Path) -> Run:
-    """Docker is 10 % slower than before, on a day on which the whole machine is 20 % slower."""
-    return slower(tmp_path / "after")
 
 
 def test_a_stack_that_became_worse_fails_the_gate_whatever_the_day_did_to_the_machine(

@@ -7,11 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import Bench, Watcher, suite
 from runs import make_trial, measured
 
 from tare.deciding import Decisions
+from tare.fake_noise import DRAWS, shaped
 from tare.journal import WorkloadRecord
 from tare.model import Metric
 from tare.statistics.summarize import summarize
@@ -58,9 +60,10 @@ def test_a_run_that_goes_on_has_the_same_decisions(bench: Bench) -> None:
     assert bench.all_trials == before
 
 
-def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench) -> None:
-    stacks = ('a: noise = "2%"', 'b: effect = "5%"\nnoise = "2%"\nseed = 2', 'c: noise = "2%"\nseed = 3')
-    what = suite(*stacks, blocks=30)
+@pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
+def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench, shape: str) -> None:
+    noise = f'noise = "2%"\nshape = "{shape}"'
+    what = suite(f"a: {noise}", f'b: effect = "5%"\n{noise}\nseed = 2', f"c: {noise}\nseed = 4", blocks=30)
     bench.work(what)
     run = bench.read()
     decisions = Decisions(run.record.workloads, run.record.stacks, "a", "a-again", run.record.margin)
@@ -69,6 +72,20 @@ def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench) -> 
     cells = {(cell.workload, cell.stack) for cell in summarize(run).headlines if cell.decided}
     assert decisions.decided() == cells
     assert cells
+
+
+def test_what_was_decided_is_open_again_when_later_blocks_show_that_all_stacks_drift() -> None:
+    stacks, metric = ("a", *"bcdefghij", "a-again"), Metric("m0", "M0", "1/s", "higher")
+    decisions = Decisions((WorkloadRecord("w", "w", "W", (metric,), None),), stacks, "a", "a-again", 0.03)
+    logs = 0.026 * shaped(np.random.default_rng(7).normal(size=(len(stacks), 30, DRAWS)), "drift")
+    decided = []
+    for block in range(30):
+        left = {stack for _, stack in decisions.decided()}
+        for stack, row in zip(stacks, logs, strict=True):
+            if stack not in left:
+                decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(row[block]))], "w"))
+        decided.append(len(left))
+    assert (decided[17], decided[18], decided[29]) == (7, 0, 0)
 
 
 def test_a_stack_that_only_fails_is_given_up_after_three_blocks(bench: Bench) -> None:

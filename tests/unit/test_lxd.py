@@ -6,6 +6,7 @@ import ipaddress
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tare import boot_medium, monitors
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -21,6 +23,7 @@ from tare.ledger import Ledger
 from tare.model import Image, Instance, Limits, Output, Problem
 from tare.network import Network
 from tare.technologies.lxd import Lxd
+from tare.technologies.lxd_vm import LxdVm, settings
 
 # It knows no other words than these, as the real one does, and complains about whatever is not there.
 INCUS = """
@@ -53,6 +56,8 @@ match sys.argv[1:]:
         needs("architecture: " in text and "creation_date: " in text, "Metadata file is incomplete")
         needs(Path(root).read_text() == "the archive", "Not the archive")
         state["images"].append(alias)
+    case ["storage", *_] if (place.parent / "down").exists():
+        sys.exit("Error: The incus daemon doesn't appear to be started")
     case ["storage", "create", "--quiet", pool, "dir"]:
         needs(pool not in state["pools"], "The storage pool already exists")
         state["pools"].append(pool)
@@ -74,7 +79,8 @@ match sys.argv[1:]:
     case ["query", "/1.0"]:
         print(json.dumps({"environment": {
             "server": "incus", "server_version": "6.0.4",
-            "driver": "qemu | lxc", "driver_version": "9.0.4 | 6.0.4",
+            **({"driver": "lxc", "driver_version": "6.0.4"} if (place.parent / "no-qemu").exists() else
+               {"driver": "qemu | lxc", "driver_version": "9.0.4 | 6.0.4"}),
         }}))
     case ["query", path]:
         *_, name, _ = path.split("/")
@@ -149,13 +155,13 @@ Start = Callable[[], AbstractContextManager[Instance]]
 
 
 @pytest.fixture
-def start(host: WithIncus, tmp_path: Path) -> Start:
-    """Start an instance on the stand-in."""
+def launch(host: WithIncus, tmp_path: Path) -> Launch:
+    """Describe an instance."""
     ledger = Ledger(tmp_path / "ledger/tare-test.jsonl", host)
     archive = tmp_path / "root.tar"
     archive.write_text("the archive", encoding="utf-8")
     image = Image("0123456789abcdef" * 4, tmp_path, archive, tmp_path, tmp_path, tmp_path, "")
-    launch = Launch(
+    return Launch(
         name="tare-1-a",
         image=image,
         limits=Limits((1, 3), 512 << 20, 4096),
@@ -166,11 +172,16 @@ def start(host: WithIncus, tmp_path: Path) -> Start:
         knock=lambda address, port=None: None,  # noqa: ARG005 - nobody answers
     )
 
+
+@pytest.fixture
+def start(host: WithIncus, launch: Launch) -> Start:
+    """Start an instance on the stand-in."""
+
     @contextmanager
     def started() -> Iterator[Instance]:
         with Lxd().launch(host, replace(launch)) as instance:
             yield instance
-        assert not ledger.path.exists()
+        assert not launch.ledger.path.exists()
 
     return started
 
@@ -234,6 +245,14 @@ def test_an_instance_that_is_still_being_made_is_removed_as_soon_as_it_can_be(ho
     assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
 
 
+def test_an_instance_is_removed_once_its_daemon_answers_again(host: WithIncus, start: Start) -> None:
+    back = threading.Timer(1, (host.folder / "down").unlink)
+    with start():
+        (host.folder / "down").touch()
+        back.start()
+    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+
+
 def test_incus_says_that_it_is_incus(host: WithIncus) -> None:
     assert Lxd().version(host) == "Incus 6.0.4"
     assert list(Lxd().problems(host)) == []
@@ -249,3 +268,31 @@ def test_where_there_is_no_client_lxd_is_what_to_install(host: WithIncus) -> Non
     (host.folder / "incus").unlink()
     assert list(Lxd().problems(host)) == [Problem("lxc is not installed", "apt-get install lxd")]
     assert Lxd().version(host) == ""
+
+
+def test_a_machine_is_told_its_limits_its_card_and_the_cd_that_boots_it(launch: Launch) -> None:
+    found = settings(launch, "/cd.iso", "/serial")
+    assert found["config"]["limits.cpu"] == "1-1,3-3"
+    assert found["config"]["limits.memory"] == "536870912"
+    assert found["config"]["raw.qemu"] == "-serial file:/serial"
+    assert found["devices"] == {
+        "root": {"type": "disk", "path": "/", "pool": "tare-1-a"},
+        "boot": {"type": "disk", "source": "/cd.iso", "boot.priority": "10"},
+        "eth0": {
+            "type": "nic",
+            "nictype": "p2p",
+            "host_name": "tare-1-t",
+            "name": "eth0",
+            "hwaddr": "02:74:61:72:65:01",
+        },
+    }
+
+
+def test_a_daemon_without_a_driver_for_machines_says_so(host: WithIncus) -> None:
+    for tool in {*boot_medium.EFI_TOOLS, *monitors.KVM_TOOLS} - {"ip"}:
+        (host.folder / tool).symlink_to("/bin/true")
+    (host.folder / "test").symlink_to("/usr/bin/test")  # the files of the boot loader are this machine's
+    (host.folder / "no-qemu").touch()
+    (problem,) = LxdVm().problems(host)
+    assert problem.what == "the daemon cannot run virtual machines: its driver of QEMU does not work"
+    assert "ovmf" in problem.fix

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tare import boot_medium, plugins
+from tare import boot_medium, guest, plugins
 from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
@@ -77,6 +77,18 @@ def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:
 def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
     with pytest.raises(TrialFailed, match="no module mptspi"):
         boot_medium.in_order(DEPENDENCIES, ("mptspi",))
+
+
+def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None:
+    said = (
+        *("BdsDxe: starting Boot0001", "Linux version 6.1", "Kernel command line: panic=-1"),
+        *("Kernel panic - not syncing: no root", "Kernel Offset: disabled"),
+    )
+    script = "for boot in 1 2; do printf '%s\\n' \"$@\"; done; sleep 60"
+    with LocalHost().spawn("sh", "-c", script, "sh", *said) as console, pytest.raises(TrialFailed) as caught:
+        guest.watch_boot(console, launch)
+    assert str(caught.value) == "the guest did not boot: it began again"
+    assert caught.value.hint == "before that, it said: 'Kernel panic - not syncing: no root'"
 
 
 def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare import plugins
+from tare import boot_medium, plugins
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.image import built_image
@@ -134,6 +134,35 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch) -> N
         assert not Path(f"/var/log/libvirt/qemu/{launch.name}.log").exists()
     for folder in set(Path("/sys/fs/cgroup").glob("*/machine")) - groups:  # libvirt's own, around its machines'
         folder.rmdir()
+
+
+def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None:
+    host = LocalHost()
+    host.run("mkdir", "-p", str(launch.folder), timeout=30)
+    with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
+        initrd = boot_medium.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
+        words = boot_medium.command_line(launch, "KEY")
+        cd = boot_medium.efi_cd(host, launch, initrd, words)
+        assert [path.name for path in launch.folder.iterdir()] == ["cd.iso"]
+        shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", tmp_path / "variables")
+        drives = {
+            "disk": f"file={launch.image.disk},format=raw,snapshot=on",
+            "cd": f"file={cd},format=raw,readonly=on",
+        }
+        command = (
+            *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35", "-cpu", "max", "-m", "512M"),
+            *("-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-device", "virtio-scsi-pci"),
+            *("-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd"),
+            *("-drive", f"if=pflash,format=raw,file={tmp_path / 'variables'}"),
+            *(word for name, text in drives.items() for word in ("-drive", f"if=none,id={name},{text}")),
+            *("-device", "scsi-hd,drive=disk,bootindex=1", "-device", "scsi-cd,drive=cd,bootindex=0"),
+        )
+        with host.spawn(*command) as console:
+            lines = []
+            while "tare-guest: userspace" not in (line := console.read_line(120).text):
+                lines.append(line)
+    assert any(line.endswith(f"Kernel command line: {words}") for line in map(str.strip, lines))
+    launch.knock(launch.network.instance_address)  # as every start does
 
 
 def _left(launch: Launch) -> list[str]:

@@ -34,7 +34,7 @@ def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
 
 
 def test_a_cell_has_glyph_percent_interval_and_n_on_one_line_where_there_is_room() -> None:
-    assert "▼ 90.0 % [87.1, 93.0] n=5" in "\n".join(_lines(pairs([90, 91, 89, 90.5, 89.5], [100] * 5)))
+    assert "▼ 90.0 % [87.2, 92.9] n=5" in "\n".join(_lines(pairs([90, 91, 89, 90.5, 89.5], [100] * 5)))
 
 
 def test_six_workloads_fit_a_hundred_columns() -> None:

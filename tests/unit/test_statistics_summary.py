@@ -43,7 +43,7 @@ def test_what_differs_by_less_than_the_margin_for_sure_is_equivalent() -> None:
 
 
 def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
-    chance = np.random.default_rng(8)
+    chance = np.random.default_rng(9)
     worse = [make_trial("docker", block, [measured("speed", 90 + block % 2 * 3)]) for block in range(5)]
     others = [
         make_trial(stack, block, [measured("speed", 100 * chance.normal(1, 0.05))])
@@ -68,6 +68,36 @@ def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> 
     assert wide.low < narrow.low
     assert [caution.kind for caution in wide.cautions] == ["correlated-blocks"]
     assert narrow.cautions == ()
+
+
+def test_where_all_stacks_drift_apart_every_cell_says_so() -> None:
+    trials = [
+        make_trial(stack, block, [measured("speed", 100 + slope * block + (block + place) % 2)])
+        for place, (stack, slope) in enumerate((("native", 0), ("native-again", 1), ("docker", -1), ("crun", 0.5)))
+        for block in range(10)
+    ]
+    run = make_run(trials)
+    summary = summarize(replace(run, record=replace(run.record, again="native-again")))
+    for stack in ("native-again", "docker", "crun"):
+        [caution] = summary.headline("dhrystone", stack).cautions
+        assert caution.kind == "correlated-blocks"
+        assert caution.texts[0].startswith("all stacks together: each block resembles the one before it: the interval")
+
+
+def test_where_the_baseline_differs_from_itself_the_others_have_to_differ_by_more_and_say_so() -> None:
+    trials = [
+        make_trial(stack, block, [measured("speed", speed + (block + place) % 2 / 2)])
+        for place, (stack, speed) in enumerate((("native", 100), ("native-again", 105), ("docker", 104), ("crun", 90)))
+        for block in range(8)
+    ]
+    run = make_run(trials)
+    summary = summarize(replace(run, record=replace(run.record, again="native-again")))
+    again, docker, crun = (summary.headline("dhrystone", stack) for stack in ("native-again", "docker", "crun"))
+    assert (again.verdict, docker.verdict, crun.verdict) == ("better", "undecided", "worse")
+    assert again.cautions == ()
+    [caution] = docker.cautions
+    text = "the baseline differs from itself by 5 % (A/A): the interval is wider by as much"
+    assert (caution.kind, caution.texts) == ("unlike-itself", (text,))
 
 
 def test_one_block_is_too_few_and_says_so() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tare.layers import around
 from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
 from tare.trial import _since_requested, client_cautions, limit_cautions
 
@@ -84,3 +85,8 @@ def test_moments_are_in_their_order_and_in_seconds_since_the_request() -> None:
 
 def test_an_instance_that_never_was_has_no_moments() -> None:
     assert _since_requested([]) == ()
+
+
+def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:
+    asked = replace(ASKED, memory_bytes=1 << 30)
+    assert [around(asked, layers).memory_bytes >> 30 for layers in (1, 2, 3)] == [2, 4, 6]

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from tare.errors import TareError, Unreachable, UsageError
+from tare.errors import TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost
 from tare.hosts.process import checked
 from tare.model import Host, Machine, Output, Process
@@ -24,6 +24,8 @@ _ASKED = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
 _LOST = 255  # what OpenSSH's client exits with when the fault is the connection's
 # A dead connection is noticed within 15 s, although no packet says so.
 _ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+# The client says when its control socket is there: to look for it would cost a slow machine what it needs to connect.
+_TELLS = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo connected")
 # Part of OpenSSH's own words, and what mends it.
 _HINTS = (
     ("Could not resolve hostname", "write the name as `ssh` knows it, or add it to ~/.ssh/config"),
@@ -90,9 +92,10 @@ class Master:
     and no sample of telemetry is worth waiting for a machine that does not answer.
     """
 
-    def __init__(self, host: SshHost, socket: str, again: bool = True) -> None:
+    def __init__(self, host: SshHost, socket: str, again: bool = True, seconds: float = _CONNECT_SECONDS) -> None:
         self._host = host
         self._again = again
+        self._seconds = seconds
         self._socket = socket
         self._open = ExitStack()
         self._process: Process | None = None
@@ -100,7 +103,7 @@ class Master:
         self._maker = threading.get_ident()
 
     def __enter__(self) -> Self:
-        """Open the connection; raises Unreachable with OpenSSH's own words where it cannot be had within 30 s."""
+        """Open the connection; raises Unreachable with OpenSSH's own words where it cannot be had in time."""
         self.ensure()
         return self
 
@@ -148,32 +151,31 @@ class Master:
 
     def _connect(self) -> None:
         self._open.close()
-        outer = self._host.outer
-        outer.run("rm", "-f", self._socket, timeout=10)
+        self._host.outer.run("rm", "-f", self._socket, timeout=10)
         *client, destination, _ = self._host.prefix
-        self._process = self._open.enter_context(outer.spawn(*client, "-M", "-N", destination))
-        deadline = time.monotonic() + _CONNECT_SECONDS
-        while outer.run("test", "-S", self._socket, timeout=10, check=False).exit_code:
-            if not self._process.running() or time.monotonic() > deadline:
-                words = self._process.errors().strip() or f"no answer within {_CONNECT_SECONDS:g} s: timed out"
-                self._open.close()
-                self._process = None
-                raise unreachable(self._host.destination, words)
-            time.sleep(0.02)
+        process = self._open.enter_context(self._host.outer.spawn(*client, *_TELLS, "-M", "-N", destination))
+        try:
+            process.read_line(self._seconds)
+        except TrialFailed as error:
+            words = process.errors().strip() or f"no answer within {self._seconds:g} s: timed out"
+            self._open.close()
+            self._process = None
+            raise unreachable(self._host.destination, words) from error
+        self._process = process
 
 
-def _control(socket: str) -> tuple[str, ...]:
-    return ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
+def _control(socket: str, seconds: float = _CONNECT_SECONDS) -> tuple[str, ...]:
+    return ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={seconds:.0f}")
 
 
 @contextmanager
-def shared(outer: Host, destination: str, socket: str, *options: str) -> Iterator[SshHost]:
+def shared(outer: Host, destination: str, socket: str, *options: str, seconds: float) -> Iterator[SshHost]:
     """Open one connection that every command then shares, over the control socket `socket`; closed after the block.
 
-    Raises Unreachable with OpenSSH's own words where it cannot be had within 30 s.
+    Raises Unreachable with OpenSSH's own words where it cannot be had within so many seconds.
     """
-    host = SshHost(outer, destination, *options, *_control(socket))
-    with Master(host, socket, again=False) as host.master:
+    host = SshHost(outer, destination, *options, *_control(socket, seconds))
+    with Master(host, socket, again=False, seconds=seconds) as host.master:
         yield host
 
 

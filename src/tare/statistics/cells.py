@@ -48,8 +48,9 @@ class Cell:
     baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
     there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
     `by_itself` what the interval says where that is not sure enough beside the other cells, and
-    `correlation` that of a block's log ratio with the one before it. `cautions` are the stack's own and, since they
-    touch the ratio, the baseline's.
+    `correlation` that of a block's log ratio with the one before it. `widening` is the factor by which the interval is
+    wider because blocks depend on each other. `cautions` are the stack's own and, since they touch the ratio, the
+    baseline's.
     """
 
     workload: str
@@ -72,6 +73,7 @@ class Cell:
     evidence: float = 0.0
     by_itself: Verdict | None = None
     correlation: float = 0.0
+    widening: float = 1.0
     ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, Summary, in_words
-from tare.statistics.correlation import widening
 from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
 from tare.statistics.summarize import together
 
@@ -36,7 +35,6 @@ class Sample:
     mean: float
     deviation: float
     count: int
-    correlation: float = 0.0
     widened: bool = False
 
 
@@ -104,7 +102,9 @@ def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
         count=np.array(min(before.count, after.count)),
         deviation=np.array(max(before.deviation, after.deviation)),
         correlation=np.array(0.0),
-        widened=np.array(before.widened or after.widened),
+        widening=np.array(1.0),
+        in_all_stacks=np.zeros((), dtype=bool),
+        offset=np.array(0.0),
         different=np.array(evidence(mean, before, after)),
         alike=np.array(nearer if abs(mean) < limit else -np.inf),
         limit=limit,
@@ -150,13 +150,11 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
 def _sample(cell: Cell) -> Sample:
     logs: NDArray[np.float64] = np.log(cell.ratios)
     found = compare(logs, np.ones(logs.shape, dtype=bool))
-    factor = widening(found.correlation, found.count)
     return Sample(
         mean=float(found.mean),
-        deviation=float(found.deviation * factor),
+        deviation=float(found.deviation * cell.widening),
         count=int(found.count),
-        correlation=float(found.correlation),
-        widened=bool(found.widened),
+        widened=cell.widening > 1,
     )
 
 
@@ -175,6 +173,5 @@ def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
         notes.append("all ratios of a run are equal" + (", so the interval has no width" if ratio.low else ""))
     for when, sample in zip(("before", "after"), samples, strict=True):
         if sample.widened:
-            text = f"each block resembles the one before (correlation {sample.correlation:.2f})"
-            notes.append(f"{when}: {text}: the interval is widened")
+            notes.append(f"{when}: each block resembles the one before: the interval is widened")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""Whether what a block says depends on the block before it, and by how much its interval has to be wider then.
+"""Whether what a block says depends on the block before it, and by how much intervals have to be wider then.
 
 Blocks are taken as independent. Random order within blocks makes what drifts on the whole machine cancel out; what
 drifts in one stack alone does not. The correlation of each value with the one before it tells (Kendall's correction of
@@ -6,40 +6,124 @@ its bias: "Note on bias in the estimation of autocorrelation", Biometrika 41 (19
 each other as a first-order autoregression, n say as much as n (1 - r) / (1 + r) independent ones (Bayley and
 Hammersley, "The 'effective' number of independent observations in an autocorrelated time series", Supplement to the
 Journal of the Royal Statistical Society 8 (1946), 184-197).
+
+The few blocks of one stack say little of it, and those that deceive most are decided first. But what makes blocks of
+one stack alone depend on each other, caches, heat, layouts of memory, makes those of other stacks, too. So it is asked
+of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out.
+docs/decisions/anytime.md has what was tried.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.statistics.effects import swept
+
 _MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
 _LEAST_COUNT = 4
-_DOUBT = 1.28  # standard errors
+_TURNS = 4  # of taking out means; what a stack that has left the schedule then still has of them is small beside noise
+# Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
+# runs without any correlation more blocks than it mends in others; all together are believed sooner. A drift widens
+# intervals the most, and so has to be seen the best.
+_DOUBT_OF_ONE = 1.645
+_DOUBT_OF_ALL = 1.282
+_DOUBT_OF_DRIFT = 2.054
 
 
-def serial_correlation(
-    values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Give the correlation of each value with the one before it, along the last axis, corrected for its bias.
+@dataclass(frozen=True)
+class Dependence:
+    """The correlation of values with the ones before, and the factor for standard deviations that it comes to.
 
-    0 where fewer than four values are present. Values that are not there interrupt the series.
+    The factor is 1 where chance explains the correlation.
     """
-    count = present.sum(axis=-1)
-    away = np.where(present, values - mean[..., np.newaxis], 0.0)
-    products = (away[..., 1:] * away[..., :-1]).sum(axis=-1)
-    squares = (away**2).sum(axis=-1)
-    plain = np.where(squares > 0, products / np.where(squares > 0, squares, 1.0), 0.0)
-    corrected = plain + (1 + 3 * plain) / np.maximum(count, 1)
-    return np.where((count >= _LEAST_COUNT) & (squares > 0), np.clip(corrected, -_MOST, _MOST), 0.0)
+
+    correlation: NDArray[np.float64]
+    factor: NDArray[np.float64]
 
 
-def widening(correlation: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give the factor for standard deviations: 1, unless the correlation is more than chance gives one time in ten.
+def of_each(values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]) -> Dependence:
+    """Look at each row (last axis: blocks) by itself.
 
-    The standard error of no correlation is 1/√n (Bartlett, "On the theoretical specification and sampling properties of
-    autocorrelated time-series", Supplement to the Journal of the Royal Statistical Society 8 (1946), 27-41). To ask for
-    more evidence of it would come too late: blocks that depend on each other deceive most while they are few.
+    No correlation where fewer than four values are present. Values that are not there interrupt the series.
     """
-    doubtful = correlation > _DOUBT / np.sqrt(np.maximum(count, 1))
-    return np.where(doubtful, np.sqrt((1 + correlation) / (1 - correlation)), 1.0)
+    products, squares = _lagged(np.where(present, values - mean[..., np.newaxis], 0.0))
+    plain = _ratio(products, squares)
+    return _dependence(plain, np.where(squares > 0, present.sum(axis=-1), 0.0), np.ones(plain.shape), _DOUBT_OF_ONE)
+
+
+def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
+    """Look at all stacks together: logarithms with the axes stack, others, block; gives arrays with the others alone.
+
+    Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
+    subtracted from a whole block. Where stacks drift apart, the correlation is taken as the largest there is.
+    """
+    away = swept(logs, present, _TURNS)
+    products, squares = _lagged(away)
+    total = squares.sum(axis=0)
+    shares = _ratio(squares, total)
+    count = (shares * present.sum(axis=-1)).sum(axis=0)
+    # As many series as stacks but one, fewer where some are noisier than others: Satterthwaite, "An approximate
+    # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
+    stacks = np.maximum((squares > 0).sum(axis=0), 2)
+    series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
+    found = _dependence(_ratio(products.sum(axis=0), total), count, series, _DOUBT_OF_ALL)
+    drifting = _drifting(away, present, (series, count))
+    correlation = np.where(drifting, _MOST, found.correlation)
+    return Dependence(correlation, np.where(drifting, _widening(correlation), found.factor))
+
+
+def _dependence(
+    plain: NDArray[np.float64], count: NDArray[np.float64], series: NDArray[np.float64], doubt: float
+) -> Dependence:
+    """Correct the bias of correlations, and compare them with those of independent values.
+
+    These have a mean of -1/n and a variance of (n - 2)² / (n² (n - 1)) (Moran, "Some theorems on time series. II. The
+    significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260).
+    """
+    known, some = count > _LEAST_COUNT - 0.5, np.maximum(count, _LEAST_COUNT)
+    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
+    chance = (some - 2) / (some * np.sqrt((some - 1) * series))
+    beyond_chance = known & (plain > doubt * chance - 1 / some)
+    return Dependence(correlation, np.where(beyond_chance, _widening(correlation), 1.0))
+
+
+def _drifting(
+    away: NDArray[np.float64], present: NDArray[np.bool_], sizes: tuple[NDArray[np.float64], NDArray[np.float64]]
+) -> NDArray[np.bool_]:
+    """Tell whether the stacks (first axis) rise and fall against each other by more than chance.
+
+    Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
+    normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
+    `sizes` are the number of series and the mean number of their values.
+    """
+    series, count = sizes
+    numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
+    middle = numbers.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+    times = np.where(present, numbers - middle[..., np.newaxis], 0.0)
+    explained = _ratio((away * times).sum(axis=-1) ** 2, (times**2).sum(axis=-1)).sum(axis=0)
+    left = np.maximum((away**2).sum(axis=(0, -1)) - explained, 0.0)
+    freedom = series * np.maximum(count - 2, 1)
+    # Both sides are multiplied by the denominator of F, which may be 0.
+    above, below = np.cbrt(explained * freedom), np.cbrt(left * series)
+    wide, narrow = 2 / (9 * series), 2 / (9 * freedom)
+    deviate, error = (1 - narrow) * above - (1 - wide) * below, np.sqrt(wide * below**2 + narrow * above**2)
+    return np.asarray((count > _LEAST_COUNT - 0.5) & (deviate > _DOUBT_OF_DRIFT * error))
+
+
+def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the factor for standard deviations; never below 1."""
+    positive = np.maximum(correlation, 0.0)
+    return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
+
+
+def _lagged(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give the sums of products of neighbors, and of squares."""
+    return np.asarray((away[..., 1:] * away[..., :-1]).sum(axis=-1)), np.asarray((away**2).sum(axis=-1))
+
+
+def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide; 0 where there is nothing to divide by."""
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

@@ -47,7 +47,7 @@ def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], places: N
     freedom = int(usable.sum() - stacks - blocks)
     if stacks < 2 or freedom < 1:
         return None
-    values, order = _swept(logs, usable), _swept(places.astype(float), usable)
+    values, order = swept(logs, usable), swept(places.astype(float), usable)
     spread = float((order**2).sum())
     if spread < _CLOSE:
         return None
@@ -62,16 +62,16 @@ def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], places: N
     return Effects(variance**0.5, error**0.5, slope, slope - half, slope + half)
 
 
-def _swept(values: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Subtract the means of rows and columns in turn."""
+def swept(values: NDArray[np.float64], usable: NDArray[np.bool_], turns: int = _TURNS) -> NDArray[np.float64]:
+    """Subtract the means of stacks (first axis) and of blocks (last axis) in turn; what is left of rounding is 0."""
     left = np.where(usable, values, 0.0)
-    for _ in range(_TURNS):
+    for _ in range(turns):
         before = left
-        for axis in (1, 0):
+        for axis in (-1, 0):
             left = np.where(usable, left - _means(left, usable, axis), 0.0)
-        if np.abs(left - before).max() < _CLOSE:
+        if np.abs(left - before).max(initial=0.0) < _CLOSE:
             break
-    return left
+    return np.where(np.abs(left) < _CLOSE, 0.0, left)
 
 
 def _means(values: NDArray[np.float64], usable: NDArray[np.bool_], axis: int) -> NDArray[np.float64]:

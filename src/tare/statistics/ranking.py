@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tare.statistics.cells import Overall, Standing, Verdict, in_words
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import Comparison, compare, log_differences
+from tare.statistics.ratios import Comparison, compare_together, log_differences
 
 
 def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tuple[str, str], margin: float) -> Overall:
@@ -27,7 +27,8 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tup
     baseline = references[0]
     if baseline not in stacks or not headlines:
         return Overall(workloads, (), (), ())
-    speeds = relative_speeds(headlines, stacks.index(baseline), margin)
+    again = stacks.index(references[1]) if references[1] in stacks else None
+    speeds = relative_speeds(headlines, (stacks.index(baseline), again), margin)
     others = [index for index, stack in enumerate(stacks) if stack not in references]
     known = [index for index in others if speeds.count[index]]
     order = sorted(known, key=lambda index: -speeds.mean[index])
@@ -35,19 +36,23 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tup
     missing = tuple(stacks[index] for index in others if index not in known)
     tied: tuple[str, ...] = ()
     if order:
-        nearest = relative_speeds(headlines, order[0], margin)
+        nearest = relative_speeds(headlines, (order[0], None), margin)
         tied = tuple(stacks[index] for index in order[1:] if _verdict(nearest, index) != "worse")
     return Overall(workloads, standings, tied, missing)
 
 
-def relative_speeds(headlines: Sequence[Headline], reference: int, margin: float) -> Comparison:
-    """Compare the speed of every stack, over all these workloads, with that of a reference stack."""
+def relative_speeds(headlines: Sequence[Headline], references: tuple[int, int | None], margin: float) -> Comparison:
+    """Compare the speed of every stack, over all these workloads, with that of a reference stack.
+
+    `references` are that stack and, if it has one, its second name.
+    """
+    reference, again = references
     series = [_in_turn(*log_differences(headline.logs, headline.usable, reference)) for headline in headlines]
     length = min(values.shape[1] for values, _ in series)
     signs = [1.0 if headline.rule.better == "higher" else -1.0 for headline in headlines]
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
     present = np.all([there[:, :length] for _, there in series], axis=0)
-    return compare(np.mean(values, axis=0), present, margin)
+    return compare_together(np.mean(values, axis=0), present, margin, again)
 
 
 def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

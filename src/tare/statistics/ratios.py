@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
 from tare.statistics.cells import Claim
-from tare.statistics.correlation import serial_correlation, widening
+from tare.statistics.correlation import of_all, of_each
 from tare.statistics.describe import moments
 
 MARGIN = 0.03
@@ -34,8 +34,9 @@ class Ratio:
     `low` and `high` are None where there are too few blocks for an interval. `claim` is what the interval says by
     itself, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
     ratio, so that the interval has no width: the measurement is coarser than its noise, or not a measurement.
-    `correlation` is that of each block's log ratio with the one before it; `widened` says that the interval was made
-    wider for it.
+    `correlation` is that of each block's log ratio with the one before it. `widening` is the factor by which the
+    interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
+    together. `offset` is the logarithm by which the baseline differs from itself: the interval is wider by as much.
     """
 
     ratio: float
@@ -46,7 +47,9 @@ class Ratio:
     evidence: float
     zero_width: bool
     correlation: float
-    widened: bool
+    widening: float = 1.0
+    in_all_stacks: bool = False
+    offset: float = 0.0
 
     @property
     def decided(self) -> bool:
@@ -59,8 +62,8 @@ class Comparison:
     """Rows of log ratios, compared with 0: arrays of one shape.
 
     `half` is half the width of the interval, infinite where there are too few blocks. `different` and `alike` are the
-    logarithms of the e-values against a difference of 0, and against one of the margin or more. Whatever the true
-    difference is, only one of the two claims can be false.
+    logarithms of the e-values against a difference of 0, and against one of the margin or more; 0 is then everything up
+    to the `offset`. Whatever the true difference is, only one of the two claims can be false.
     """
 
     mean: NDArray[np.float64]
@@ -68,7 +71,9 @@ class Comparison:
     count: NDArray[np.int64]
     deviation: NDArray[np.float64]
     correlation: NDArray[np.float64]
-    widened: NDArray[np.bool_]
+    widening: NDArray[np.float64]
+    in_all_stacks: NDArray[np.bool_]
+    offset: NDArray[np.float64]
     different: NDArray[np.float64]
     alike: NDArray[np.float64]
     limit: float
@@ -91,13 +96,31 @@ class Comparison:
             n=count,
             claim=_claim(mean, half, self.limit),
             evidence=float(self.evidence[place]),
-            zero_width=count > 1 and self.deviation[place] == 0,
+            zero_width=bool(count > 1 and self.deviation[place] == 0 and self.offset[place] == 0),
             correlation=float(self.correlation[place]),
-            widened=bool(self.widened[place]),
+            widening=float(self.widening[place]),
+            in_all_stacks=bool(self.in_all_stacks[place]),
+            offset=float(self.offset[place]),
         )
 
 
-def compare(logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN) -> Comparison:
+@dataclass(frozen=True)
+class Doubts:
+    """What other stacks say against rows: the factor for standard deviations that the dependence of all comes to.
+
+    And the `offset`, a difference of logarithms that is none, because the baseline differs as much from itself.
+    """
+
+    factor: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+
+_NO_DOUBTS = Doubts(np.array(1.0), np.array(0.0))
+
+
+def compare(
+    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, doubts: Doubts = _NO_DOUBTS
+) -> Comparison:
     """Compare rows of log ratios (last axis: blocks) with 0; only those count that are present.
 
     `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
@@ -105,25 +128,45 @@ def compare(logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float
     found = moments(logs, present)
     mean = np.where(np.abs(found.mean) < ROUNDING, 0.0, found.mean)
     deviation = np.where(found.deviation < ROUNDING, 0.0, found.deviation)
-    correlation = np.where(deviation > 0, serial_correlation(logs, present, mean), 0.0)
-    factor = widening(correlation, found.count)
+    own, is_rounding = of_each(logs, present, mean), deviation == 0
+    factor = np.where(is_rounding, 1.0, np.maximum(own.factor, doubts.factor))
     wide, widths = deviation * factor, widths_per_deviation(found.count)
     known = np.isfinite(widths)
-    limit = float(np.log1p(margin))
-    nearer = np.minimum(
-        log_evidence(mean, wide, found.count, at=limit), log_evidence(mean, wide, found.count, at=-limit)
-    )
+    limit, offset = float(np.log1p(margin)), np.broadcast_to(doubts.offset, mean.shape)
+    beyond, within = np.abs(mean) - offset, limit - offset - np.abs(mean)
     return Comparison(
         mean=mean,
-        half=np.where(known, np.where(known, widths, 0.0) * wide, np.inf),
+        half=np.where(known, np.where(known, widths, 0.0) * wide + offset, np.inf),
         count=found.count,
         deviation=deviation,
-        correlation=correlation,
-        widened=factor > 1,
-        different=log_evidence(mean, wide, found.count),
-        alike=np.where(np.abs(mean) < limit, nearer, -np.inf),
+        correlation=np.where(is_rounding, 0.0, own.correlation),
+        widening=factor,
+        in_all_stacks=(factor > 1) & (doubts.factor >= own.factor),
+        offset=offset,
+        different=log_evidence(np.maximum(beyond, 0.0), wide, found.count),
+        alike=np.where(within > 0, log_evidence(within, wide, found.count), -np.inf),
         limit=limit,
     )
+
+
+def compare_together(
+    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, again: int | None = None
+) -> Comparison:
+    """Compare stacks (first axis) with the baseline, each in the light of all; its own row, of zeros, is among them.
+
+    Where all stacks together depend on the blocks before (`tare.statistics.correlation`), all intervals are wider.
+    `again` is the row of the baseline's second name (A/A). Where its interval excludes 0, something on the machine
+    makes differences of that size by itself, so the intervals of the others are wider by as much.
+    """
+    factor = of_all(logs, present).factor
+    found = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
+    if again is None:
+        return found
+    offset = np.zeros(found.mean.shape)
+    away = np.abs(found.mean[again])
+    offset[:] = np.where(away > found.half[again], away, 0.0)
+    offset[again] = 0.0
+    return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else found
 
 
 def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float = MARGIN) -> Ratio | None:

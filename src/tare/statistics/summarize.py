@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tare.journal import Run, WorkloadRecord
 from tare.model import Better, Caution, Trial
-from tare.statistics.anytime import CONFIDENCE, false_discoveries_kept_rare, least_count
+from tare.statistics.anytime import CONFIDENCE, least_count, told_together
 from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
@@ -18,7 +18,7 @@ from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headline
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Ratio, compare, log_differences
+from tare.statistics.ratios import Ratio, backwards, compare_together, log_differences
 from tare.statistics.shapes import shapes
 
 
@@ -31,13 +31,15 @@ class _Workload:
     outcomes: tuple[Outcome, ...]
     headline: Headline
     reference: int | None
+    again: int | None
 
 
 def summarize(run: Run) -> Summary:
     """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
     trials = latest(run.trials)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
-    workloads = [_workload(record, stacks, trials, run.record.baseline) for record in records(run)]
+    references = (run.record.baseline, run.record.again)
+    workloads = [_workload(record, stacks, trials, references) for record in records(run)]
     compared = [workload.headline for workload in workloads if workload.headline.keys]
     lasting = [
         workload.headline for workload in workloads if workload.headline.keys and workload.record.use != "startup"
@@ -56,7 +58,7 @@ def summarize(run: Run) -> Summary:
         ),
         rules=tuple(workload.headline.rule for workload in workloads),
         effects=tuple(find_effects(each.headline.logs, each.headline.usable, each.grid.places) for each in workloads),
-        overall=rank(stacks, lasting or compared, (run.record.baseline, run.record.again), run.record.margin),
+        overall=rank(stacks, lasting or compared, references, run.record.margin),
     )
 
 
@@ -69,20 +71,15 @@ def records(run: Run) -> list[WorkloadRecord]:
 
 
 def together(cells: Sequence[Cell], again: str = "") -> tuple[Cell, ...]:
-    """Leave only those verdicts that can be given together; see `false_discoveries_kept_rare`.
-
-    Those of A/A are given together by themselves, as in `tare.deciding`: they are a check, and no answer.
-    """
+    """Leave only those verdicts that can be given together; see `told_together`."""
     asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
-    doubtful: dict[int, str] = {}
-    for own in ([cell for cell in asked if cell.stack != again], [cell for cell in asked if cell.stack == again]):
-        kept = false_discoveries_kept_rare(np.array([cell.evidence for cell in own]))
-        text = f"{{}} by itself, but not surely enough beside {len(own) - 1} others"
-        doubtful |= {
-            id(cell): text.format(cell.verdict)
-            for cell, sure in zip(own, kept, strict=True)
-            if cell.decided and not sure
-        }
+    is_again = np.array([cell.stack == again for cell in asked], dtype=bool)
+    kept = told_together(np.array([cell.evidence for cell in asked]), is_again)
+    doubtful = {
+        id(cell): f"{cell.verdict} by itself, but not surely enough beside {(is_again == own).sum() - 1} others"
+        for cell, own, sure in zip(asked, is_again, kept, strict=True)
+        if cell.decided and not sure
+    }
     return tuple(
         replace(cell, verdict="undecided", by_itself=cell.verdict, notes=(*cell.notes, doubtful[id(cell)]))
         if id(cell) in doubtful
@@ -96,15 +93,17 @@ def _verdict(ratio: Ratio | None, better: Better) -> Verdict:
     return "too few blocks" if ratio is None else in_words(ratio.claim, better)
 
 
-def _workload(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], baseline: str) -> _Workload:
+def _workload(
+    record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], references: tuple[str, str]
+) -> _Workload:
     own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
         if trial.workload == record.name:
             own[trial.stack].append(trial)
     grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
     outcomes = tuple(outcome(stack, found) for stack, found in own.items())
-    reference = stacks.index(baseline) if baseline in stacks else None
-    return _Workload(record, grid, outcomes, headline(grid), reference)
+    reference, again = (stacks.index(name) if name in stacks else None for name in references)
+    return _Workload(record, grid, outcomes, headline(grid), reference, again)
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
@@ -115,7 +114,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     logs = np.log(np.where(positive, grid.values, 1.0))
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(logs, positive, reference)
-    ratios = compare(differences, both, margin)
+    ratios = compare_together(differences, both, margin, workload.again)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
     cells = []
     for place in np.ndindex(refused.shape):
@@ -132,7 +131,7 @@ def _headlines(workload: _Workload, margin: float) -> list[Cell]:
     head, grid = workload.headline, workload.grid
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(head.logs, head.usable, reference)
-    ratios = compare(differences, both, margin)
+    ratios = compare_together(differences, both, margin, workload.again)
     found = moments(grid.values, grid.present)
     looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
@@ -230,7 +229,7 @@ def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) 
         notes += (f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""),)
     return replace(
         cell,
-        cautions=(*cell.cautions, *_correlated(cell.stack, ratio)),
+        cautions=(*cell.cautions, *_doubts(cell.stack, ratio)),
         verdict=verdict,
         n=ratio.n,
         ratio=ratio.ratio,
@@ -238,17 +237,25 @@ def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) 
         high=ratio.high,
         evidence=ratio.evidence,
         correlation=ratio.correlation,
+        widening=ratio.widening,
         notes=notes,
     )
 
 
-def _correlated(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
-    """Doubt an interval whose blocks depend on each other."""
-    if not ratio.widened:
+def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
+    """Doubt an interval whose blocks depend on each other, or whose baseline differs from itself."""
+    found: list[Caution] = []
+    if ratio.low is None:
         return ()
-    text = "each block resembles the one before it: the interval is widened, and may still be too sure of itself"
-    caution = Caution("correlated-blocks", text)
-    return (CautionCount(caution.kind, (caution.text,), stack, ratio.n, ratio.n),)
+    if ratio.widening > 1:
+        whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
+        text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
+        found.append(Caution("correlated-blocks", text))
+    if ratio.offset:
+        share = 100 * (backwards(ratio.offset) - 1)
+        text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
+        found.append(Caution("unlike-itself", text))
+    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in found)
 
 
 def _blocks(count: int) -> str:

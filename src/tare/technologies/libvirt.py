@@ -88,7 +88,7 @@ class Libvirt(Technology):
             ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
             ground.stack.enter_context(launch.ledger.undone_by(*virsh, "destroy", launch.name))
             host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
-            _bridge(host, launch, tap)
+            ground.stack.enter_context(launch.network.adopted(tap))
             # Not in its description: libvirt would let QEMU lock as much memory, which few machines allow.
             most = f"{guest.with_monitor(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
@@ -132,14 +132,6 @@ class Libvirt(Technology):
   <seclabel type='static' model='dac' relabel='no'><label>+0:+0</label></seclabel>
 </domain>
 """
-
-
-def _bridge(host: Host, launch: Launch, tap: str) -> None:
-    """Move the tap, which the daemon has made in its own namespace, to the bridge: QEMU goes on using it there."""
-    lan = launch.network.lan
-    if lan:
-        host.run("ip", "link", "set", tap, "netns", lan, timeout=_SECONDS)
-    host.run("ip", *(("-n", lan) if lan else ()), "link", "set", tap, "master", "bridge", "up", timeout=_SECONDS)
 
 
 def _processes(host: Host, name: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tare.errors import TrialFailed
@@ -19,22 +20,34 @@ from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 
-_SECONDS = 120.0
+SECONDS = 120.0
+_IMPORT_SECONDS = 900.0
 _DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("incusd", "--group", "root")}
 _CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
-# Metadata and root file system are two files to the daemon, so that the archive stays as it is.
+# Metadata and root file system are two files to the daemon, so that the archive stays as it is. A disk has to be in the
+# format qcow2: that is what makes it one of a machine.
 _IMPORT = """
 folder=$(mktemp -d "$2.XXXXXX") && trap 'rm -rf "$folder"' EXIT
 echo "architecture: $(uname -m)\ncreation_date: 1" > "$folder/metadata.yaml"
-tar -C "$folder" -cf "$folder/metadata.tar" metadata.yaml && "$1" image import "$folder/metadata.tar" "$2" --alias "$3"
+tar -C "$folder" -cf "$folder/metadata.tar" metadata.yaml || exit 1
+case $2 in
+*.tar) content=$2 ;;
+*) content=$folder/disk && qemu-img convert -O qcow2 "$2" "$content" || exit 1 ;;
+esac
+"$1" image import "$folder/metadata.tar" "$content" --alias "$3"
 """
-# A daemon whose client was killed goes on making the instance, and refuses to delete it until then. Nothing can be in
-# a pool that is gone.
-_REMOVE = """
+# A daemon whose client was killed goes on making the instance, and refuses to delete it until then; one whose machine
+# has just come back does not answer yet. Nothing can be in a pool that is gone.
+REMOVE = """
 attempt=0
-while [ $attempt -lt 80 ] && "$1" storage show "$2" >/dev/null 2>&1; do
-    "$1" delete --force "$2" || sleep 0.2
-    "$1" storage delete "$2" && break
+while [ $attempt -lt 80 ]; do
+    if "$1" info >/dev/null 2>&1; then
+        "$1" storage show "$2" >/dev/null 2>&1 || break
+        "$1" delete --force "$2" || sleep 0.2
+        "$1" storage delete "$2" && break
+    else
+        sleep 0.2
+    fi
     attempt=$((attempt + 1))
 done
 """
@@ -55,17 +68,17 @@ class Lxd(Technology):
 
     def version(self, host: Host) -> str:
         """Give the client's version; Incus says that it is Incus."""
-        client = _client(host)
+        client = client_of(host)
         version = first_line(host, client, "--version")
         return f"Incus {version}" if version and client == "incus" else version
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a client is there and its daemon answers."""
-        return missing_tools(host, {_client(host): "lxd", "ip": "iproute2"}) or self.engine_problems(host)
+        return missing_tools(host, {client_of(host): "lxd", "ip": "iproute2"}) or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
-        client = _client(host)
+        client = client_of(host)
         output = host.run(client, "info", timeout=20, check=False)
         if output.exit_code == 0:
             return ()
@@ -79,57 +92,68 @@ class Lxd(Technology):
         if not self.engine_problems(host):
             yield
             return
-        daemon = _DAEMONS[_client(host)]
+        daemon = _DAEMONS[client_of(host)]
         with host.spawn(*daemon):
-            deadline = time.monotonic() + _SECONDS
+            deadline = time.monotonic() + SECONDS
             while problems := self.engine_problems(host):
                 if time.monotonic() > deadline:
-                    raise TrialFailed(f"{daemon[0]} does not answer within {_SECONDS:g} s: {problems[0].what}")
+                    raise TrialFailed(f"{daemon[0]} does not answer within {SECONDS:g} s: {problems[0].what}")
                 time.sleep(0.1)
             yield
 
     def imported(self, host: Host, image: Image) -> None:
         """Give the daemon the image, once: it stays in the daemon's store under the name of its content."""
-        client, alias = _client(host), image.tag.replace(":", "-")
-        if host.run(client, "image", "info", alias, timeout=_SECONDS, check=False).exit_code:
-            host.run("sh", "-c", _IMPORT, "sh", client, str(image.archive), alias, timeout=300)
+        keep(host, image.archive, alias_of(image))
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Create a container and start it."""
         self.imported(host, launch.image)
-        client, name, address = _client(launch.ledger.host), launch.name, launch.network.instance_address
+        client, name, address = client_of(launch.ledger.host), launch.name, launch.network.instance_address
         with ExitStack() as stack:
             card = stack.enter_context(_card(host, launch))
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", _REMOVE, "sh", client, name))
-            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=_SECONDS)
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
+            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
             launch.knock(address)
             launch.timeline.mark("requested")
-            create = (client, "init", "--quiet", "--no-profiles", launch.image.tag.replace(":", "-"), name)
-            host.run(*create, timeout=_SECONDS, input=json.dumps(_settings(launch, card)).encode())
+            create = (client, "init", "--quiet", "--no-profiles", alias_of(launch.image), name)
+            host.run(*create, timeout=SECONDS, input=json.dumps(_settings(launch, card)).encode())
             launch.timeline.mark("started")
-            host.run(client, "start", name, timeout=_SECONDS)
+            host.run(client, "start", name, timeout=SECONDS)
             reader = launch.ledger.host
-            pid = _asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
+            pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
             folder = group_folder(reader, pid)
             monitor = int(reader.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+            root = f"/proc/{pid}/root/"
             # The copy of the image must not be written to the disk while something is measured.
-            reader.run("sync", "--file-system", f"/proc/{pid}/root/", timeout=_SECONDS)
-            before = _bytes_of(reader, pid)
+            reader.run("sync", "--file-system", root, timeout=SECONDS)
+            before = bytes_of(reader, root)
             yield Instance(
                 name=name,
                 inside=ExecHost(host, client, "exec", "--mode=non-interactive", name, "--", "env", "-i", *ENVIRONMENT),
                 address=address,
                 path=self.path,
                 processes=lambda: (*processes_below(reader, folder), monitor),
-                proof=_proof(reader, client) | {"control group": folder},
-                disk=lambda: max(0, _bytes_of(reader, pid) - before),
+                proof=proof_of(reader, client, "lxc", "liblxc") | {"control group": folder},
+                disk=lambda: max(0, bytes_of(reader, root) - before),
             )
 
 
-def _client(host: Host) -> str:
+def client_of(host: Host) -> str:
     """Find which client is installed; `lxc`, LXD's, where there is neither."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
+
+
+def keep(host: Host, file: Path, alias: str) -> None:
+    """Give the daemon an archive or a disk under a name, unless it has that already."""
+    client = client_of(host)
+    if host.run(client, "image", "info", alias, timeout=SECONDS, check=False).exit_code:
+        host.run("sh", "-c", _IMPORT, "sh", client, str(file), alias, timeout=_IMPORT_SECONDS)
+
+
+def alias_of(image: Image) -> str:
+    """Give the name of the image in the daemon's store."""
+    return image.tag.replace(":", "-")
 
 
 @contextmanager
@@ -141,8 +165,8 @@ def _card(host: Host, launch: Launch) -> Iterator[str]:
     # The end on the bridge is always where it was made; the card itself comes back only after the container.
     select = ("-n", network.lan) if network.lan else ()
     with launch.ledger.undone_by("ip", *select, "link", "delete", port):
-        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *there, timeout=_SECONDS)
-        host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=_SECONDS)
+        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *there, timeout=SECONDS)
+        host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=SECONDS)
         yield card
 
 
@@ -156,7 +180,7 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
     nic = {"type": "nic", "nictype": "physical", "parent": card, "name": "eth0", "hwaddr": network.instance_mac}
     return {
         "config": {
-            "limits.cpu": ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus),  # a number alone would be a count
+            "limits.cpu": cpus_of(launch),
             "limits.memory": str(launch.limits.memory_bytes),
             "limits.kernel.nofile": f"{files}:{files}",
             "raw.lxc": "".join(f"{key} = {value}\n" for key, value in raw.items()),
@@ -165,17 +189,24 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
     }
 
 
-def _proof(host: Host, client: str) -> dict[str, str]:
-    found = _asked(host, client, "/1.0")["environment"]
-    runtime = dict(zip(found["driver"].split(" | "), found["driver_version"].split(" | "), strict=True))["lxc"]
-    return {found["server"]: found["server_version"], "liblxc": runtime, "storage": "dir"}
+def cpus_of(launch: Launch) -> str:
+    """Give the CPUs as the daemon takes them: a number alone would be a count."""
+    return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 
 
-def _asked(host: Host, client: str, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=_SECONDS).text)
+def proof_of(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
+    """Give the versions of the daemon and of what it drives, under a name of its own."""
+    found = asked(host, client, "/1.0")["environment"]
+    versions = dict(zip(found["driver"].split(" | "), found["driver_version"].split(" | "), strict=True))
+    return {found["server"]: found["server_version"], name: versions[driver], "storage": "dir"}
+
+
+def asked(host: Host, client: str, path: str) -> dict[str, Any]:
+    """Ask the daemon for a resource of its REST interface."""
+    found: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=SECONDS).text)
     return found
 
 
-def _bytes_of(host: Host, pid: int) -> int:
-    """Bytes that the file system of a process takes, without what is mounted on it."""
-    return int(host.run("du", "-sx", "-B1", f"/proc/{pid}/root/", timeout=_SECONDS).text.split()[0])
+def bytes_of(host: Host, path: str) -> int:
+    """Give the bytes that a file, or a folder without what is mounted on it, takes on the disk."""
+    return int(host.run("du", "-sx", "-B1", path, timeout=SECONDS).text.split()[0])

@@ -47,10 +47,9 @@ class Virtualbox(Technology):
         """Find whether VirtualBox and its kernel modules are there."""
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
             return (Problem("VBoxManage is not installed", _INSTALL),)
-        if missing := missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS}):
+        missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
+        if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing
-        if lacking := boot_medium.missing_loader(host):
-            return tuple(Problem(f"{file} is not there", f"apt-get install {lacking[file]}") for file in lacking)
         for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):
             if host.run("test", "-c", device, timeout=10, check=False).exit_code:
                 fix = "/sbin/vboxconfig builds VirtualBox's modules and loads them; Secure Boot wants them signed"

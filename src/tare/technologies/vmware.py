@@ -53,10 +53,9 @@ class Vmware(Technology):
         """Find whether VMware and what makes its CD are there, and whether it works."""
         if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
             return (Problem("vmrun is not installed", _INSTALL),)
-        if missing := missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS}):
+        missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
+        if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing
-        if lacking := boot_medium.missing_loader(host):
-            return tuple(Problem(f"{file} is not there", f"apt-get install {lacking[file]}") for file in lacking)
         return self.service_problems(host)
 
     def service_problems(self, host: Host) -> tuple[Problem, ...]:

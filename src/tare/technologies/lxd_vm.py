@@ -1,0 +1,106 @@
+"""Virtual machines of LXD, or of Incus where that is what is installed: QEMU with KVM, by their daemon.
+
+The disk is a copy of the image's in a storage pool of plain directories, made anew for every instance, as with LXD's
+containers: that copy is part of its start. LXD's machines boot by UEFI alone, so a CD that is made for each instance
+boots the image's kernel. Written to "Instance options" and "Type: disk", "Type: nic" of LXD 5.0's documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from tare import boot_medium, guest, kvm, monitors
+from tare.launch import Launch, missing_tools
+from tare.model import Family, Host, Image, Instance, Problem
+from tare.technologies.lxd import REMOVE, SECONDS, Lxd, alias_of, asked, bytes_of, client_of, cpus_of, keep, proof_of
+
+_COPY_SECONDS = 600.0
+_DRIVERS = ("virtio_pci", "sd_mod", "virtio_scsi")
+_DISK = "virtual-machines/{0}/root.img"
+_CONSOLE = "ttyS1"  # the first serial port is the daemon's
+_NO_DRIVER = "the daemon cannot run virtual machines: its driver of QEMU does not work"
+_DRIVER_FIX = "apt-get install qemu-system-x86 ovmf lxd-agent, modprobe vhost_vsock, then restart the daemon"
+
+
+@dataclass(frozen=True)
+class LxdVm(Lxd):
+    """Starts a machine of LXD or Incus; the inside is entered over SSH."""
+
+    name: ClassVar[str] = "lxd-vm"
+    title: ClassVar[str] = "LXD, virtual machine"
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
+    needs: ClassVar[str] = "lxd or incus, its daemon and driver of QEMU, KVM that boots a guest, xorriso, mtools, cpio"
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
+    path: ClassVar[str] = "tap"
+    start_seconds: ClassVar[float] = 300.0  # in emulation, UEFI's firmware alone takes minutes
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether a daemon answers that can run machines, and whether a guest boots on KVM."""
+        missing = missing_tools(host, {client_of(host): "lxd", **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS})
+        missing = missing or boot_medium.missing_files(host, boot_medium.EFI_STUB) or self.engine_problems(host)
+        if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
+            return (Problem(_NO_DRIVER, _DRIVER_FIX),)
+        return missing or kvm.problems(host)
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Give the daemon the image's disk, once: it stays in the daemon's store under the name of its content."""
+        guest.with_disk(host, image)
+        boot_medium.initrd(host, image, *_DRIVERS)
+        keep(host, image.disk, _alias(image))
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Create a machine, start it, and put its tap on tare's bridge: it boots long after that."""
+        self.imported(host, launch.image)
+        client, name = client_of(launch.ledger.host), launch.name
+        with monitors.prepared(host, launch) as ground:
+            initrd, serial = boot_medium.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
+            words = boot_medium.command_line(launch, ground.key, _CONSOLE)
+            cd = boot_medium.efi_cd(host, launch, initrd, words)
+            ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
+            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
+            console = ground.stack.enter_context(boot_medium.console(host, serial))
+            ground.requested()
+            create = (client, "init", "--quiet", "--no-profiles", "--vm", _alias(launch.image), name)
+            host.run(*create, timeout=_COPY_SECONDS, input=json.dumps(settings(launch, cd, serial)).encode())
+            reader = launch.ledger.host
+            disk = f"{asked(reader, client, f'/1.0/storage-pools/{name}')['config']['source']}/{_DISK.format(name)}"
+            before = bytes_of(reader, disk)
+            launch.timeline.mark("started")
+            host.run(client, "start", name, timeout=SECONDS)
+            ground.stack.enter_context(launch.network.adopted(f"{launch.network.prefix}-t"))
+            pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
+            # The daemon pins the virtual processors alone.
+            host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
+            proof = proof_of(reader, client, "qemu", "qemu")
+            instance = ground.booted(console, disk, self.path, accelerator="kvm", **proof)
+            yield replace(instance, processes=lambda: (pid,), disk=lambda: max(0, bytes_of(reader, disk) - before))
+
+
+def _alias(image: Image) -> str:
+    return f"{alias_of(image)}-{image.disk.stem}"  # the machines of nested stacks have disks of their own
+
+
+def settings(launch: Launch, cd: str, serial: str) -> dict[str, Any]:
+    """Give the machine's configuration: its limits, what it boots, and the file that its serial port is written to."""
+    nic = {"type": "nic", "nictype": "p2p", "host_name": f"{launch.network.prefix}-t", "name": "eth0"}
+    return {
+        "config": {
+            "limits.cpu": cpus_of(launch),
+            "limits.memory": str(launch.limits.memory_bytes),
+            "security.secureboot": "false",
+            "raw.qemu": f"-serial file:{serial}",
+            "raw.apparmor": f"{serial} rw,",
+        },
+        "devices": {
+            "root": {"type": "disk", "path": "/", "pool": launch.name},
+            "boot": {"type": "disk", "source": cd, "boot.priority": "10"},
+            "eth0": nic | {"hwaddr": launch.network.instance_mac},
+        },
+    }

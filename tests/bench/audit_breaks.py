@@ -1,0 +1,52 @@
+"""Noise that looks like an effect, in runs of one stack and of several: what is said falsely, and with what caution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from audit_runs import COVERED, KINDS, NORMAL, UNDECIDED, Kind, decide, log_ratios, make_world, right
+
+RUNS = 2000
+SEED = 19540403
+_STACKS = (1, 4, 10)
+_EACH = KINDS[len(COVERED) :]
+_ALONE = tuple(replace(kind, name=kind.name.replace("each stack", "one stack alone"), alone=True) for kind in _EACH)
+# The longest first, so that no process waits for the other in the end.
+BREAKS = tuple((kind, stacks) for stacks in reversed(_STACKS) for kind in (NORMAL, *_EACH, *_ALONE))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What was said of stacks without any effect, as shares of the cells that have the noise.
+
+    `said` are the false decisions that have a caution, a share of the false ones. `blocks` is a median.
+    """
+
+    kind: Kind
+    stacks: int
+    false: float
+    said: float
+    cautioned: float
+    right: float
+    blocks: float
+
+
+def broken(of: tuple[Kind, int]) -> Broken:
+    """Simulate runs of a baseline, its second name and so many stacks."""
+    kind, stacks = of
+    world = make_world(kind, (RUNS, stacks + 2), SEED + stacks)
+    found = decide(log_ratios(world.in_turn(), (0.0,) * stacks))
+    cells = slice(0, 1 if kind.alone else stacks)
+    claim, cautioned = found.claim[:, cells], found.cautioned[:, cells]
+    good = np.isin(claim, right(0.0))
+    false = (claim != UNDECIDED) & ~good
+    return Broken(
+        kind=kind,
+        stacks=stacks,
+        false=float(false.mean()),
+        said=float(cautioned[false].mean()) if false.any() else 0.0,
+        cautioned=float(cautioned.mean()),
+        right=float(good.mean()),
+        blocks=float(np.median(found.blocks[:, cells])),
+    )

@@ -1,0 +1,179 @@
+"""Blocks that depend on each other: estimates by hand and by simulation, false alarms, and what is decided then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from hypothesis.extra.numpy import arrays
+
+from tare.fake_noise import DRAWS, Shape, shaped
+from tare.statistics.correlation import Dependence, of_all, of_each
+from tare.statistics.effects import swept
+from tare.statistics.ratios import compare, compare_together
+
+SD = 0.037
+
+
+def everywhere(values: np.ndarray) -> np.ndarray:
+    return np.ones(values.shape, dtype=bool)
+
+
+def noise(shape: Shape, size: tuple[int, int, int], correlation: float = 0.0, seed: int = 1954) -> np.ndarray:
+    """Draw stacks, runs and blocks."""
+    return shaped(np.random.default_rng(seed).normal(size=(*size, DRAWS)), shape, correlation)
+
+
+def each(values: np.ndarray) -> Dependence:
+    return of_each(values, everywhere(values), values.mean(axis=-1))
+
+
+# --- one stack -------------------------------------------------------------------------------------------------------
+
+
+def test_the_correlation_of_one_row_is_what_a_hand_computes() -> None:
+    # Away from the mean of 3: -2, -1, 1, 2; products 2 - 1 + 2 = 3, squares 10. 0.3 + (1 + 0.9) / 4 = 0.775.
+    found = each(np.array([1.0, 2.0, 4.0, 5.0]))
+    assert found.correlation == pytest.approx(0.775)
+    # Chance: a mean of -1/4 and a deviation of 2 / (4 √3) = 0.289, so that one in twenty is above 0.225.
+    assert found.factor == pytest.approx(np.sqrt(1.775 / 0.225))
+
+
+def test_the_correlation_of_an_autoregression_is_found_without_bias() -> None:
+    found = each(noise("correlated", (1, 4000, 40), 0.5))
+    assert found.correlation.mean() == pytest.approx(0.5, abs=0.03)
+    assert (found.factor > 1).mean() > 0.85
+
+
+@pytest.mark.parametrize("blocks", [5, 8, 20, 60])
+def test_independent_blocks_are_doubted_one_time_in_twenty(blocks: int) -> None:
+    assert (each(noise("normal", (1, 4000, blocks))).factor > 1).mean() == pytest.approx(0.05, abs=0.02)
+
+
+def test_three_blocks_say_nothing_of_their_correlation() -> None:
+    found = each(np.array([1.0, 2.0, 3.0]))
+    assert (float(found.correlation), float(found.factor)) == (0, 1)
+
+
+def test_a_block_that_is_not_there_interrupts_the_series() -> None:
+    values, present = np.array([1.0, 4.0, 9.0, 5.0, 2.0]), np.array([True, True, False, True, True])
+    found = of_each(values, present, np.array(3.0))  # products -2 - 2 = -4, squares 10
+    assert found.correlation == pytest.approx(-0.4 + (1 - 1.2) / 4)
+
+
+# --- all stacks together ---------------------------------------------------------------------------------------------
+
+
+def test_of_two_stacks_all_together_is_their_difference() -> None:
+    logs = np.random.default_rng(1).normal(size=(2, 30))
+    assert of_all(logs, everywhere(logs)).correlation == pytest.approx(each(logs[1] - logs[0]).correlation)
+
+
+def test_three_stacks_together_are_what_a_hand_computes() -> None:
+    # The means of stacks and blocks are 0 as it is. Products of the second: 2 - 4 + 2 = 0, of the third as many.
+    first = np.array([1.0, 2.0, -2.0, -1.0])
+    logs = np.array([np.zeros(4), first, -first])
+    found = of_all(logs, everywhere(logs))
+    assert found.correlation == pytest.approx(0 + (1 + 0) / 4)
+
+
+@pytest.mark.parametrize(("stacks", "blocks"), [(3, 5), (3, 20), (12, 5), (12, 20), (12, 60)])
+def test_independent_stacks_are_doubted_about_one_time_in_ten(stacks: int, blocks: int) -> None:
+    found = of_all(noise("normal", (stacks, 3000, blocks)), np.ones((stacks, 3000, blocks), dtype=bool))
+    assert 0.06 < (found.factor > 1).mean() < 0.14
+
+
+def test_a_dozen_stacks_show_in_eight_blocks_what_one_does_not() -> None:
+    logs = noise("correlated", (12, 1000, 8), 0.5)
+    found = of_all(logs, everywhere(logs))
+    assert (found.factor > 1).mean() > 0.9
+    assert (each(logs).factor > 1).mean() < 0.3
+    assert found.correlation.mean() == pytest.approx(0.5, abs=0.15)
+
+
+def test_without_drift_the_correlation_of_all_stacks_is_found_without_much_bias() -> None:
+    logs = noise("correlated", (12, 1000, 40), 0.3)
+    found = of_all(logs, everywhere(logs)).correlation
+    assert np.median(found) == pytest.approx(0.3, abs=0.03)
+
+
+def test_stacks_that_drift_apart_widen_the_most() -> None:
+    logs = noise("drift", (12, 500, 20))
+    found = of_all(logs, everywhere(logs))
+    assert (found.correlation == 0.9).mean() > 0.75
+    assert found.factor.max() == pytest.approx(np.sqrt(19))
+
+
+def test_one_noisy_stack_does_not_raise_more_false_alarms() -> None:
+    logs = noise("normal", (12, 3000, 20))
+    logs[3] *= 10
+    assert (of_all(logs, everywhere(logs)).factor > 1).mean() < 0.14
+
+
+def test_stacks_that_leave_the_schedule_raise_no_false_alarm() -> None:
+    logs = noise("normal", (12, 3000, 30))
+    logs += np.arange(12)[
+        :, np.newaxis, np.newaxis
+    ]  # what a stack has for an effect must not stay in the blocks' means
+    present = everywhere(logs)
+    for stack in range(4, 12):
+        present[stack, :, 2 * stack :] = False
+    assert (of_all(logs, present).factor > 1).mean() < 0.14
+
+
+def test_values_that_differ_by_rounding_alone_do_not_depend_on_each_other() -> None:
+    logs = np.array([np.zeros(8), 1e-15 * np.arange(8), np.ones(8)])
+    found = of_all(logs, everywhere(logs))
+    assert (float(found.correlation), float(found.factor)) == (0, 1)
+
+
+LOGS = arrays(float, some.tuples(some.integers(1, 5), some.integers(1, 12)), elements=some.floats(-3, 3))
+
+
+@given(LOGS, some.floats(-2, 2))
+def test_what_a_stack_or_a_block_has_for_an_effect_does_not_matter(logs: np.ndarray, effect: float) -> None:
+    moved = logs + effect * np.arange(logs.shape[1]) - effect * np.arange(logs.shape[0])[:, np.newaxis]
+    there, here = swept(moved, everywhere(logs)), swept(logs, everywhere(logs))
+    assert there == pytest.approx(here, abs=1e-9)
+
+
+@given(LOGS, some.data())
+def test_whatever_is_there_the_factor_is_finite_and_widens(logs: np.ndarray, data: some.DataObject) -> None:
+    present = data.draw(arrays(bool, logs.shape))
+    found = of_all(logs, present)
+    assert np.abs(found.correlation) <= 0.9
+    assert 1 <= found.factor <= np.sqrt(19) + 1e-9
+
+
+# --- what is decided then --------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_each_stack_is_wider_where_all_depend_on_the_blocks_before() -> None:
+    logs = SD * noise("correlated", (8, 1, 12), 0.8)[:, 0]
+    ratios = logs - logs[0]
+    alone, found = compare(ratios, everywhere(ratios)), compare_together(ratios, everywhere(ratios))
+    assert found.in_all_stacks[1:].any()
+    assert (found.half[1:] >= alone.half[1:]).all()
+    assert (found.half[1:] > alone.half[1:]).any()
+
+
+def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() -> None:
+    blocks = np.arange(8)
+    shiver = 0.001 * (-1.0) ** blocks
+    ratios = np.array([0 * shiver, 0.04 + shiver, 0.06 - shiver, 0.05 + shiver])
+    found = compare_together(ratios, everywhere(ratios), again=3)
+    assert found.offset == pytest.approx([0.05, 0.05, 0.05, 0])
+    claims = [ratio.claim for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
+    assert claims == ["undecided", "more", "more"]
+    plain = compare_together(ratios, everywhere(ratios))
+    assert found.different[3] == plain.different[3]
+    assert found.different[1] < 0 < found.different[2] < plain.different[2]
+
+
+def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
+    ratios = SD * noise("normal", (5, 1, 20), seed=3)[:, 0]
+    ratios -= ratios[0]
+    with_again, without = (compare_together(ratios, everywhere(ratios), again=row) for row in (4, None))
+    assert (with_again.half == without.half).all()
+    assert (with_again.evidence == without.evidence).all()
