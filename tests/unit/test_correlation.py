@@ -37,7 +37,17 @@ def test_the_correlation_of_one_row_is_what_a_hand_computes() -> None:
     found = each(np.array([1.0, 2.0, 4.0, 5.0]))
     assert found.correlation == pytest.approx(0.775)
     # Chance: a mean of -1/4 and a deviation of 2 / (4 √3) = 0.289, so that one in twenty is above 0.225.
-    assert found.factor == pytest.approx(np.sqrt(1.775 / 0.225))
+    # The estimate is known to 1.75 · 0.289 = 0.505; beside true ones of 0.3, 0.775 / (1 + (0.505 / 0.3)²) is believed.
+    assert found.factor == pytest.approx(np.sqrt(1.2020 / 0.7980), rel=1e-3)
+
+
+def test_a_correlation_widens_the_more_the_better_it_is_known() -> None:
+    rising = [float(each(np.arange(float(blocks))).factor) for blocks in (5, 8, 20, 60)]
+    assert rising == sorted(rising)
+    assert rising[0] < 1.5  # chance alone makes five blocks rise
+    assert rising[-1] > 2.5
+    known = each(noise("correlated", (1, 1, 4000), 0.5))
+    assert known.factor == pytest.approx(np.sqrt(1.5 / 0.5), rel=0.1)
 
 
 def test_the_correlation_of_an_autoregression_is_found_without_bias() -> None:

@@ -9,8 +9,10 @@ Journal of the Royal Statistical Society 8 (1946), 184-197).
 
 The few blocks of one stack say little of it, and those that deceive most are decided first. But what makes blocks of
 one stack alone depend on each other, caches, heat, layouts of memory, makes those of other stacks, too. So it is asked
-of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out.
-docs/decisions/anytime.md has what was tried.
+of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out. And
+what one stack's blocks say is taken as nearer to 0, the fewer they are, before it widens anything (Efron and Morris,
+"Stein's estimation rule and its competitors: an empirical Bayes approach", Journal of the American Statistical
+Association 68 (1973), 117-130). docs/decisions/anytime.md has what was tried.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _TURNS = 4  # of taking out means; what a stack that has left the schedule then 
 _DOUBT_OF_ONE = 1.645
 _DOUBT_OF_ALL = 1.282
 _DOUBT_OF_DRIFT = 2.054
+# Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
+_SPREAD_OF_ONE = 0.3
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ def of_each(values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArr
     """
     products, squares = _lagged(np.where(present, values - mean[..., np.newaxis], 0.0))
     plain = _ratio(products, squares)
-    return _dependence(plain, np.where(squares > 0, present.sum(axis=-1), 0.0), np.ones(plain.shape), _DOUBT_OF_ONE)
+    count = np.where(squares > 0, present.sum(axis=-1), 0.0)
+    return _dependence(plain, (count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
 
 
 def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
@@ -69,25 +74,31 @@ def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
     # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
     stacks = np.maximum((squares > 0).sum(axis=0), 2)
     series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
-    found = _dependence(_ratio(products.sum(axis=0), total), count, series, _DOUBT_OF_ALL)
-    drifting = _drifting(away, present, (series, count))
+    found = _dependence(_ratio(products.sum(axis=0), total), (count, series), _DOUBT_OF_ALL)
+    drifting = _drifting(away, present, (count, series))
     correlation = np.where(drifting, _MOST, found.correlation)
     return Dependence(correlation, np.where(drifting, _widening(correlation), found.factor))
 
 
 def _dependence(
-    plain: NDArray[np.float64], count: NDArray[np.float64], series: NDArray[np.float64], doubt: float
+    plain: NDArray[np.float64],
+    sizes: tuple[NDArray[np.float64], NDArray[np.float64]],
+    doubt: float,
+    spread: float = np.inf,
 ) -> Dependence:
     """Correct the bias of correlations, and compare them with those of independent values.
 
     These have a mean of -1/n and a variance of (n - 2)² / (n² (n - 1)) (Moran, "Some theorems on time series. II. The
-    significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260).
+    significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260). `sizes` are the mean number of
+    values and the number of series; `spread` is the standard deviation of true correlations.
     """
+    count, series = sizes
     known, some = count > _LEAST_COUNT - 0.5, np.maximum(count, _LEAST_COUNT)
-    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
     chance = (some - 2) / (some * np.sqrt((some - 1) * series))
+    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
+    believed = correlation / (1 + ((1 + 3 / some) * chance / spread) ** 2)
     beyond_chance = known & (plain > doubt * chance - 1 / some)
-    return Dependence(correlation, np.where(beyond_chance, _widening(correlation), 1.0))
+    return Dependence(correlation, np.where(beyond_chance, _widening(believed), 1.0))
 
 
 def _drifting(
@@ -97,9 +108,9 @@ def _drifting(
 
     Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
     normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
-    `sizes` are the number of series and the mean number of their values.
+    `sizes` are the mean number of values and the number of series.
     """
-    series, count = sizes
+    count, series = sizes
     numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
     middle = numbers.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
     times = np.where(present, numbers - middle[..., np.newaxis], 0.0)
