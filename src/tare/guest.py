@@ -15,8 +15,6 @@ from tare.hosts.ssh import SshHost, shared
 from tare.launch import Launch
 from tare.model import Caution, Host, Image, Limits, Process
 
-BOOT_SECONDS = 120.0
-_CONNECT_SECONDS = 120.0
 # A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own. QEMU's
 # emulation keeps what it has translated in a buffer that grows to 1 GiB.
 MONITOR_BYTES = 2 << 30
@@ -54,12 +52,13 @@ def command_line(launch: Launch, key: str, root: str = "/dev/vda", console: str 
 def watch_boot(console: Process, launch: Launch) -> str:
     """Read the console until the guest has told its SSH host key; marks the moments on the way.
 
-    Raises TrialFailed with what the guest said last when nothing comes for 120 s, the console ends, or it boots again.
+    Raises TrialFailed with what the guest said last when nothing comes for `start_seconds`, the console ends, or it
+    boots again.
     """
     last = panic = ""
     while True:
         try:
-            line = console.read_line(BOOT_SECONDS)
+            line = console.read_line(launch.start_seconds)
         except TrialFailed as error:
             words = str(error).removeprefix("sh: ")  # the shell has only put the monitor into its control group
             raise TrialFailed(f"the guest did not boot: {words}", f"its last line was: {last[-200:]!r}") from error
@@ -82,7 +81,7 @@ def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
     host.write(known, f"{address} {host_key}\n")
     options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
     socket = f"/run/{launch.name}.ssh"  # not in the folder: the name of a socket may be no longer than 107 bytes
-    connection = shared(host, f"root@{address}", socket, *options, seconds=_CONNECT_SECONDS)
+    connection = shared(host, f"root@{address}", socket, *options, seconds=launch.start_seconds)
     with launch.ledger.undone_by("rm", "-f", socket), connection as inside:
         yield inside
 

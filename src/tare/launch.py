@@ -48,7 +48,7 @@ class Launch:
     address: from then on the client tries to reach it, and so learns when it answered first. The technology marks
     `requested` on the timeline when all that is done once for many instances is done, and `started` when it starts the
     technology's own tool. `answer_port` is where `init` answers: an instance and the machine around it may share an
-    address.
+    address. Within `start_seconds` it has to answer, and a guest that boots has to say its next word.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Launch:
     knock: Knock
     timeline: Timeline = field(default_factory=Timeline)
     answer_port: int = ANSWER_PORT
+    start_seconds: float = 120.0
 
     @property
     def open_files(self) -> tuple[str, ...]:
@@ -133,7 +134,7 @@ class Technology(Protocol):
     technologies can run in its instances. `tested` is how tare's own tests run it: on the real thing, on the real thing
     in an emulated machine, or only against a program that stands in for it. One that `gives_machine` runs nothing
     itself: it is always the outermost layer, and what is in it is started as on any machine over SSH. An instance that
-    has not answered the client within `start_seconds` has failed.
+    has not answered the client within `start_seconds` has failed; in a machine in a machine it has five times as long.
     """
 
     name: ClassVar[str]

@@ -31,6 +31,7 @@ _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machi
 # again for the monitor of a machine in it.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
+_PATIENCE_WITHIN = 5  # a machine in a machine, and what is in that, may take so many times as long to start
 _IN_LAYER = "in the layer "
 
 
@@ -222,16 +223,12 @@ def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], 
     name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     knocks: list[Process] = []
     timeline = Timeline()
+    machines = place.network.level + technology.hosts
+    seconds = technology.start_seconds * (_PATIENCE_WITHIN if machines > 1 else 1)
     with ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
-            argv = (
-                KNOCK,
-                address,
-                str(port or ports[0]),
-                f"{technology.start_seconds:g}",
-                *(("connect",) if port else ()),
-            )
+            argv = (KNOCK, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
             knocks.append(stack.enter_context(place.client.spawn(*argv)))
 
         launch = Launch(
@@ -245,12 +242,13 @@ def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], 
             knock=knock,
             timeline=timeline,
             answer_port=ports[0],
+            start_seconds=seconds,
         )
         host = Recorder(place.host, notes.commands)
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
-                _mark_answer(process, timeline, (technology.start_seconds, place.clock_ahead_seconds))
+                _mark_answer(process, timeline, (seconds, place.clock_ahead_seconds))
         finally:
             notes.marks += timeline.marks
         host.stop()

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import machines
 import pytest
+from ssh_machines import lab
 
 from tare.hosts.local import LocalHost
+from tare.image import HOST, built_image
 from tare.journal import Run, load
 from tare.ledger import state_folder
 from tare.model import Trial
@@ -32,6 +34,18 @@ blocks = 1
 
 [[workloads]]
 use = "startup"
+"""
+TWO_LAYERS = """\
+[suite]
+stacks = ["native", "crun/qemu-tcg"]
+blocks = 2
+
+[[workloads]]
+use = "redis"
+operations = ["GET"]
+clients = [5]
+duration = "200ms"
+
 """
 # Everything that a run makes: namespaces, links, groups, folders, block devices, guests.
 LEFT = """
@@ -160,6 +174,20 @@ def test_a_container_in_a_machine_in_a_machine(tmp_path: Path) -> None:
     seconds = [layer.seconds for layer in trial.layers]
     assert seconds[1] > seconds[0] > 1  # the same machine, emulated once more
     assert sum(seconds) == pytest.approx(trial.timeline[-1].seconds, abs=0.01)
+
+
+def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> None:
+    """The disk of the machine around the container is made over there, and found again by the next block."""
+    suite = tmp_path / "suite.toml"
+    with lab(tmp_path, built_image(print, HOST)) as there:
+        reach = f'[hosts.server]\nssh = "tare-test-server"\nssh_config = "{there.ssh_config}"\n'
+        suite.write_text(TWO_LAYERS + reach, encoding="utf-8")
+        run = done(suite, tmp_path / "run")
+        assert there.left() == ""
+    assert set(outcomes(run).values()) == {"ok"}
+    trials = [trial for trial in run.trials if trial.stack == "crun/qemu-tcg"]
+    assert [trial.path for trial in trials] == ["bridge/tap"] * 2
+    assert [[layer.name for layer in trial.layers] for trial in trials] == [["qemu-tcg", "crun"]] * 2
 
 
 def test_the_contract_of_what_runs_on_kvm_holds() -> None:

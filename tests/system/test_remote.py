@@ -140,22 +140,6 @@ def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, ther
 
 
 @pytest.mark.usefixtures("ready_home")
-def test_a_nested_stack_on_another_machine(tare: Call, tmp_path: Path, there: Lab) -> None:
-    """The disk of the machine around the container is made over there, and found again by the next run."""
-    suite = '[suite]\nstacks = ["native", "crun/qemu-tcg"]\nblocks = 1\n' + WORKLOADS
-    path = _suite(tmp_path, suite, server=there.server_from_here)
-    for number in (1, 2):
-        done = tare("run", path, "--out", tmp_path / f"run{number}")
-        assert done.returncode == 0, done.stderr
-        assert ("to put the image into it once" in done.stderr) == (number == 1)
-    trials = load(tmp_path / "run2").trials
-    assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 6
-    layers = [[layer.name for layer in trial.layers] for trial in trials if trial.stack == "crun/qemu-tcg"]
-    assert layers == [["qemu-tcg", "crun"]] * 2
-    assert there.left() == ""
-
-
-@pytest.mark.usefixtures("ready_home")
 def test_a_connection_that_is_cut_costs_a_trial_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
     suite = """\
 [suite]

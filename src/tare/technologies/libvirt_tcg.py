@@ -20,6 +20,5 @@ class LibvirtTcg(Libvirt):
     title: ClassVar[str] = "libvirt, QEMU emulation"
     family: ClassVar[Family] = "emulator"
     needs: ClassVar[str] = "libvirt and its daemon"
-    start_seconds: ClassVar[float] = 600.0  # inside another emulated machine, a boot takes minutes
 
     type: Literal["kvm", "qemu"] = "qemu"

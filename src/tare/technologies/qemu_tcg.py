@@ -26,7 +26,6 @@ class QemuTcg(Qemu):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     needs: ClassVar[str] = "qemu-system-x86"
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
-    start_seconds: ClassVar[float] = 600.0  # inside another emulated machine, a boot takes minutes
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask
         """Emulation needs nothing."""
