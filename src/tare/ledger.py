@@ -24,7 +24,7 @@ _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 def state_folder() -> Path:
     """Folder in which tare keeps images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
-    return Path(os.environ.get("TARE_HOME", "/var/lib/tare"))
+    return Path(os.environ.get("TARE_HOME") or "/var/lib/tare").absolute()
 
 
 class Ledger:

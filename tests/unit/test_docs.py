@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
-import inspect
 import re
-import subprocess
-import sys
 import tomllib
 import typing
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from typer.main import get_command
 
 from tare import kvm, plugins, suite
@@ -25,9 +21,10 @@ from tare.cli import app
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
-from tare.errors import SuiteError, TrialFailed
+from tare.errors import SuiteError
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
+from tare.launch import Technology
 from tare.model import (
     Caution,
     Facts,
@@ -50,45 +47,12 @@ from tare.statistics.cells import Cell, Verdict
 from tare.suite import parse_suite
 from tare.telemetry.readings import Reading
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
 TECHNOLOGIES, WORKLOADS = (
     {name: found for name in plugins.names(kind) if not hasattr(found := plugins.find(kind, name), "hidden")}
     for kind in ("technologies", "workloads")
 )
-EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
-    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.launch.Technology"),
-    "adding-a-workload.md": ("workloads", "system-calls", "SystemCalls", "tare.model.Workload"),
-}
-
-
-def by_path(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def blocks(path: Path, language: str) -> list[str]:
-    """Give the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def section(path: Path, heading: str) -> str:
-    """Give the text below a heading, up to the next one."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
-    assert found, f"{path.name} has no section {heading!r}"
-    return found[1]
-
-
-def rows(text: str) -> dict[str, list[str]]:
-    """Give the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
-    found: dict[str, list[str]] = {}
-    for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
-        first, *others = (cell.strip() for cell in line.split(" | "))
-        names = re.findall(r"`([^`]+)`", first) or [first]
-        found |= dict.fromkeys(names, others)
-    return {name: cells for name, cells in found.items() if set(name) != {"-"}}
-
 
 # --- links and commands ----------------------------------------------------------------------------------------------
 
@@ -259,6 +223,8 @@ def test_every_outer_layer_is_described_and_no_other() -> None:
 
 
 def test_how_long_a_guest_may_take_is_as_described() -> None:
+    first, slow = Technology.start_seconds, TECHNOLOGIES["lxd-vm"].start_seconds
+    assert f"within {first:g} s (`lxd-vm`: {slow:g} s;" in section(DOCS / "method.md", "Nested stacks")
     assert f"silent for {kvm.PROBE_SECONDS:g} s at most" in section(DOCS / "technologies.md", "qemu and qemu-tcg")
     assert f"up to {ssh._BACK_SECONDS:g} s" in section(DOCS / "machines.md", "When the connection is lost")
 
@@ -323,90 +289,6 @@ def test_every_dependency_has_a_page_that_names_its_license() -> None:
 def test_every_decision_is_in_the_index() -> None:
     listed = set(re.findall(r"\]\(([a-z0-9-]+\.md)\)", (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")))
     assert listed == {path.name for path in (DOCS / "decisions").glob("*.md")} - {"README.md"}
-
-
-# --- the plug-ins of the documents -----------------------------------------------------------------------------------
-
-
-def file_of(plugin: str) -> str:
-    return f"{plugin.replace('-', '_')}.py"
-
-
-class Catalogue:
-    """The plug-ins that there are, and those of the documents."""
-
-    def __init__(self, more: dict[str, type[Any]]) -> None:
-        self.more = more
-
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
-        added = [name for of, name, *_ in EXAMPLES.values() if of == kind]
-        return (*plugins.names(kind), *added)
-
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        return self.more[name] if name in self.more else plugins.find(kind, name)
-
-
-@contextmanager
-def examples(folder: Path) -> Iterator[Catalogue]:
-    """Load the plug-ins of the documents from files, as they would be found."""
-    found = {}
-    for document, (_, name, *_) in EXAMPLES.items():
-        path = folder / file_of(name)
-        path.write_text(blocks(DOCS / document, "python")[0], encoding="utf-8")
-        module = loaded(path)
-        classes = [each for _, each in inspect.getmembers(module, inspect.isclass)]
-        found[name] = next(each for each in classes if getattr(each, "name", None) == name)
-    try:
-        yield Catalogue(found)
-    finally:
-        for _, name, *_ in EXAMPLES.values():
-            del sys.modules[Path(file_of(name)).stem]
-
-
-def loaded(path: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -> None:
-    lines = []
-    with examples(tmp_path):
-        for _, name, cls, protocol in EXAMPLES.values():
-            module, _, last = protocol.rpartition(".")
-            stem = Path(file_of(name)).stem
-            lines += [f"import {stem}\n", f"import {module}\n", f"a_{stem}: {module}.{last} = {stem}.{cls}()\n"]
-    (tmp_path / "satisfied.py").write_text("".join(lines), encoding="utf-8")
-    argv = (sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "satisfied.py"))
-    checked = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert checked.returncode == 0, checked.stdout
-
-
-@pytest.mark.parametrize("document", EXAMPLES)
-def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
-    kind, name, *_ = EXAMPLES[document]
-    (text,) = blocks(DOCS / document, "python")
-    place = ("--stdin-filename", f"src/tare/{kind}/{file_of(name)}", "-")
-    for command in (("check",), ("format", "--check")):
-        argv = (sys.executable, "-m", "ruff", *command, *place)
-        checked = subprocess.run(argv, cwd=ROOT, input=text, capture_output=True, text=True, timeout=60, check=False)
-        assert checked.returncode == 0, checked.stdout
-
-
-def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
-    printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
-    with examples(tmp_path) as catalogue:
-        workload = catalogue.find("workloads", "system-calls")()
-        (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
-        assert (value.metric, value.point) == ("rate", None)
-        assert value.value == pytest.approx(3_315_243.16)  # 2 x 500000 calls in 0.301637 s
-        for wrong in ("", "0+0 records in\n", printed.replace("500000 bytes", "400000 bytes")):
-            with pytest.raises(TrialFailed, match="dd did not copy 500000 bytes"):
-                workload.parse([Raw("dd", (), wrong, 0.3)])
 
 
 def test_the_lead_in_to_suites_shows_what_is_really_said() -> None:

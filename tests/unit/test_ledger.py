@@ -122,5 +122,9 @@ def test_the_folder_of_ledgers_is_for_its_owner_alone(ledger: Ledger) -> None:
 def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802 - its own name
     monkeypatch.setenv("TARE_HOME", "/somewhere/else")
     assert state_folder() == Path("/somewhere/else")
+    monkeypatch.setenv("TARE_HOME", "here")
+    assert state_folder() == Path.cwd() / "here"
+    monkeypatch.setenv("TARE_HOME", "")
+    assert state_folder() == Path("/var/lib/tare")
     monkeypatch.delenv("TARE_HOME")
     assert state_folder() == Path("/var/lib/tare")

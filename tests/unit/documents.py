@@ -1,0 +1,93 @@
+"""The documents, as tests read them: their blocks, sections and tables, and the plug-ins that are in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tare import plugins
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
+    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.launch.Technology"),
+    "adding-a-workload.md": ("workloads", "system-calls", "SystemCalls", "tare.model.Workload"),
+}
+
+
+def by_path(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Give the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def section(path: Path, heading: str) -> str:
+    """Give the text below a heading, up to the next one."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{path.name} has no section {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Give the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
+    found: dict[str, list[str]] = {}
+    for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
+        first, *others = (cell.strip() for cell in line.split(" | "))
+        names = re.findall(r"`([^`]+)`", first) or [first]
+        found |= dict.fromkeys(names, others)
+    return {name: cells for name, cells in found.items() if set(name) != {"-"}}
+
+
+def file_of(plugin: str) -> str:
+    return f"{plugin.replace('-', '_')}.py"
+
+
+class Catalogue:
+    """The plug-ins that there are, and those of the documents."""
+
+    def __init__(self, more: dict[str, type[Any]]) -> None:
+        self.more = more
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        added = [name for of, name, *_ in EXAMPLES.values() if of == kind]
+        return (*plugins.names(kind), *added)
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        return self.more[name] if name in self.more else plugins.find(kind, name)
+
+
+@contextmanager
+def examples(folder: Path) -> Iterator[Catalogue]:
+    """Load the plug-ins of the documents from files, as they would be found."""
+    found = {}
+    for document, (_, name, *_) in EXAMPLES.items():
+        path = folder / file_of(name)
+        path.write_text(blocks(DOCS / document, "python")[0], encoding="utf-8")
+        module = loaded(path)
+        classes = [each for _, each in inspect.getmembers(module, inspect.isclass)]
+        found[name] = next(each for each in classes if getattr(each, "name", None) == name)
+    try:
+        yield Catalogue(found)
+    finally:
+        for _, name, *_ in EXAMPLES.values():
+            del sys.modules[Path(file_of(name)).stem]
+
+
+def loaded(path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification
+    assert specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,49 @@
+"""The plug-ins of the documents are such as they tell their readers to write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
+
+from tare.errors import TrialFailed
+from tare.model import Raw
+
+
+def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -> None:
+    lines = []
+    with examples(tmp_path):
+        for _, name, cls, protocol in EXAMPLES.values():
+            module, _, last = protocol.rpartition(".")
+            stem = Path(file_of(name)).stem
+            lines += [f"import {stem}\n", f"import {module}\n", f"a_{stem}: {module}.{last} = {stem}.{cls}()\n"]
+    (tmp_path / "satisfied.py").write_text("".join(lines), encoding="utf-8")
+    argv = (sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "satisfied.py"))
+    checked = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
+    kind, name, *_ = EXAMPLES[document]
+    (text,) = blocks(DOCS / document, "python")
+    place = ("--stdin-filename", f"src/tare/{kind}/{file_of(name)}", "-")
+    for command in (("check",), ("format", "--check")):
+        argv = (sys.executable, "-m", "ruff", *command, *place)
+        checked = subprocess.run(argv, cwd=ROOT, input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
+    printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
+    with examples(tmp_path) as catalogue:
+        workload = catalogue.find("workloads", "system-calls")()
+        (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
+        assert (value.metric, value.point) == ("rate", None)
+        assert value.value == pytest.approx(3_315_243.16)  # 2 x 500000 calls in 0.301637 s
+        for wrong in ("", "0+0 records in\n", printed.replace("500000 bytes", "400000 bytes")):
+            with pytest.raises(TrialFailed, match="dd did not copy 500000 bytes"):
+                workload.parse([Raw("dd", (), wrong, 0.3)])
