@@ -29,12 +29,13 @@ _LEAST_COUNT = 4
 _TURNS = 4  # of taking out means; what a stack that has left the schedule then still has of them is small beside noise
 # Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
 # runs without any correlation more blocks than it mends in others; all together are believed sooner. A drift widens
-# intervals the most, and so has to be seen the best.
+# intervals the more the longer a run is, and so has to be seen the best.
 _DOUBT_OF_ONE = 1.645
 _DOUBT_OF_ALL = 1.282
 _DOUBT_OF_DRIFT = 2.054
 # Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
 _SPREAD_OF_ONE = 0.3
+_SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
     """Look at all stacks together: logarithms with the axes stack, others, block; gives arrays with the others alone.
 
     Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
-    subtracted from a whole block. Where stacks drift apart, the correlation is taken as the largest there is.
+    subtracted from a whole block. Where stacks drift apart, half of the variance is taken for what all blocks of a
+    stack have in common, which no number of them averages out (Kish, Survey Sampling, 1965, section 5.4: the design
+    effect of a cluster).
     """
     away = swept(logs, present, _TURNS)
     products, squares = _lagged(away)
@@ -76,8 +79,8 @@ def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
     series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
     found = _dependence(_ratio(products.sum(axis=0), total), (count, series), _DOUBT_OF_ALL)
     drifting = _drifting(away, present, (count, series))
-    correlation = np.where(drifting, _MOST, found.correlation)
-    return Dependence(correlation, np.where(drifting, _widening(correlation), found.factor))
+    apart = np.sqrt(1 + (np.maximum(count, 1) - 1) * _SHARE_OF_DRIFT)
+    return Dependence(found.correlation, np.where(drifting, apart, found.factor))
 
 
 def _dependence(
