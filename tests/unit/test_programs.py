@@ -8,7 +8,9 @@ import re
 import shlex
 import signal
 import socket
+import socketserver
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,6 +309,23 @@ def test_knock_is_not_content_with_a_silent_server(programs: Path) -> None:
         output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), "0.1")
     assert (output.returncode, output.stdout) == (1, b"")
     assert output.stderr.endswith(b"connected, but no line came\n")
+
+
+def test_knock_has_patience_with_what_is_slow_to_answer(tmp_path: Path) -> None:
+    quick = ("-DQUICK_NANOSECONDS=0", "-DSHARE_OF_SLOW=4")
+    subprocess.run(("gcc", *FLAGS, *quick, "-o", tmp_path / "knock", SOURCES / "knock.c"), check=True, timeout=120)
+
+    class Slow(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            time.sleep(0.1)
+            with contextlib.suppress(OSError):  # the first to ask have not waited
+                self.request.sendall(b"at last\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        output = call(tmp_path / "knock", "127.0.0.1", str(server.server_address[1]), "10")
+        server.shutdown()
+    assert (output.returncode, output.stdout.partition(b" ")[2]) == (0, b"at last\n")
 
 
 def test_knock_can_be_content_with_a_connection(programs: Path) -> None:

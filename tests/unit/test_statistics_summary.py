@@ -10,7 +10,7 @@ from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measure
 from tare.journal import Run
 from tare.model import Caution, Metric, Trial
 from tare.report.numbers import glyph
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 
 
@@ -316,15 +316,6 @@ def test_the_interval_of_a_single_workloads_standing_is_its_headlines() -> None:
 def test_no_number_of_a_summary_is_without_a_value() -> None:
     for cell in summarize(believable_run()).cells:
         assert all(math.isfinite(value) for value in asdict(cell).values() if isinstance(value, float))
-
-
-def test_a_summary_does_not_depend_on_the_order_of_the_trials() -> None:
-    run = pairs([90, 80, 70], [100, 101, 99])
-    assert _ratios(summarize(replace(run, trials=run.trials[::-1]))) == _ratios(summarize(run))
-
-
-def _ratios(summary: Summary) -> list[tuple[str, float | None]]:
-    return [(cell.stack, cell.low) for cell in summary.headlines]
 
 
 def _is(trial: Trial, stack: str, block: int) -> bool:
