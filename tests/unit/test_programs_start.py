@@ -1,0 +1,154 @@
+"""What answers in an instance, and what knocks from the client: compiled here as in the image, and run for real."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import socketserver
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from compiled import call, compiled, first_line, started
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), "init", "knock")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_knock_hears_when_init_started(programs: Path) -> None:
+    port = free_port()
+    before = time.monotonic_ns()
+    with started(programs / "init", f"127.0.0.1:{port}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        output = call(programs / "knock", "127.0.0.1", str(port), "10")
+    heard, word, began = output.stdout.decode().split()
+    assert (output.returncode, word) == (0, "tare")
+    assert before < int(began) < int(heard) < time.monotonic_ns()
+
+
+def test_knock_may_come_before_init(programs: Path) -> None:
+    port = free_port()
+    with started(programs / "knock", "127.0.0.1", str(port), "10") as knock:
+        time.sleep(0.1)
+        with started(programs / "init", f"127.0.0.1:{port}"):
+            output, _ = knock.communicate(timeout=10)
+    heard, _, began = output.decode().split()
+    assert 0 < int(heard) - int(began) < 1_000_000_000
+
+
+def test_knock_gives_up_with_the_last_error(programs: Path) -> None:
+    port = free_port()
+    begin = time.monotonic()
+    output = call(programs / "knock", "127.0.0.1", str(port), "0.2")
+    assert 0.2 <= time.monotonic() - begin < 5
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr == f"knock: 127.0.0.1:{port}: Connection refused\n".encode()
+
+
+def test_knock_is_not_content_with_a_silent_server(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), "0.1")
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr.endswith(b"connected, but no line came\n")
+
+
+def test_knock_has_patience_with_what_is_slow_to_answer(tmp_path: Path) -> None:
+    compiled(tmp_path, "knock", settings=("-DQUICK_NANOSECONDS=0", "-DSHARE_OF_SLOW=4"))
+
+    class Slow(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            time.sleep(0.1)
+            with contextlib.suppress(OSError):  # the first to ask have not waited
+                self.request.sendall(b"at last\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        output = call(tmp_path / "knock", "127.0.0.1", str(server.server_address[1]), "10")
+        server.shutdown()
+    assert (output.returncode, output.stdout.partition(b" ")[2]) == (0, b"at last\n")
+
+
+def test_knock_can_be_content_with_a_connection(programs: Path) -> None:
+    before = time.monotonic_ns()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), "10", "connect")
+    heard, word = output.stdout.decode().split()
+    assert (output.returncode, word) == (0, "connected")
+    assert before < int(heard) < time.monotonic_ns()
+
+
+@pytest.mark.parametrize("arguments", [(), ("here", "80", "1"), ("127.0.0.1", "0", "1"), ("127.0.0.1", "80", "soon")])
+def test_knock_says_how_it_is_used(programs: Path, arguments: tuple[str, ...]) -> None:
+    output = call(programs / "knock", *arguments)
+    assert output.returncode == 2
+    assert b"usage: knock ADDRESS PORT SECONDS [connect]" in output.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_init_ends_with_0_when_it_is_asked_to(programs: Path, number: int) -> None:
+    with started(programs / "init", "-") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        process.send_signal(number)
+        assert process.wait(10) == 0
+
+
+def test_init_waits_for_its_address_to_appear(programs: Path) -> None:
+    with started(programs / "init", f"192.0.2.1:{free_port()}") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.1)
+        process.terminate()
+        assert process.wait(10) == 0
+        assert first_line(process) == b""
+
+
+def test_init_refuses_a_port_that_is_taken(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        output = call(programs / "init", f"127.0.0.1:{server.getsockname()[1]}")
+    assert (output.returncode, output.stdout) == (1, b"")
+    assert output.stderr == b"init: listen: Address already in use\n"
+
+
+def test_init_prints_its_limits_after_it_is_ready(programs: Path) -> None:
+    with started(programs / "init", "-", "--limits") as process:
+        lines = [first_line(process).decode() for _ in range(5)]
+    assert lines[0] == "tare-init: ready\n"
+    assert [re.sub(":.*", "", line, flags=re.DOTALL) for line in lines[1:]] == [
+        "cpus",
+        "open_files",
+        "memory",
+        "kernel",
+    ]
+
+
+def test_init_uses_no_time_while_it_waits(programs: Path) -> None:
+    with started(programs / "init", f"127.0.0.1:{free_port()}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        time.sleep(0.3)
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    assert int(fields[11]) + int(fields[12]) <= 1
+
+
+def test_init_answers_clients_that_spoke_first_and_many_of_them(programs: Path) -> None:
+    port = free_port()
+    with started(programs / "init", f"127.0.0.1:{port}") as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        answers = set()
+        for _ in range(200):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                answers.add(client.makefile("rb").readline())
+    assert len(answers) == 1
+    assert re.fullmatch(rb"tare [0-9]+\n", answers.pop())
