@@ -63,7 +63,8 @@ def _suite(folder: Path, text: str, **hosts: Machine) -> Path:
 
 
 def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
-    return sorted((trial.workload, trial.stack, trial.status, trial.path) for trial in trials)
+    said = [(trial, f"{trial.status} {trial.reason}".strip()) for trial in trials]
+    return sorted((trial.workload, trial.stack, outcome, trial.path) for trial, outcome in said)
 
 
 def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str, list[tuple[object, ...]]]]:
