@@ -5,7 +5,7 @@
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
-# make lab-stop, make test-lab: stop it; its tests, which take three quarters of an hour, and 5 GB of memory
+# make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
@@ -74,7 +74,7 @@ lab-stop: setup
 	.venv/bin/python tests/lab/machines.py stop $(LAB)
 
 test-lab: setup
-	.venv/bin/pytest tests/lab/test_lab.py
+	.venv/bin/pytest -m lab
 
 picture: setup test-packages
 	tests/lab/picture "$$(ls -td runs/*/report | head -n 1)/index.html" docs/report.png

@@ -13,28 +13,18 @@ import machines
 import pytest
 from ssh_machines import lab
 
-from tare.hosts.local import LocalHost
 from tare.image import HOST, built_image
 from tare.journal import Run, load
 from tare.ledger import state_folder
 from tare.model import Trial
-from tare.technologies.libvirt_tcg import LibvirtTcg
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 TARE = Path(sys.executable).parent / "tare"
 RUN_SECONDS = 3 * 3600.0
 CONTRACT = ("test_technologies.py", "test_lifecycle.py", "test_hosts.py")
-THREE_LAYERS = """\
-[suite]
-stacks = ["native", "crun/qemu-tcg/libvirt-tcg"]
-blocks = 1
-
-[[workloads]]
-use = "startup"
-"""
 TWO_LAYERS = """\
 [suite]
 stacks = ["native", "crun/qemu-tcg"]
@@ -157,23 +147,6 @@ def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> 
         if trial.stack == "docker/qemu":
             check_nested(trial)
     check_emulated(run)
-
-
-def test_a_container_in_a_machine_in_a_machine(tmp_path: Path) -> None:
-    """On the real machine, and in emulation twice."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(THREE_LAYERS, encoding="utf-8")
-    with LibvirtTcg().engine(LocalHost()):
-        run = done(suite, tmp_path / "run")
-    (trial,) = (trial for trial in run.trials if trial.stack == "crun/qemu-tcg/libvirt-tcg")
-    assert (trial.status, trial.reason) == ("ok", "")
-    assert [layer.name for layer in trial.layers] == ["libvirt-tcg", "qemu-tcg", "crun"]
-    assert trial.path == "bridge/tap/tap"
-    assert trial.limits is not None
-    assert (trial.limits.seen.memory_bytes, trial.limits.seen.open_files) == (512 << 20, 4096)
-    seconds = [layer.seconds for layer in trial.layers]
-    assert seconds[1] > seconds[0] > 1  # the same machine, emulated once more
-    assert sum(seconds) == pytest.approx(trial.timeline[-1].seconds, abs=0.01)
 
 
 def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> None:

@@ -160,3 +160,21 @@ def test_the_server_of_a_run_that_was_killed_is_deleted_by_clean(
         done = tare("clean")
         assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "clean"), done.stderr
     assert cloud.left == []
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("ready_home")
+def test_a_container_in_a_machine_in_a_server(
+    begin: Begin, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
+) -> None:
+    path = _suite(tmp_path, _stack("three", "crun/qemu-tcg/openstack"))
+    with nothing_left(), begin("run", path, "--out", tmp_path / "run") as process:
+        assert process.wait(900) == 0
+    trials = _by_name(tmp_path / "run")
+    assert {name: trial.reason for name, trial in trials.items() if trial.status != "ok"} == {}
+    assert cloud.left == []
+    assert there.left() == ""
+    for trial in (trial for (stack, _), trial in trials.items() if stack == "three"):
+        assert [layer.name for layer in trial.layers] == ["openstack", "qemu-tcg", "crun"]
+        assert trial.path == "bridge/tap/direct"
+        assert sum(layer.seconds for layer in trial.layers) == pytest.approx(trial.timeline[-1].seconds, abs=0.01)
