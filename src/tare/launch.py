@@ -18,6 +18,7 @@ from tare.model import Family, Host, Image, Instance, Limits, Machine, Mark, Pro
 from tare.network import Network
 
 ANSWER_PORT = 17007
+START_SECONDS = 120.0  # until an instance that has not answered the client has failed
 INIT = "/usr/lib/tare/init"
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 
@@ -61,7 +62,7 @@ class Launch:
     knock: Knock
     timeline: Timeline = field(default_factory=Timeline)
     answer_port: int = ANSWER_PORT
-    start_seconds: float = 120.0
+    start_seconds: float = START_SECONDS
 
     @property
     def open_files(self) -> tuple[str, ...]:
@@ -130,11 +131,10 @@ class Technology(Protocol):
     """Starts instances on a host. Its settings are its dataclass fields.
 
     Plug-ins inherit from it. `isolates` is what keeps an instance apart and `needs` what has to be there, for the
-    catalogue. `hosts` tells whether other
-    technologies can run in its instances. `tested` is how tare's own tests run it: on the real thing, on the real thing
-    in an emulated machine, or only against a program that stands in for it. One that `gives_machine` runs nothing
-    itself: it is always the outermost layer, and what is in it is started as on any machine over SSH. An instance that
-    has not answered the client within `start_seconds` has failed; in a machine in a machine it has five times as long.
+    catalogue. `hosts` tells whether other technologies can run in its instances. `tested` is how tare's own tests run
+    it: on the real thing, on the real thing in an emulated machine, or only against a program that stands in for it.
+    One that `gives_machine` runs nothing itself: it is always the outermost layer, and what is in it is started as on
+    any machine over SSH.
     """
 
     name: ClassVar[str]
@@ -145,7 +145,6 @@ class Technology(Protocol):
     hosts: ClassVar[bool] = False
     gives_machine: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
-    start_seconds: ClassVar[float] = 120.0
 
     @property
     def path(self) -> str:

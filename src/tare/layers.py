@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -20,9 +20,9 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost
 from tare.image import located
-from tare.launch import ANSWER_PORT, Launch, Technology, Timeline
+from tare.launch import ANSWER_PORT, START_SECONDS, Launch, Technology, Timeline
 from tare.ledger import DoomedLedger, Ledger
-from tare.model import Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
+from tare.model import Caution, Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
 from tare.network import Network
 
 KNOCK = "/usr/lib/tare/knock"
@@ -31,7 +31,7 @@ _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machi
 # again for the monitor of a machine in it.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
-_PATIENCE_WITHIN = 5  # a machine in a machine, and what is in that, may take so many times as long to start
+_PATIENCE = 5  # a machine in a machine, or on an emulated one, and what is in it, has so many times as long to start
 _IN_LAYER = "in the layer "
 
 
@@ -217,14 +217,20 @@ def machine_ports(place: Place) -> tuple[int]:
     return (ANSWER_PORT + 1 + place.network.level,)
 
 
+def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
+    """Tell how long an instance may take to answer, `level` layers deep on machines with these cautions."""
+    emulated = any(caution.kind == "emulated" for caution in cautions)
+    machines = level + technology.hosts + emulated
+    return START_SECONDS * (_PATIENCE if machines > 1 else 1)
+
+
 @contextmanager
 def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
     """Start one layer and wait until the client has had its first answer, which is on the first of the ports."""
     name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     knocks: list[Process] = []
     timeline = Timeline()
-    machines = place.network.level + technology.hosts
-    seconds = technology.start_seconds * (_PATIENCE_WITHIN if machines > 1 else 1)
+    seconds = start_seconds(technology, place.network.level, place.placement.cautions)
     with ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:

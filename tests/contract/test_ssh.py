@@ -10,6 +10,7 @@ import pytest
 from ssh_machines import Lab, lab
 
 from tare.errors import TareError, TimedOut, Unreachable, UsageError
+from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
@@ -72,13 +73,37 @@ def test_what_was_started_is_gone_after_its_block(server: SshHost) -> None:
 
 
 def test_a_connection_that_was_lost_is_opened_again(server: SshHost) -> None:
+    _lose(server)
+    assert server.run("hostname", timeout=SECONDS).text == "tare-test-server\n"
+
+
+def test_a_machine_that_does_not_come_back_is_given_up(
+    there: Lab, server: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "_BACK_SECONDS", 3.0)
+    assert server.master is not None
+    server.master._seconds = 1.0
+    there.to_server.set("down")
+    try:
+        _lose(server)
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="tare-test-server"):
+            server.master.await_back()
+        assert time.monotonic() - began > ssh._BACK_SECONDS
+    finally:
+        there.to_server.set("up")
+    server.master.await_back()
+    assert server.run("hostname", timeout=SECONDS).text == "tare-test-server\n"
+
+
+def _lose(server: SshHost) -> None:
+    """End the client that holds the connection."""
     assert server.master is not None
     process = server.master._process
     assert process is not None
     LocalHost().run("kill", str(process.pid), timeout=SECONDS)
     while process.running():
         time.sleep(0.01)
-    assert server.run("hostname", timeout=SECONDS).text == "tare-test-server\n"
 
 
 def test_a_machine_that_has_no_address_says_so(there: Lab) -> None:

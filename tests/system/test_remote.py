@@ -156,15 +156,13 @@ duration = "5s"
         _wait(lambda: "dhrystone block 1" in read_text(str(tmp_path / "said")), process)
         time.sleep(3)
         there.to_server.set("down")
-        _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 2, process)
+        _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 1, process)
         there.to_server.set("up")
         process.wait(180)
     trials = load(tmp_path / "run").trials
     assert len(trials) == 6
-    lost = [trial for trial in trials if trial.status == "failed"]
-    assert 1 <= len(lost) <= 2
-    assert all("SSH to tare-test-server: " in trial.reason for trial in lost), [trial.reason for trial in lost]
-    assert trials[-1].status == "ok"
+    assert [trial.status for trial in trials] == ["failed", *["ok"] * 5]
+    assert "SSH to tare-test-server: " in trials[0].reason
     assert _not_sampled(tmp_path / "run", trials[-1:]) == []
     assert there.left() == ""
 

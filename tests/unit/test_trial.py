@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tare.layers import around
+from tare.launch import Technology
+from tare.layers import around, start_seconds
 from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.technologies.crun import Crun
+from tare.technologies.qemu import Qemu
 from tare.trial import _since_requested, client_cautions, limit_cautions
 
 ASKED = Limits((2, 3), 512 << 20, 4096)
@@ -85,6 +88,26 @@ def test_moments_are_in_their_order_and_in_seconds_since_the_request() -> None:
 
 def test_an_instance_that_never_was_has_no_moments() -> None:
     assert _since_requested([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("technology", "level", "on_emulated", "seconds"),
+    [
+        (Crun(), 0, False, 120),
+        (Crun(), 0, True, 120),
+        (Qemu(), 0, False, 120),
+        (Crun(), 1, False, 120),
+        (Qemu(), 0, True, 600),
+        (Qemu(), 1, False, 600),
+        (Crun(), 1, True, 600),
+        (Crun(), 2, False, 600),
+    ],
+)
+def test_a_machine_in_a_machine_or_on_an_emulated_one_may_take_longer_to_start(
+    technology: Technology, level: int, on_emulated: bool, seconds: float
+) -> None:
+    cautions = (Caution("shared-cpus", "busy"), *([Caution("emulated", "slow")] if on_emulated else []))
+    assert start_seconds(technology, level, cautions) == seconds
 
 
 def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:

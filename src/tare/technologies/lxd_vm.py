@@ -38,7 +38,6 @@ class LxdVm(Lxd):
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
-    start_seconds: ClassVar[float] = 300.0  # in emulation, UEFI's firmware alone takes minutes
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon answers that can run machines, and whether a guest boots on KVM."""
