@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import ast
 import ipaddress
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -22,6 +24,7 @@ from tare.technologies.libvirt import Libvirt
 from tare.technologies.libvirt_tcg import LibvirtTcg
 from tare.technologies.virtualbox import Virtualbox
 from tare.technologies.vmware import configuration, free_vmnet
+from tare.technologies.xen import Xen
 
 STAND_INS = Path(__file__).parents[1] / "stand_ins"
 DEPENDENCIES = """
@@ -230,6 +233,30 @@ def test_firecracker_s_file_may_have_no_other_names_and_no_compressed_kernel(too
     file.write_text(f"{{{part}}}")
     ended = tool("firecracker", "--no-api", "--config-file", str(file))
     assert (ended.returncode, "Invalid Elf magic number" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
+def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
+    text = Xen(mode=mode).configuration(launch, "KEY", ("/dev/mapper/tare-1", "/run/card"))
+    domain = {name: ast.literal_eval(value) for name, value in (line.split(" = ", 1) for line in text.splitlines())}
+    words = domain.pop("extra").split()
+    assert {"root=/dev/xvda", f"console={console}", "tare.key=KEY", "tare.files=4096"} <= set(words)
+    expected = {
+        "name": "tare-test-1",
+        "type": mode,
+        "kernel": str(launch.image.kernel),
+        "ramdisk": str(launch.image.initrd),
+        "memory": 513,
+        "maxmem": 513,
+        "vcpus": 2,
+        "cpus": "1,3",
+        "disk": ["phy:/dev/mapper/tare-1,xvda,w"],
+        "vif": [f"mac={launch.network.instance_mac},script=/run/card"],
+        "on_poweroff": "destroy",
+        "on_reboot": "destroy",
+        "on_crash": "destroy",
+    }
+    assert domain == expected | ({"serial": "pty", "vga": "none", "nographic": 1} if mode == "hvm" else {})
 
 
 def test_virtualbox_s_machines_are_registered_once_and_have_what_is_attached(tool: Run, tmp_path: Path) -> None:
