@@ -19,6 +19,7 @@ from tare.network import Network
 
 ANSWER_PORT = 17007
 START_SECONDS = 120.0  # until an instance that has not answered the client has failed
+PATIENCE = 5  # a machine in a machine, or on an emulated one, and what is in it, has so many times as long to start
 INIT = "/usr/lib/tare/init"
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 

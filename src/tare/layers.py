@@ -20,7 +20,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost
 from tare.image import located
-from tare.launch import ANSWER_PORT, START_SECONDS, Launch, Technology, Timeline
+from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
 from tare.ledger import DoomedLedger, Ledger
 from tare.model import Caution, Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
 from tare.network import Network
@@ -31,7 +31,7 @@ _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machi
 # again for the monitor of a machine in it.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
-_PATIENCE = 5  # a machine in a machine, or on an emulated one, and what is in it, has so many times as long to start
+_LAST_WORD_SECONDS = 5.0  # what the client then needs to say that there was no answer
 _IN_LAYER = "in the layer "
 
 
@@ -221,7 +221,7 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
     """Tell how long an instance may take to answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.hosts + emulated
-    return START_SECONDS * (_PATIENCE if machines > 1 else 1)
+    return START_SECONDS * (PATIENCE if machines > 1 else 1)
 
 
 @contextmanager
@@ -267,7 +267,14 @@ def _mark_answer(knock: Process, timeline: Timeline, clock: tuple[float, float])
     `clock` are the seconds that an answer may take, and those by which the client's clock is ahead of ours.
     """
     most_seconds, clock_ahead_seconds = clock
-    answered, word, *began = knock.read_line(most_seconds).text.split()
+    try:
+        answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
+    except TrialFailed as error:
+        told, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
+        if not problem:
+            raise
+        what = f"{told} did not answer the client within {most_seconds:g} s: {problem}"
+        raise TrialFailed(what, error.hint) from error
     ready = int(answered) / 1e9 - clock_ahead_seconds
     requested = timeline.marks[0].seconds
     if word == "tare" and began and not any(mark.name == "userspace" for mark in timeline.marks):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tare.client import client_of
 from tare.cpus import Placement, place
-from tare.doctor.machine import read_cores
+from tare.doctor.machine import is_emulated, read_cores
 from tare.errors import TareError, Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
@@ -27,7 +27,6 @@ from tare.network import Network, connected, routed
 
 _CARRIED_TO = Path("/var/lib/tare")
 _CLOCK_LOOKS = 7
-_EMULATED = "/etc/tare-emulated"
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,9 @@ def placed(there: Reached, wanted: int) -> Placement:
 
 
 def emulated(there: Reached) -> tuple[Caution, ...]:
-    """Warn of machines that are emulated in software: nothing that is measured there is what it costs anywhere else.
-
-    A machine of the lab says so itself, since Linux cannot tell where Xen is between it and the emulator.
-    """
+    """Warn of machines that are emulated in software: nothing that is measured there is what it costs anywhere else."""
     machines = {"the server's": there.server, "the client's": there.client}
-    found = [
-        name
-        for name, host in machines.items()
-        if host.read(_EMULATED) or "qemu" in host.facts().virtualization.split("/")
-    ]
+    found = [name for name, host in machines.items() if is_emulated(host)]
     text = f"{' and '.join(found)} processors are emulated in software: these are not values of any real machine"
     return (Caution("emulated", text),) if found else ()
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tare.launch import Technology
-from tare.layers import around, start_seconds
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.launch import Technology, Timeline
+from tare.layers import _mark_answer, around, start_seconds
 from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
@@ -108,6 +110,22 @@ def test_a_machine_in_a_machine_or_on_an_emulated_one_may_take_longer_to_start(
 ) -> None:
     cautions = (Caution("shared-cpus", "busy"), *([Caution("emulated", "slow")] if on_emulated else []))
     assert start_seconds(technology, level, cautions) == seconds
+
+
+def test_an_instance_that_does_not_answer_is_said_to_with_how_long_it_had() -> None:
+    words = "knock: 198.18.0.10:17007: No route to host"
+    with LocalHost().spawn("sh", "-c", 'echo "$1" >&2; exit 1', "sh", words) as knock:
+        said = r"^198\.18\.0\.10:17007 did not answer the client within 0\.5 s: No route to host$"
+        with pytest.raises(TrialFailed, match=said):
+            _mark_answer(knock, Timeline([Mark("requested", 0.0)]), (0.5, 0.0))
+
+
+def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
+    with (
+        LocalHost().spawn("sh", "-c", "echo the connection was lost >&2; exit 255") as knock,
+        pytest.raises(TrialFailed, match=r"^sh: ended: the connection was lost$"),
+    ):
+        _mark_answer(knock, Timeline([Mark("requested", 0.0)]), (0.5, 0.0))
 
 
 def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:

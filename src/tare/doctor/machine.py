@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.model import Facts
+from tare.model import Facts, Host
 
 Read = Callable[[str], str]
 CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
 
 CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
+_EMULATED = "/etc/tare-emulated"
 
 # What makers of virtual machines write into the firmware tables that a guest sees.
 _FIRMWARE_NAMES = (
@@ -197,6 +198,14 @@ def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
         return named or "unknown hypervisor"
     # Clouds rent bare metal out under the same names: on x86, without the flag, the firmware proves nothing.
     return "" if cpuinfo.architecture in {"x86_64", "i686"} else named
+
+
+def is_emulated(host: Host) -> bool:
+    """Tell whether a machine's processor is emulated in software.
+
+    A machine of the lab says so itself, since Linux cannot tell where Xen is between it and the emulator.
+    """
+    return bool(host.read(_EMULATED)) or "qemu" in host.facts().virtualization.split("/")
 
 
 def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
