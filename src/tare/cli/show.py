@@ -15,7 +15,10 @@ from tare.document import did_you_mean
 from tare.errors import UsageError
 from tare.journal import Run, load, load_raw
 from tare.model import Trial
+from tare.report.limits import limits_of
 from tare.units import format_duration, format_quantity, format_size
+
+_PIPED = 1000  # columns for who is no terminal: a trial is one line then
 
 
 def show(
@@ -24,10 +27,10 @@ def show(
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
     found = load(run)
-    console = Console(file=sys.stdout, highlight=False, markup=False)
     if trial is None:
-        _list(found, console)
+        _list(found)
         return
+    console = Console(file=sys.stdout, highlight=False, markup=False)
     by_name = {each.trial: each for each in found.trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
@@ -38,7 +41,9 @@ def show(
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
 
 
-def _list(found: Run, console: Console) -> None:
+def _list(found: Run) -> None:
+    width = None if sys.stdout.isatty() else _PIPED
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=width)
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
@@ -62,9 +67,8 @@ def _print(trial: Trial, console: Console) -> None:
         memory = layer.footprint.memory_bytes
         cost = "" if memory is None else f", {format_size(memory)} on its host"
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
-    if trial.limits:
-        console.print(f"limits asked: {trial.limits.asked}")
-        console.print(f"limits seen:  {trial.limits.seen}")
+    for limit in limits_of(trial.limits) if trial.limits else ():
+        console.print(f"limit on {limit.name}: {limit.asked} asked, {limit.seen} seen")
     console.print(f"path: {trial.path}")
     for name, text in trial.proof:
         console.print(f"{name}: {text}")

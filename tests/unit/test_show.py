@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import believable_run, write
+
+from tare.__main__ import run
+from tare.cli import app
+
+
+def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = believable_run(tmp_path / "run")
+    trial = next(
+        each for each in found.trials if (each.workload, each.stack, each.status) == ("redis", "qemu-tcg", "ok")
+    )
+    assert run(app, ["show", str(write(found)), trial.trial]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"qemu-tcg, redis, block {trial.block + 1}: ok\n")
+    assert "timeline: requested 0 s, started " in shown
+    assert "memory: 310 MiB in 3 processes\n" in shown
+    assert "limit on CPUs: 1 (number 0) asked, 1 seen\n" in shown
+    assert "limit on memory: 512 MiB asked, 480 MiB seen\n" in shown
+    assert "limit on open files: 4096 asked, 4096 seen\n" in shown
+    assert "path: tap\n" in shown
+    assert "$ sh -c 'echo '\"'\"'two words'\"'\"''\n" in shown
+
+
+def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = believable_run(tmp_path / "run")
+    failed = next(trial for trial in found.trials if trial.status == "failed")
+    assert run(app, ["show", str(write(found))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(found.trials)
+    (line,) = (line for line in lines if line.split()[0] == failed.trial)
+    assert line.rstrip().split(maxsplit=3)[1:] == ["failed", f"{failed.seconds:.1f}", failed.reason]
+
+
+def test_a_trial_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = believable_run(tmp_path / "run")
+    name = found.trials[0].trial
+    assert run(app, ["show", str(write(found)), f"{name}x"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"error: {tmp_path / 'run'}: no trial {name}x"
+    assert hint == f'hint: did you mean "{name}"?'
