@@ -36,7 +36,7 @@ def problems(host: Host) -> tuple[Problem, ...]:
         return (Problem("KVM is not proved yet: there is no guest kernel to boot", "tare image"),)
     seconds = PROBE_SECONDS * (PATIENCE if is_emulated(host) else 1)
     if not _boots(host, image, seconds):
-        what = f"KVM is there, but a small guest does not boot on it: it says nothing for {seconds:g} s"
+        what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
         return (Problem(what, "use qemu-tcg here; look at the kernel's log and at the machine around this one"),)
     return ()
 
