@@ -24,6 +24,7 @@ from audit_matrix import matrix
 from audit_real import LOOPS, Looped, container, loop
 from audit_rivals import RIVALS
 from audit_runs import (
+    BLOCKS,
     EFFECTS,
     KINDS,
     NORMAL,
@@ -40,7 +41,8 @@ from audit_runs import (
 RUNS = 10_000
 SEED = 20210501
 TARE = "tare"
-METHODS = (TARE, *RIVALS)
+TARE_TO_THE_END = f"tare, all {BLOCKS} blocks"
+METHODS = (TARE, TARE_TO_THE_END, *RIVALS)
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -59,9 +61,11 @@ def study(kind: Kind) -> Studied:
     logs = world.in_turn()
     found = {}
     for effect in EFFECTS:
-        found[TARE, effect] = tally(decide(log_ratios(logs, (effect,))), effect)
+        ratios = log_ratios(logs, (effect,))
+        for name, all_blocks in ((TARE, False), (TARE_TO_THE_END, True)):
+            found[name, effect] = tally(decide(ratios, all_blocks), effect, kind.correlation)
         for name, rival in RIVALS.items():
-            found[name, effect] = tally(rival(world, effect), effect)
+            found[name, effect] = tally(rival(world, effect), effect, kind.correlation)
     return Studied(kind, found, coverage(log_ratios(logs, (0.0,))))
 
 
@@ -72,8 +76,10 @@ def draw(studied: Sequence[Studied]) -> None:
     rows = [
         {"effect": percent[effect], "method": method, "median": each.median, "most": each.most}
         for (method, effect), each in normal.tallies.items()
+        if method != TARE_TO_THE_END
     ]
-    charts.save(charts.blocks(rows, METHODS, list(percent.values())), DOCS / "audit-blocks.svg")
+    sequential = [method for method in METHODS if method != TARE_TO_THE_END]
+    charts.save(charts.blocks(rows, sequential, list(percent.values())), DOCS / "audit-blocks.svg")
     rows = [
         {"kind": each.kind.name, "method": method, "false": each.tallies[method, 0.0].false}
         for each in studied
@@ -111,6 +117,7 @@ def main() -> None:
         seed=SEED,
         seconds=seconds,
         methods=METHODS,
+        to_the_end=TARE_TO_THE_END,
         tallies={(each.kind.name, *key): value for each in studied for key, value in each.tallies.items()},
         coverages={each.kind.name: each.coverage for each in studied},
         matrices=tables.result(),

@@ -73,7 +73,7 @@ def _color(methods: Sequence[str]) -> alt.Color:
 
 
 def _points(base: alt.Chart, methods: Sequence[str]) -> alt.Chart:
-    looks = alt.Scale(domain=list(methods), range=list(SHAPES[: len(methods)]))
+    looks = alt.Scale(domain=list(methods), range=[*SHAPES, "triangle-left"][: len(methods)])
     shape = alt.Shape("method:N", sort=list(methods), scale=looks, legend=alt.Legend(title=None))
     points: alt.Chart = base.mark_point(filled=True, size=70, opacity=1).encode(shape=shape)
     return points

@@ -104,7 +104,8 @@ def permuted(world: World, effect: float) -> Said:
 
 def _said(apart: np.ndarray, away: Floats, cost: np.ndarray) -> Said:
     claim = np.where(apart, np.where(away > 0, MORE, LESS), UNDECIDED)
-    return Said(claim[:, np.newaxis], cost[:, np.newaxis], np.zeros((len(claim), 1), dtype=bool))
+    nothing = np.zeros((len(claim), 1))
+    return Said(claim[:, np.newaxis], cost[:, np.newaxis], nothing.astype(bool), nothing)
 
 
 RIVALS: Mapping[str, Callable[[World, float], Said]] = {

@@ -26,7 +26,8 @@ UNDECIDED, MORE, LESS, ALIKE = range(4)
 class Kind:
     """What disturbs the trials: noise of each stack by itself, or also of the machine that they share.
 
-    With `alone`, only the first stack beside the baseline has that noise, and all others are normal.
+    With `alone`, only the first stack beside the baseline has that noise, and all others are normal. `correlation` is
+    that of a trial with the one before, of shapes that have any; of a drift, it is what half a slow wave comes to.
     """
 
     name: str
@@ -92,7 +93,7 @@ def make_world(kind: Kind, size: tuple[int, int], seed: int) -> World:
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of each cell in the end, its number of blocks, and whether with a caution.
+    """What is said of each cell in the end, its number of blocks, whether with a caution, and what it would withstand.
 
     The cells of tare's own runs are the stacks, then A/A; the arrays have the axes run, cell.
     """
@@ -100,32 +101,39 @@ class Said:
     claim: Counts
     blocks: Counts
     cautioned: NDArray[np.bool_]
+    withstands: Floats
+
+    def false(self, effect: float, withstanding: float = 0.0) -> NDArray[np.bool_]:
+        """Tell which cells are decided falsely, and are said to withstand that correlation all the same."""
+        false = (self.claim != UNDECIDED) & ~np.isin(self.claim, right(effect))
+        return np.asarray(false & (self.withstands >= withstanding))
 
 
-def decide(ratios: Floats) -> Said:
+def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     """Look after every block at log ratios (axes: run, row, block), as `tare.deciding` does, until all is decided.
 
-    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again.
+    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again. With
+    `all_blocks`, everything is measured to the end, and looked at then.
     """
     logs = ratios.transpose(1, 0, 2)
     rows, runs, blocks = logs.shape
     present = np.zeros(logs.shape, dtype=bool)
     claim, cautioned = np.zeros((rows, runs), dtype=np.int64), np.zeros((rows, runs), dtype=bool)
     is_again = np.arange(1, rows) == rows - 1
-    going = np.arange(runs)
+    withstands, going = np.zeros((rows, runs)), np.arange(runs)
     for count in range(1, blocks + 1):
         present[:, going, count - 1] = claim[:, going] == UNDECIDED
-        if count < least_count():
+        if count < (blocks if all_blocks else least_count()):
             continue
         found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, rows - 1)
         claims = claims_of(found)[1:]
         sure = told_together(found.evidence[1:].T, is_again).T & (claims != UNDECIDED)
         claim[1:, going] = np.where(sure, claims, UNDECIDED)
-        cautioned[:, going] = (found.widening > 1) | (found.offset > 0)
+        cautioned[:, going], withstands[:, going] = (found.widening > 1) | (found.offset > 0), found.withstands
         going = going[~sure[:-1].all(axis=0)]
         if going.size == 0:
             break
-    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T)
+    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T, withstands[1:].T)
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
@@ -149,22 +157,29 @@ def right(effect: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Shares of runs, and blocks until they ended."""
+    """Shares of runs, and blocks until they ended.
+
+    `unsaid` are the false ones that are said to withstand the correlation that the noise has; `firm` is the median of
+    the correlations that right ones are said to withstand.
+    """
 
     false: float
+    unsaid: float
+    firm: float
     right: float
     undecided: float
     median: float
     most: float
 
 
-def tally(said: Said, effect: float, cell: int = 0) -> Tally:
-    """Count what was said of one cell of each run."""
-    claim, blocks = said.claim[:, cell], said.blocks[:, cell]
+def tally(said: Said, effect: float, correlation: float) -> Tally:
+    """Count what was said of the first stack of each run, whose noise has this correlation."""
+    claim, blocks = said.claim[:, 0], said.blocks[:, 0]
     good = np.isin(claim, right(effect))
-    false = (claim != UNDECIDED) & ~good
     return Tally(
-        false=float(false.mean()),
+        false=float(said.false(effect)[:, 0].mean()),
+        unsaid=float(said.false(effect, correlation)[:, 0].mean()),
+        firm=float(np.median(said.withstands[good, 0])) if good.any() else 0.0,
         right=float(good.mean()),
         undecided=float((claim == UNDECIDED).mean()),
         median=float(np.median(blocks)),

@@ -9,9 +9,9 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 from tare.fake_noise import DRAWS, Shape, shaped
-from tare.statistics.correlation import Dependence, of_all, of_each
+from tare.statistics.correlation import Dependence, explains, of_all, of_each
 from tare.statistics.effects import swept
-from tare.statistics.ratios import compare, compare_together
+from tare.statistics.ratios import Comparison, Doubts, compare, compare_together
 
 SD = 0.037
 
@@ -191,3 +191,69 @@ def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
     with_again, without = (compare_together(ratios, everywhere(ratios), again=row) for row in (4, None))
     assert (with_again.half == without.half).all()
     assert (with_again.evidence == without.evidence).all()
+
+
+# --- what a decision withstands --------------------------------------------------------------------------------------
+
+
+def test_the_correlation_that_explains_a_distance_is_what_a_hand_computes() -> None:
+    # Twice the half width: √((1 + 0.6) / (1 - 0.6)) = 2. Within it, nothing is needed; no width is never wide enough.
+    away, half = np.array([2.0, 1.0, 0.5, -1.0, 1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0, 0.0, np.inf, 0.0])
+    assert explains(away, half) == pytest.approx([0.6, 0, 0, 0, 1, 0, 0])
+
+
+ROWS = some.lists(some.floats(-0.2, 0.2), min_size=5, max_size=30)
+
+
+@given(ROWS, some.floats(0, 0.02))
+def test_up_to_what_it_withstands_it_is_decided_and_beyond_it_is_not(row: list[float], offset: float) -> None:
+    logs = np.array(row)
+    there = everywhere(logs)
+
+    def claim(correlation: float) -> str:
+        factor = np.sqrt((1 + correlation) / (1 - correlation))
+        found = compare(logs, there, doubts=Doubts(np.array(factor), np.array(offset))).at(())
+        assert found
+        return found.claim
+
+    found = compare(logs, there, doubts=Doubts(np.array(1.0), np.array(offset))).at(())
+    assert found
+    if found.withstands is None:
+        assert not found.decided
+    elif found.withstands < 0.999:
+        assert found.decided
+        assert claim(found.withstands - 1e-6) == found.claim
+        assert claim(found.withstands + 1e-6) != found.claim
+
+
+def decided(found: Comparison) -> tuple[np.ndarray, np.ndarray]:
+    """Tell what is found different, and what is decided at all."""
+    away = np.abs(found.mean)
+    return away > found.half, (away > found.half) | (away + found.half < found.limit)
+
+
+NOISES: list[tuple[Shape, float]] = [("correlated", 0.3), ("correlated", 0.5), ("drift", 0.5)]
+
+
+@pytest.mark.parametrize(("shape", "correlation"), NOISES)
+def test_what_is_decided_early_seldom_withstands_noise_that_decided_it(shape: Shape, correlation: float) -> None:
+    logs = SD * noise(shape, (3, 2000, 40), correlation, seed=7)
+    logs -= logs[0]
+    false, unsaid, going = 0, 0, np.arange(2000)
+    for count in range(5, 41):
+        few = logs[:, going, :count]
+        found = compare_together(few, everywhere(few), again=2)
+        different, any_of = (each[1] for each in decided(found))
+        false += different.sum()
+        unsaid += (different & (found.withstands[1] >= correlation)).sum()
+        going = going[~any_of]
+    assert false > 0.05 * 2000
+    assert unsaid <= 0.05 * 2000
+
+
+@pytest.mark.parametrize(("shape", "correlation"), NOISES)
+def test_after_many_blocks_noise_that_lasts_is_seldom_taken_for_an_effect(shape: Shape, correlation: float) -> None:
+    logs = SD * noise(shape, (3, 2000, 60), correlation, seed=8)
+    logs -= logs[0]
+    different, _ = decided(compare_together(logs, everywhere(logs), again=2))
+    assert different[1].mean() <= 0.05

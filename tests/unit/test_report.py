@@ -321,6 +321,29 @@ def test_the_answer_names_the_cheapest_and_what_cannot_be_told_apart() -> None:
     )
 
 
+def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
+    summary = summarize(believable_run())
+    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.again]
+
+    def said(withstood: list[float]) -> str:
+        kept = {id(cell): replace(cell, withstands=each) for cell, each in zip(decided, withstood, strict=False)}
+        cells = tuple(kept.get(id(cell), replace(cell, verdict="undecided")) for cell in summary.headlines)
+        sentences = answer(replace(summary, headlines=cells), MACHINE)
+        return next(each for each in sentences if "decision" in each)
+
+    lasting = "would hold even if noise lasted from block to block (a correlation of 0.5)"
+    resting = "on blocks that do not depend on each other"
+    first, second, *_ = (f"{cell.stack} in {cell.workload}" for cell in decided)
+    assert said([0.5]) == f"The one decision {lasting}."
+    assert said([0.49]) == f"The one decision rests {resting}."
+    assert said([0.5, 0.9]) == f"All 2 decisions {lasting}."
+    assert said([0.1, 0.2]) == f"All 2 decisions rest {resting}."
+    assert said([0.1, 0.9]) == f"Of 2 decisions, 1 {lasting}; {first} rests {resting}."
+    assert said([0.1, 0.2, 0.9]) == f"Of 3 decisions, 1 {lasting}; {first} and {second} rest {resting}."
+    assert f"; {first}, {second}, " in said([0.1] * 8 + [0.9])
+    assert f" and 2 more rest {resting}." in said([0.1] * 8 + [0.9])
+
+
 def test_the_answer_of_one_block_claims_nothing() -> None:
     sentences = answer(summarize(believable_run(blocks=1)), MACHINE)
     assert any("nothing can be told apart yet" in sentence for sentence in sentences)

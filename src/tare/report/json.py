@@ -55,6 +55,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "decision": cell.verdict,
         "log_evidence": cell.evidence,
         "resolution": cell.resolution,
+        "withstands": cell.withstands,
         "trials": cell.trials,
         "mean": cell.mean,
         "sd": cell.sd,

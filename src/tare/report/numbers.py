@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -86,6 +87,11 @@ def interval(cell: Cell | Standing) -> str:
 def resolved(cell: Cell) -> str:
     """Write the difference to the baseline that a cell's interval would have told from none, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
+
+
+def withstood(cell: Cell) -> str:
+    """Write the correlation of neighboring blocks up to which a cell's interval would still decide, rounded down."""
+    return "" if cell.withstands is None else f"{math.floor(cell.withstands * 100) / 100:.2f}"
 
 
 def percent(share: float) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from tare.model import Facts
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import Cell, Overall, Summary
+from tare.statistics.cells import LASTING, Cell, Overall, Summary
 from tare.units import format_quantity, format_size
+
+_NAMED = 6  # in a sentence
 
 
 def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
@@ -18,6 +20,7 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
         *_startup(summary),
         *_unranked(summary),
         *resolution(summary),
+        *_firmness(summary),
         *_doubts(summary),
     ]
     return tuple(sentences)
@@ -154,6 +157,24 @@ def _lack(lacking: list[Cell], of: int) -> str:
     words = {"skipped": "skipped", "failed": "failed"}.get(state(first), "no value")
     where = "" if len(lacking) == of else f" in {listing(tuple(cell.workload for cell in lacking))}"
     return f"{words}{where}: {why}"
+
+
+def _firmness(summary: Summary) -> list[str]:
+    """Say how many decisions would hold where noise lasts from block to block, and how many would not."""
+    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.again]
+    if not decided:
+        return []
+    thin = [f"{cell.stack} in {cell.workload}" for cell in decided if not cell.is_firm]
+    firm, many = len(decided) - len(thin), len(decided)
+    lasting = f"would hold even if noise lasted from block to block (a correlation of {LASTING:g})"
+    resting = "on blocks that do not depend on each other"
+    if not thin:
+        return [f"{f'All {many} decisions' if many > 1 else 'The one decision'} {lasting}."]
+    if not firm:
+        return [f"{f'All {many} decisions rest' if many > 1 else 'The one decision rests'} {resting}."]
+    more = (f"{len(thin) - _NAMED} more",) if len(thin) > _NAMED else ()
+    names = listing((*thin[:_NAMED], *more))
+    return [f"Of {many} decisions, {firm} {lasting}; {names} {'rest' if len(thin) > 1 else 'rests'} {resting}."]
 
 
 def _doubts(summary: Summary) -> list[str]:

@@ -11,6 +11,8 @@ from tare.statistics.effects import Effects
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
 Claim = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
+DECIDING = ("more", "less", "equivalent")
+LASTING = 0.5  # correlation of neighboring blocks where noise lasts: beyond most of what is met
 
 
 def in_words(claim: Claim, better: Better) -> Verdict:
@@ -49,8 +51,9 @@ class Cell:
     there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
     `by_itself` what the interval says where that is not sure enough beside the other cells, and
     `correlation` that of a block's log ratio with the one before it. `widening` is the factor by which the interval is
-    wider because blocks depend on each other. `cautions` are the stack's own and, since they touch the ratio, the
-    baseline's.
+    wider because blocks depend on each other, and `withstands` the correlation of neighboring blocks up to which the
+    interval would still decide, None where it does not. `cautions` are the stack's own and, since they touch the ratio,
+    the baseline's.
     """
 
     workload: str
@@ -74,6 +77,7 @@ class Cell:
     by_itself: Verdict | None = None
     correlation: float = 0.0
     widening: float = 1.0
+    withstands: float | None = None
     ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()
@@ -89,6 +93,11 @@ class Cell:
     def decided(self) -> bool:
         """Whether it is known how the stack stands to the baseline."""
         return self.verdict in DECIDED
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether it would also be decided if each block kept half of what moved the one before."""
+        return self.decided and (self.withstands or 0.0) >= LASTING
 
 
 @dataclass(frozen=True)

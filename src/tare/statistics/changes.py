@@ -84,6 +84,7 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         low=ratio.low,
         high=ratio.high,
         evidence=ratio.evidence,
+        withstands=ratio.withstands,
         notes=notes,
         cautions=(*after.cautions, *before.cautions),
     )

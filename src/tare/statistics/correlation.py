@@ -133,6 +133,19 @@ def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
 
 
+def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
+
+    It is how a decision that was taken too early to know the correlation tells what it rests on, as one without
+    randomization tells how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
+    unobserved binary covariate in an observational study with binary outcome", Journal of the Royal Statistical
+    Society B 45 (1983), 212-218).
+    """
+    known = np.isfinite(half)
+    far, own = np.maximum(away, 0.0) ** 2, np.where(known, half, 0.0) ** 2
+    return np.where(known, np.maximum(_ratio(far - own, far + own), 0.0), 0.0)
+
+
 def _lagged(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Give the sums of products of neighbors, and of squares."""
     return np.asarray((away[..., 1:] * away[..., :-1]).sum(axis=-1)), np.asarray((away**2).sum(axis=-1))

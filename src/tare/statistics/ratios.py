@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.cells import Claim
-from tare.statistics.correlation import of_all, of_each
+from tare.statistics.cells import DECIDING, Claim
+from tare.statistics.correlation import explains, of_all, of_each
 from tare.statistics.describe import moments
 
 MARGIN = 0.03
@@ -37,6 +38,7 @@ class Ratio:
     `correlation` is that of each block's log ratio with the one before it. `widening` is the factor by which the
     interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
     together. `offset` is the logarithm by which the baseline differs from itself: the interval is wider by as much.
+    `withstands` is the correlation of neighboring blocks up to which it would still be decided; None where it is not.
     """
 
     ratio: float
@@ -50,11 +52,12 @@ class Ratio:
     widening: float = 1.0
     in_all_stacks: bool = False
     offset: float = 0.0
+    withstands: float | None = None
 
     @property
     def decided(self) -> bool:
         """Whether the interval by itself says how the two stand to each other."""
-        return self.claim in ("more", "less", "equivalent")
+        return self.claim in DECIDING
 
 
 @dataclass(frozen=True)
@@ -78,29 +81,41 @@ class Comparison:
     alike: NDArray[np.float64]
     limit: float
 
-    @property
+    @cached_property
     def evidence(self) -> NDArray[np.float64]:
         """Evidence for the better founded of the two claims."""
         return np.maximum(self.different, self.alike)
+
+    @cached_property
+    def withstands(self) -> NDArray[np.float64]:
+        """Give the correlation of neighboring blocks that would widen the intervals until they no longer decide.
+
+        It means something where an interval decides. It is counted from independent blocks, in place of the `widening`
+        that was found.
+        """
+        away = np.abs(self.mean)
+        room = np.where(away + self.half < self.limit, self.limit - away, away) - self.offset
+        return explains(room, (self.half - self.offset) / self.widening)
 
     def at(self, place: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""
         count, mean, half = int(self.count[place]), float(self.mean[place]), float(self.half[place])
         if count == 0:
             return None
-        known = np.isfinite(half)
+        known, claim = np.isfinite(half), _claim(mean, half, self.limit)
         return Ratio(
             ratio=backwards(mean),
             low=backwards(mean - half) if known else None,
             high=backwards(mean + half) if known else None,
             n=count,
-            claim=_claim(mean, half, self.limit),
+            claim=claim,
             evidence=float(self.evidence[place]),
             zero_width=bool(count > 1 and self.deviation[place] == 0 and self.offset[place] == 0),
             correlation=float(self.correlation[place]),
             widening=float(self.widening[place]),
             in_all_stacks=bool(self.in_all_stacks[place]),
             offset=float(self.offset[place]),
+            withstands=float(self.withstands[place]) if claim in DECIDING else None,
         )
 
 

@@ -238,6 +238,7 @@ def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) 
         evidence=ratio.evidence,
         correlation=ratio.correlation,
         widening=ratio.widening,
+        withstands=ratio.withstands,
         notes=notes,
     )
 

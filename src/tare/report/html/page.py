@@ -22,6 +22,7 @@ from tare.report.numbers import (
     relative_sd,
     resolved,
     state,
+    withstood,
 )
 from tare.report.words import answer, steadiness
 from tare.statistics.cells import Cell, Standing, Summary
@@ -174,7 +175,7 @@ def _overall(summary: Summary, stack: str) -> Entry:
 def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
     now = state(cell)
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *_open(cell), *cell.notes, *_said(cell)])
+    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
     common = {"detail": detail, "failed": failed}
     if now == "baseline":
         return Entry(now, GLYPHS[now], "100 %", n=f"n={cell.n or cell.trials}", marks=marks(cell, numbered), **common)
@@ -242,12 +243,15 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, numbered: Sequence[Dou
         relative_sd=relative_sd(cell),
         trials=cell.trials,
         entry=_entry(cell, numbered),
-        notes="; ".join((*_open(cell), *cell.notes)),
+        notes="; ".join((*_reach(cell), *cell.notes)),
     )
 
 
-def _open(cell: Cell) -> tuple[str, ...]:
-    return (f"would have told a difference of {resolved(cell)}",) if cell.verdict == "undecided" else ()
+def _reach(cell: Cell) -> tuple[str, ...]:
+    """Say what an open cell would have shown, and what a decided one rests on."""
+    if cell.verdict == "undecided":
+        return (f"would have told a difference of {resolved(cell)}",)
+    return (f"would hold up to a correlation of {withstood(cell)} between blocks",) if cell.decided else ()
 
 
 def _machine(run: Run) -> tuple[tuple[str, str], ...]:
