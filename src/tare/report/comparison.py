@@ -16,7 +16,7 @@ from tare.comparing import Answer
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES
-from tare.report.words import resolution
+from tare.report.words import firmness, resolution
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
 
@@ -63,7 +63,7 @@ def remarks(answer: Answer) -> tuple[str, ...]:
         said.append(f"{drifted}; between two runs this cannot be told from what the machine was like")
     if not answer.changes:
         said += resolution(answer.summary)
-    said += _notes(answer.cells)
+    said += [*_notes(answer.cells), *firmness(answer.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in answer.cells for caution in cell.cautions))
     if kinds:
         said.append(f"! cautions touch these values: {listing(kinds)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tare.model import Facts
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
@@ -20,7 +22,7 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
         *_startup(summary),
         *_unranked(summary),
         *resolution(summary),
-        *_firmness(summary),
+        *firmness([cell for cell in summary.headlines if cell.stack != summary.again]),
         *_doubts(summary),
     ]
     return tuple(sentences)
@@ -40,6 +42,24 @@ def resolution(summary: Summary) -> list[str]:
         doubt = "something on this machine favors a trial over another: doubt differences of this size"
         sentences.append(f"A/A found {summary.baseline} different from itself in {listing(different)}: {doubt}.")
     return sentences
+
+
+def firmness(cells: Sequence[Cell]) -> list[str]:
+    """Say how many decisions would hold where noise lasts from block to block, and how many would not."""
+    decided = [cell for cell in cells if cell.decided]
+    if not decided:
+        return []
+    thin = [f"{cell.stack} in {cell.workload}" for cell in decided if not cell.is_firm]
+    firm, many = len(decided) - len(thin), len(decided)
+    lasting = f"would hold even if noise lasted from block to block (a correlation of {LASTING:g})"
+    resting = "on blocks that do not depend on each other"
+    if not thin:
+        return [f"{f'All {many} decisions' if many > 1 else 'The one decision'} {lasting}."]
+    if not firm:
+        return [f"{f'All {many} decisions rest' if many > 1 else 'The one decision rests'} {resting}."]
+    more = (f"{len(thin) - _NAMED} more",) if len(thin) > _NAMED else ()
+    names = listing((*thin[:_NAMED], *more))
+    return [f"Of {many} decisions, {firm} {lasting}; {names} {'rest' if len(thin) > 1 else 'rests'} {resting}."]
 
 
 def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
@@ -157,24 +177,6 @@ def _lack(lacking: list[Cell], of: int) -> str:
     words = {"skipped": "skipped", "failed": "failed"}.get(state(first), "no value")
     where = "" if len(lacking) == of else f" in {listing(tuple(cell.workload for cell in lacking))}"
     return f"{words}{where}: {why}"
-
-
-def _firmness(summary: Summary) -> list[str]:
-    """Say how many decisions would hold where noise lasts from block to block, and how many would not."""
-    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.again]
-    if not decided:
-        return []
-    thin = [f"{cell.stack} in {cell.workload}" for cell in decided if not cell.is_firm]
-    firm, many = len(decided) - len(thin), len(decided)
-    lasting = f"would hold even if noise lasted from block to block (a correlation of {LASTING:g})"
-    resting = "on blocks that do not depend on each other"
-    if not thin:
-        return [f"{f'All {many} decisions' if many > 1 else 'The one decision'} {lasting}."]
-    if not firm:
-        return [f"{f'All {many} decisions rest' if many > 1 else 'The one decision rests'} {resting}."]
-    more = (f"{len(thin) - _NAMED} more",) if len(thin) > _NAMED else ()
-    names = listing((*thin[:_NAMED], *more))
-    return [f"Of {many} decisions, {firm} {lasting}; {names} {'rest' if len(thin) > 1 else 'rests'} {resting}."]
 
 
 def _doubts(summary: Summary) -> list[str]:
