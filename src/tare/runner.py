@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Protocol
 
 from tare.deciding import decisions_of
@@ -14,6 +15,7 @@ from tare.launch import Technology
 from tare.layers import Place
 from tare.model import Caution, Problem, Raw, Trial, Workload
 from tare.plan import Block, Step, estimate, plan, remaining
+from tare.statistics.anytime import least_count
 from tare.suite import Suite
 from tare.trial import attempt
 
@@ -99,7 +101,7 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
         decisions.learn(trial)
     broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
     left = work.blocks()
-    schedule = Schedule(decisions.needed(left), work.budget_seconds, time.monotonic(), pace)
+    schedule = Schedule(decisions.needed(left), work.budget_seconds, time.monotonic(), pace).in_order()
     stopped, dropped = "plan", len(schedule.blocks) < len(left)
     while schedule.blocks:
         if not schedule.fits():
@@ -128,7 +130,7 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
         following = schedule.blocks[1:]
         needed = decisions.needed(following)
         dropped |= len(needed) < len(following)
-        schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
+        schedule = replace(schedule, blocks=needed, past=schedule.past + 1).in_order()
     return "decided" if stopped == "plan" and dropped and decisions.decided() else stopped
 
 
@@ -148,6 +150,32 @@ class Schedule:
             return True
         spent = time.monotonic() - self.began
         return spent + estimate(self.blocks[:1], self.pace.seconds_of) <= self.budget_seconds
+
+    def in_order(self) -> Schedule:
+        """Let the workloads go first that can still get an interval, where the budget is too short for one of all.
+
+        Enough blocks of some workloads say more than too few of all. Every workload has its first block before, and the
+        quickest then go on first, so that as many as can be have enough.
+        """
+        if self.budget_seconds is None:
+            return self
+        left = self.budget_seconds - (time.monotonic() - self.began)
+        early = [block for block in self.blocks if block.index < least_count()]
+        if estimate(early, self.pace.seconds_of) <= left:
+            return self
+        costs = {block.workload: 0.0 for block in self.blocks}
+        for block in early:
+            costs[block.workload] += estimate((block,), self.pace.seconds_of)
+        quickest = sorted(costs, key=lambda workload: costs[workload])
+        within = dict(zip(quickest, accumulate(costs[workload] for workload in quickest), strict=True))
+
+        def turn(block: Block) -> tuple[float, ...]:
+            if block.index == 0:
+                return ()
+            is_late, seconds = block.index >= least_count(), within[block.workload]
+            return seconds > left, is_late, 0.0 if is_late else seconds
+
+        return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
 
     def following(self, order: int) -> Step | None:
         """Give the step after one of the next block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tare.journal import load_raw
 from tare.model import Facts, Problem, Trial
 from tare.places import find_unusable
 from tare.plan import plan
-from tare.runner import Pace
+from tare.runner import Pace, Schedule
 from tare.suite import Suite
 from tare.technologies.fake import FakeHost
 from tare.workloads.dhrystone import Dhrystone
@@ -219,6 +220,27 @@ def test_a_block_that_does_not_fit_the_budget_is_left_out_and_a_shorter_one_stil
 def test_a_budget_that_is_enough_changes_nothing(bench: Bench) -> None:
     assert bench.work(suite("a:", "b:"), budget=3600.0) == "plan"
     assert len(bench.trials) == 8
+
+
+def _order(budget: float | None, done: int = 0) -> str:
+    """Schedule eight blocks of workloads whose blocks take 2, 20 and 200 s; the first ones may be done."""
+    seconds = {"startup": 1.0, "dhrystone": 10.0, "whetstone": 100.0}
+    what = suite("a:", blocks=8, workloads=("whetstone", "startup", "dhrystone"))
+    pace = Pace({each.name: each.workload for each in what.workloads})
+    for name, each in seconds.items():
+        for stack in ("a", "a-again"):
+            pace.learn(Trial("t", 0, 0, name, stack, "ok", "", 0.0, each))
+    blocks = Schedule(plan(what)[done:], budget, time.monotonic(), pace, done).in_order().blocks
+    return " ".join(f"{block.workload[0]}{block.index}" for block in blocks)
+
+
+def test_where_the_budget_is_too_short_for_all_the_quickest_workloads_get_their_interval_first() -> None:
+    rounds = " ".join(f"{name}{index}" for index in range(8) for name in "wsd")
+    assert _order(None) == _order(1111.0) == rounds
+    without_whetstone = "s1 s2 s3 s4 d1 d2 d3 d4 s5 d5 s6 d6 s7 d7 w1 w2 w3 w4 w5 w6 w7"
+    assert _order(1109.0) == _order(111.0) == f"w0 s0 d0 {without_whetstone}"
+    assert _order(101.0, done=3) == without_whetstone
+    assert _order(109.0) == "w0 s0 d0 s1 s2 s3 s4 s5 s6 s7 d1 d2 d3 d4 w1 w2 w3 w4 w5 d5 w6 d6 w7 d7"
 
 
 def test_the_time_left_is_never_more_than_the_budget(bench: Bench) -> None:
