@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shlex
 import threading
 import time
@@ -17,6 +18,7 @@ from tare.hosts.process import checked
 from tare.model import Host, Machine, Output, Process
 
 _CONNECT_SECONDS = 30.0
+_RECONNECT_SECONDS = 10.0  # less, as an attempt that began while the machine was away takes long to see it come back
 _SEEN_SECONDS = 0.2
 _AGAIN_SECONDS = 20.0  # how long a connection that could not be opened is not tried again
 _BACK_SECONDS = 90.0  # how long a machine may be away between two trials
@@ -99,6 +101,7 @@ class Master:
         self._socket = socket
         self._open = ExitStack()
         self._process: Process | None = None
+        self._was_open = False
         self._failed: tuple[float, Unreachable] | None = None
         self._maker = threading.get_ident()
 
@@ -120,8 +123,11 @@ class Master:
             time.sleep(0.01)
         return False
 
-    def ensure(self) -> None:
-        """Open the connection where it is not open; raises Unreachable, at once if that has just failed."""
+    def ensure(self, seconds: float | None = None) -> None:
+        """Open the connection where it is not open; raises Unreachable, at once if that has just failed.
+
+        It may take so many seconds, or else 10 to come back, and at first as many as were said.
+        """
         process = self._process
         if process is not None and (not self._again or process.running()):
             return
@@ -130,7 +136,7 @@ class Master:
         if self._failed and time.monotonic() - self._failed[0] < _AGAIN_SECONDS:
             raise self._failed[1]
         try:
-            self._connect()
+            self._connect(seconds or min(_RECONNECT_SECONDS if self._was_open else self._seconds, self._seconds))
         except Unreachable as error:
             self._failed = (time.monotonic(), error)
             raise
@@ -138,10 +144,10 @@ class Master:
     def await_back(self) -> None:
         """Open the connection where it is not open, however long that takes, up to 90 s; raises Unreachable then."""
         deadline = time.monotonic() + _BACK_SECONDS
-        while True:
+        for attempt in itertools.count(1):
             self._failed = None
             try:
-                self.ensure()
+                self.ensure(min(attempt * _RECONNECT_SECONDS, self._seconds))
             except Unreachable:
                 if time.monotonic() > deadline:
                     raise
@@ -149,19 +155,19 @@ class Master:
             else:
                 return
 
-    def _connect(self) -> None:
+    def _connect(self, seconds: float) -> None:
         self._open.close()
         self._host.outer.run("rm", "-f", self._socket, timeout=10)
         *client, destination, _ = self._host.prefix
         process = self._open.enter_context(self._host.outer.spawn(*client, *_TELLS, "-M", "-N", destination))
         try:
-            process.read_line(self._seconds)
+            process.read_line(seconds)
         except TrialFailed as error:
-            words = process.errors().strip() or f"no answer within {self._seconds:g} s: timed out"
+            words = process.errors().strip() or f"no answer within {seconds:g} s: timed out"
             self._open.close()
             self._process = None
             raise unreachable(self._host.destination, words) from error
-        self._process = process
+        self._process, self._was_open = process, True
 
 
 def _control(socket: str, seconds: float = _CONNECT_SECONDS) -> tuple[str, ...]:
