@@ -146,11 +146,13 @@ def test_the_tree_is_killed_when_the_life_line_is_cut(programs: Path, tmp_path: 
     assert not is_running(file)
 
 
-def test_with_a_life_line_the_command_reads_nothing(programs: Path) -> None:
-    with started(programs / "run", "-s", "--", "wc", "-c") as process:
+def test_with_a_life_line_the_command_reads_nothing(programs: Path, tmp_path: Path) -> None:
+    command = ("sh", "-c", 'until [ -e "$0" ]; do sleep 0.01; done; wc -c', str(tmp_path / "written"))
+    with started(programs / "run", "-s", "--", *command) as process:
         assert process.stdin is not None
         process.stdin.write(b"not for the command")
         process.stdin.flush()
+        (tmp_path / "written").touch()
         assert first_line(process) == b"0\n"
         assert process.wait(10) == 0
 
