@@ -12,7 +12,7 @@ Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks"
 Claim = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
 DECIDING = ("more", "less", "equivalent")
-LASTING = 0.5  # correlation of neighboring blocks where noise lasts: beyond most of what is met
+LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries (docs/audit.md)
 
 
 def in_words(claim: Claim, better: Better) -> Verdict:
