@@ -65,6 +65,18 @@ def test_all_that_can_be_undone_is_and_the_ledgers_are_gone(ledgers: Path, tmp_p
     assert list(ledgers.iterdir()) == []
 
 
+def test_a_ledger_that_was_being_written_is_removed_and_the_one_before_counts(
+    ledgers: Path, tmp_path: Path, cleaned: Clean
+) -> None:
+    _ledger(ledgers / "tare-1.jsonl", _removal(tmp_path / "tare-thing"))
+    (ledgers / "tare-1.new").write_text('["rm", "-f', encoding="utf-8")
+    (ledgers / "tare-2.new").touch()
+    code, said = cleaned()
+    assert (code, said.splitlines()[-1]) == (0, "clean")
+    assert not (tmp_path / "tare-thing").exists()
+    assert list(ledgers.iterdir()) == []
+
+
 def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     ledgers: Path, tmp_path: Path, cleaned: Clean
 ) -> None:
