@@ -266,16 +266,11 @@ def _container(found: Found) -> str:
     title = "## A real container\n\n"
     if found.container is None:
         return f"{title}Not part of this run: `make audit` as root does it."
-    rows = [(cell.stack, cell.verdict, _ratio(cell), cell.n, _percent(_spread(cell))) for cell in found.container]
+    rows = [(cell.stack, cell.verdict, _ratio(cell), cell.n) for cell in found.container]
     return f"""{title}A fixed number of Whetstone's passes in crun containers; `heavier` does 3 % more of them.
-The metric is time, less is better, so that the true ratio is 103 %. The last column is the standard deviation of a log
-ratio within a block: how noisy the machine was meanwhile.
+The metric is time, less is better, so that the true ratio is 103 %.
 
-{_table(("stack", "verdict", "ratio", "blocks", "SD"), rows)}"""
-
-
-def _spread(cell: Cell) -> float:
-    return float(np.std(np.log(cell.ratios), ddof=1)) if len(cell.ratios) > 1 else 0.0
+{_table(("stack", "verdict", "ratio", "blocks"), rows)}"""
 
 
 def _ratio(cell: Cell) -> str:
