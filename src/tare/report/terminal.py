@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
-from tare.report.words import resolution
+from tare.report.words import trust
 from tare.statistics.cells import Cell, Summary
 
 STYLES = {
@@ -96,7 +96,7 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
         legend.append(f"{hollow} the same by itself, but not surely enough in a matrix of so many   ", style="default")
     legend.append("! with cautions")
     whole.add_row(legend)
-    for sentence in resolution(summary):
+    for sentence in trust(summary):
         whole.add_row(Text(clean(sentence), style="dim"))
     for text, number in notes.texts.items():
         whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))

@@ -21,11 +21,15 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
         *_dearest(summary),
         *_startup(summary),
         *_unranked(summary),
-        *resolution(summary),
-        *firmness([cell for cell in summary.headlines if cell.stack != summary.again]),
+        *trust(summary),
         *_doubts(summary),
     ]
     return tuple(sentences)
+
+
+def trust(summary: Summary) -> list[str]:
+    """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
+    return [*resolution(summary), *firmness([cell for cell in summary.headlines if cell.stack != summary.again])]
 
 
 def resolution(summary: Summary) -> list[str]:
