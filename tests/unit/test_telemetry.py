@@ -284,16 +284,18 @@ def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_five_seconds_of_samples_are_written_quickly(tmp_path: Path) -> None:
+def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
     with sample(tmp_path / "first.parquet", lambda: [os.getpid()]) as telemetry:
         pass
-    many = telemetry.samples[:1] * 51
-    used_seconds = []
-    for _ in range(5):
-        began = time.process_time()  # CPU time, so that a busy machine does not fail the test
-        assert write(tmp_path / "trial.parquet", many) == ""
-        used_seconds.append(time.process_time() - began)
-    assert min(used_seconds) < 0.05
+    used_seconds = {}
+    for count in (1, 51):
+        tries = []
+        for _ in range(5):
+            began = time.process_time()  # CPU time, so that a busy machine does not fail the test
+            assert write(tmp_path / "trial.parquet", telemetry.samples[:1] * count) == ""
+            tries.append(time.process_time() - began)
+        used_seconds[count] = min(tries)
+    assert used_seconds[51] < 3 * used_seconds[1]
     assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 51
 
 
