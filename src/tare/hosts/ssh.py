@@ -126,7 +126,7 @@ class Master:
     def ensure(self, seconds: float | None = None) -> None:
         """Open the connection where it is not open; raises Unreachable, at once if that has just failed.
 
-        It may take so many seconds, or else 10 to come back, and at first as many as were said.
+        It may take so many seconds, or else 10 to come back, but never more than were said at first.
         """
         process = self._process
         if process is not None and (not self._again or process.running()):
@@ -136,7 +136,8 @@ class Master:
         if self._failed and time.monotonic() - self._failed[0] < _AGAIN_SECONDS:
             raise self._failed[1]
         try:
-            self._connect(seconds or min(_RECONNECT_SECONDS if self._was_open else self._seconds, self._seconds))
+            usual = _RECONNECT_SECONDS if self._was_open else self._seconds
+            self._connect(min(seconds or usual, self._seconds))
         except Unreachable as error:
             self._failed = (time.monotonic(), error)
             raise
@@ -147,7 +148,7 @@ class Master:
         for attempt in itertools.count(1):
             self._failed = None
             try:
-                self.ensure(min(attempt * _RECONNECT_SECONDS, self._seconds))
+                self.ensure(attempt * _RECONNECT_SECONDS)
             except Unreachable:
                 if time.monotonic() > deadline:
                     raise
