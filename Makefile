@@ -59,10 +59,10 @@ test-packages:
 
 bench: setup
 	$(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
-	PYTHONPATH=tests/unit .venv/bin/python tests/bench/statistics_cost.py
+	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 
 audit: setup
-	PYTHONPATH=tests/unit .venv/bin/python tests/bench/audit.py --container
+	PYTHONPATH=tests/support .venv/bin/python tests/bench/audit.py --container
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

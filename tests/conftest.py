@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.ledger import state_folder
+from tare.hosts.ledger import state_folder
 
 _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment after their last user has gone
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are

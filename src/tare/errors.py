@@ -1,8 +1,12 @@
-"""The kinds of error. Only `__main__` prints them, in two lines, and exits."""
+"""The kinds of error, and the hint for a name that is not known.
+
+Only `__main__` prints errors, in two lines, and exits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -62,3 +66,14 @@ class Fault:
 
     what: str
     hint: str
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Give the known name that was probably meant, or an empty text."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
+
+
+def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
+    """Give the hint for a name that is not known; `otherwise` where none comes near it."""
+    meant = nearest(name, known)
+    return f'did you mean "{meant}"?' if meant else otherwise

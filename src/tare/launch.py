@@ -13,9 +13,9 @@ from tare.errors import TrialFailed, Unavailable
 from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
-from tare.ledger import Ledger
+from tare.hosts.ledger import Ledger
+from tare.hosts.network import Network
 from tare.model import Family, Host, Image, Instance, Limits, Machine, Mark, Problem, Workload
-from tare.network import Network
 
 ANSWER_PORT = 17007
 START_SECONDS = 120.0  # until an instance that has not answered the client has failed

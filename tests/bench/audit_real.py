@@ -16,22 +16,22 @@ from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
 from fakes import Bench, Watcher, _record, suite
 
 from tare import plugins
-from tare.cpus import place
-from tare.doctor.machine import read_cores
 from tare.errors import TrialFailed
 from tare.fake_noise import draws_of, shaped
+from tare.hosts.cpus import place
+from tare.hosts.facts import read_cores
 from tare.hosts.local import isolate_mounts, read_text
-from tare.image import built_image
+from tare.hosts.lock import only_one
+from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.launch import Launch
-from tare.layers import Recorder
-from tare.lock import only_one
 from tare.model import Host, Instance, Limits, Metric, Output, Raw, Service, Setup, Sweep, Value
-from tare.places import Reached, prepared_place
-from tare.runner import Work, work_through
+from tare.running.layers import Recorder
+from tare.running.places import Reached, prepared_place
+from tare.running.runner import Work, work_through
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
-from tare.suite import parse_suite
+from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
 
 _SETTINGS = (

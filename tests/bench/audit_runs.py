@@ -110,7 +110,7 @@ class Said:
 
 
 def decide(ratios: Floats, all_blocks: bool = False) -> Said:
-    """Look after every block at log ratios (axes: run, row, block), as `tare.deciding` does, until all is decided.
+    """Look after every block at log ratios (axes: run, row, block), as `tare run` does, until all is decided.
 
     The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again. With
     `all_blocks`, everything is measured to the end, and looked at then.

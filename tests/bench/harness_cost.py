@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from tare import plugins
-from tare.cpus import place
-from tare.doctor.machine import read_cores
 from tare.hosts.chroot import fresh_root
+from tare.hosts.cpus import place
+from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.image import built_image
+from tare.hosts.lock import only_one
+from tare.images.image import built_image
 from tare.journal import Journal
-from tare.layers import Place
-from tare.lock import only_one
 from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value
-from tare.places import Reached, prepared_place
-from tare.plan import Step
-from tare.trial import attempt
+from tare.running.layers import Place
+from tare.running.places import Reached, prepared_place
+from tare.running.trial import attempt
+from tare.suites.plan import Step
 
 _TIMES = 9
 _EMULATED_TIMES = 3

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 from runs import make_run, make_trial, measured
 
-from tare.deciding import Decisions
 from tare.journal import Run, WorkloadRecord
 from tare.model import Metric, Trial
+from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
 
 _TRIALS = 100_000

@@ -19,12 +19,12 @@ import pytest
 
 from tare import plugins
 from tare.hosts.local import isolate_mounts
-from tare.image import built_image
+from tare.images.image import built_image
 from tare.journal import Journal
 from tare.launch import Technology
-from tare.layers import Notes, Parts, Place, started
 from tare.model import Host, Hosts, Image, Instance, Limits, Machine
-from tare.places import placed, prepared_place, reached
+from tare.running.layers import Notes, Parts, Place, started
+from tare.running.places import placed, prepared_place, reached
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
@@ -64,10 +64,9 @@ def _technologies() -> tuple[str, ...]:
 def _has_the_contract(found: type[Technology]) -> bool:
     """Tell whether these tests are for it.
 
-    Unikernels have no inside, and tests of their own: test_unikernels.py, and tests/unit/test_own_image.py. What the
-    tests only meet as a stand-in, or in the lab, would be skipped everywhere by hundreds of tests, which says nothing:
-    see tests/unit/test_monitors.py, tests/unit/test_openstack.py and tests/lab/test_lab.py. libvirt is booted, with a
-    daemon of the test's own, in tests/unit/test_monitors_boot.py. On a machine over SSH, those that are asked for.
+    Unikernels have no inside, and tests of their own: test_unikernels.py. What the tests only meet as a stand-in, or in
+    the lab, would be skipped everywhere by hundreds of tests, which says nothing: see tests/unit/technologies and
+    tests/lab. Those boot libvirt with a daemon of their own. On a machine over SSH, those that are asked for.
     """
     if MACHINE:
         return found.family != "unikernel" and found.name in ASKED

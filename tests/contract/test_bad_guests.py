@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tare.errors import TrialFailed
+from tare.hosts.network import Network
 from tare.launch import Technology
-from tare.layers import Notes, Place, started, started_layer
-from tare.network import Network
+from tare.running.layers import Notes, Place, started, started_layer
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg
 

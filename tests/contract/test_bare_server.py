@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tare import trial
-from tare.layers import Notes, Place, started
 from tare.model import Setup, Workload
+from tare.running import trial
+from tare.running.layers import Notes, Place, started
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

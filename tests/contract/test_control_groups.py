@@ -20,8 +20,8 @@ from tare.hosts.control_groups import (
     parse_layout,
     processes_below,
 )
+from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, read_text
-from tare.ledger import Ledger
 from tare.model import Limits
 
 pytestmark = pytest.mark.machine

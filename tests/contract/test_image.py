@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tare.image import Recipe, built_image, cached_image
-from tare.ledger import state_folder
+from tare.hosts.ledger import state_folder
+from tare.images.image import Recipe, built_image, cached_image
 from tare.model import Image
 
 pytestmark = pytest.mark.machine
 
 BUILD = """
-from tare.image import built_image
+from tare.images.image import built_image
 from tare.errors import TareError
 try:
     built_image(print)

@@ -9,8 +9,8 @@ import pytest
 
 from tare.errors import TimedOut
 from tare.launch import Technology
-from tare.layers import Place
 from tare.model import Host, Instance
+from tare.running.layers import Place
 
 pytestmark = pytest.mark.machine
 

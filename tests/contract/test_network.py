@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tare.errors import TareError, TrialFailed
+from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.ledger import Ledger
-from tare.network import Network, _free_subnet, connected
+from tare.hosts.network import Network, _free_subnet, connected
 
 pytestmark = pytest.mark.machine
 

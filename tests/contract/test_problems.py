@@ -48,8 +48,10 @@ MISSING = [
 ]
 # Technologies that are not here, and where what they say of a missing program is tested.
 ELSEWHERE = {
-    **dict.fromkeys(("firecracker", "cloud-hypervisor", "virtualbox", "vmware"), "tests/unit/test_monitors.py"),
-    "mirage": "tests/unit/test_own_image.py",  # its tender is not in Debian
+    **dict.fromkeys(
+        ("firecracker", "cloud-hypervisor", "virtualbox", "vmware"), "tests/unit/technologies/test_monitors.py"
+    ),
+    "mirage": "tests/unit/technologies/test_own_image.py",  # its tender is not in Debian
     "xen": "tests/contract/test_problems.py",  # below: it asks for Xen first
 }
 # Technologies of which the tests run the real thing, but not on every machine.

@@ -14,7 +14,7 @@ from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
-from tare.image import HOST, built_image
+from tare.images.image import HOST, built_image
 from tare.model import Image, Machine
 
 pytestmark = pytest.mark.machine

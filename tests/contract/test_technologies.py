@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tare import trial
 from tare.hosts.control_groups import memory_limit_of
 from tare.launch import Technology
-from tare.layers import KNOCK, Notes, Parts, Place
 from tare.model import Host, Image, Instance, SetLimits
+from tare.running import trial
+from tare.running.layers import KNOCK, Notes, Parts, Place
 from tare.technologies.docker import Docker
 
 pytestmark = pytest.mark.machine

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tare import trial
+from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
+from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
-from tare.layers import KNOCK, Notes, Place
-from tare.micro import UNIKERNELS
 from tare.model import Instance, Setup, Workload
+from tare.running import trial
+from tare.running.layers import KNOCK, Notes, Place
 from tare.technologies.arceos import Arceos
 from tare.technologies.solo5_hvt import Solo5Hvt
 from tare.technologies.solo5_spt import Solo5Spt
 from tare.technologies.solo5_virtio import Solo5Virtio
-from tare.unikernel import Unikernel
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

@@ -10,17 +10,17 @@ from typing import ClassVar
 
 import pytest
 
-from tare import unikernel
 from tare.errors import TrialFailed
+from tare.guests import unikernel
+from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
-from tare.layers import Notes, Place, started
-from tare.micro import UNIKERNELS
+from tare.images.micro import UNIKERNELS
 from tare.model import Setup
+from tare.running.layers import Notes, Place, started
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt
 from tare.technologies.solo5_virtio import Solo5Virtio
-from tare.unikernel import Unikernel
 from tare.workloads.micro_http import MicroHttp
 
 pytestmark = pytest.mark.machine

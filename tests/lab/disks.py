@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tare.image import HOST, built_image
+from tare.images.image import HOST, built_image
 from tare.journal import Journal
-from tare.layers import machine_image
 from tare.model import Image, Limits
-from tare.nesting import prepare
-from tare.places import Reached, placed, prepared_place
+from tare.running.layers import machine_image
+from tare.running.nesting import prepare
+from tare.running.places import Reached, placed, prepared_place
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg

@@ -27,9 +27,9 @@ from pathlib import Path
 from disks import disks_of
 
 from tare.errors import TareError, TrialFailed, UsageError
+from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
-from tare.image import HOST, Recipe, built_image
-from tare.ledger import state_folder
+from tare.images.image import HOST, Recipe, built_image
 from tare.model import Image
 
 _HERE = LocalHost()

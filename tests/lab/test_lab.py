@@ -13,9 +13,9 @@ import machines
 import pytest
 from ssh_machines import lab
 
-from tare.image import HOST, built_image
+from tare.hosts.ledger import state_folder
+from tare.images.image import HOST, built_image
 from tare.journal import Run, load
-from tare.ledger import state_folder
 from tare.model import Trial
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]

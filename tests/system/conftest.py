@@ -13,7 +13,7 @@ import pytest
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.ledger import state_folder
+from tare.hosts.ledger import state_folder
 
 TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none

@@ -13,7 +13,7 @@ import pytest
 from openstack_stand_in import KEYS, Json, State
 from ssh_machines import Lab, lab
 
-from tare.image import HOST, built_image
+from tare.images.image import HOST, built_image
 from tare.journal import load
 from tare.model import Trial
 

@@ -13,7 +13,7 @@ import pytest
 from ssh_machines import Lab, lab
 
 from tare.hosts.local import read_text
-from tare.image import HOST, built_image
+from tare.images.image import HOST, built_image
 from tare.journal import load
 from tare.model import Machine, Trial
 

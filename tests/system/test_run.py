@@ -16,8 +16,8 @@ import pytest
 from tare.hosts.local import read_text
 from tare.journal import load, load_raw
 from tare.model import Trial
-from tare.plan import plan
-from tare.suite import read_suite
+from tare.suites.plan import plan
+from tare.suites.suite import read_suite
 
 pytestmark = pytest.mark.machine
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.micro import LINUX, UNIKERNELS
+from tare.images.micro import LINUX, UNIKERNELS
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -88,8 +88,8 @@ def test_the_installed_command_tells_its_version_and_plans_a_suite(installed: Pa
 
 def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import tare, tare.image, tare.micro; print(tare.__file__);"
-        "print(*sorted(map(str, tare.image.program_sources()))); print(tare.micro.LINUX.key, tare.micro.UNIKERNELS.key)"
+        "import tare; from tare.images import image, micro; print(tare.__file__);"
+        "print(*sorted(map(str, image.program_sources()))); print(micro.LINUX.key, micro.UNIKERNELS.key)"
     )
     where, sources, keys = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)

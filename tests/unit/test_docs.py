@@ -16,12 +16,13 @@ import pytest
 from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from typer.main import get_command
 
-from tare import kvm, plugins, suite
+from tare import plugins
 from tare.cli import app
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
 from tare.errors import SuiteError
+from tare.guests import kvm
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
 from tare.launch import START_SECONDS
@@ -44,7 +45,8 @@ from tare.model import (
 )
 from tare.report import json as report_json
 from tare.statistics.cells import Cell, Verdict
-from tare.suite import parse_suite
+from tare.suites import suite
+from tare.suites.suite import parse_suite
 from tare.telemetry.readings import Reading
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])

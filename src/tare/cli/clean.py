@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from tare.errors import TareError, TimedOut, UsageError
+from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
+from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
-from tare.ledger import Leftovers, keep, leftovers, state_folder
-from tare.lock import only_one
 from tare.model import Host, Machine
 
 _UNDO_SECONDS = 60.0

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tare.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs, compare_stacks
-from tare.document import did_you_mean
-from tare.errors import UsageError
+from tare.answers.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs, compare_stacks
+from tare.errors import UsageError, did_you_mean
 from tare.journal import load
 from tare.report.comparison import document, gate_sentence, legend, markdown, remarks, sentence, table
 from tare.report.numbers import clean

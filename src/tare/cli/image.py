@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from tare.image import built_image
+from tare.images.image import built_image
 
 
 def image() -> None:

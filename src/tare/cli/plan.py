@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tare.journal import Run, load
-from tare.plan import estimate
-from tare.plan import plan as plan_of
 from tare.report.numbers import percent
-from tare.runner import Pace
+from tare.running.runner import Pace
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
-from tare.suite import Suite, read_suite
+from tare.suites.plan import estimate
+from tare.suites.plan import plan as plan_of
+from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, format_size, margin_option
 
 

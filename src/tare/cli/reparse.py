@@ -12,8 +12,8 @@ from rich.console import Console
 from tare.errors import TrialFailed
 from tare.journal import load, load_raw, rewrite
 from tare.model import Trial, Workload
-from tare.suite import parse_suite
-from tare.trial import read_values
+from tare.running.trial import read_values
+from tare.suites.suite import parse_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:

@@ -18,22 +18,22 @@ import typer
 from rich.console import Console
 
 from tare import __version__
-from tare.display import watching
+from tare.cli.display import watching
 from tare.doctor.noise import assess
 from tare.errors import TareError, UsageError
+from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
-from tare.image import HOST, built_image, carried
+from tare.hosts.lock import only_one
+from tare.images.image import HOST, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
-from tare.ledger import leftovers, state_folder
-from tare.lock import only_one
 from tare.model import Image, Limits, Problem
-from tare.nesting import makes_machine, prepare_nested
-from tare.places import Reached, find_unusable, give_image, placed, prepared_place, reached
 from tare.report import write_report
 from tare.report.terminal import matrix
-from tare.runner import Work, work_through
+from tare.running.nesting import makes_machine, prepare_nested
+from tare.running.places import Reached, find_unusable, give_image, placed, prepared_place, reached
+from tare.running.runner import Work, work_through
 from tare.statistics.summarize import summarize
-from tare.suite import Suite, parse_suite, read_suite
+from tare.suites.suite import Suite, parse_suite, read_suite
 from tare.units import format_duration, parse_duration
 
 _INTERRUPTED = 130

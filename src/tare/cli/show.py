@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tare.document import did_you_mean
-from tare.errors import UsageError
+from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model import Trial
 from tare.report.limits import limits_of

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.doctor.machine import (
+from tare.hosts.facts import (
     CLOCK_SOURCES,
     Read,
     parse_cpuinfo,

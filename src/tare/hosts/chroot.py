@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tare.ledger import Ledger
+from tare.hosts.ledger import Ledger
 from tare.model import Host, Image
 
 _SECONDS = 30.0

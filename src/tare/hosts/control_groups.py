@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare.errors import TareError, TrialFailed
-from tare.ledger import Ledger
+from tare.hosts.ledger import Ledger
 from tare.model import Host, Limits
 
 _SECONDS = 30.0

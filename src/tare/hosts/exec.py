@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from tare.doctor.machine import read_facts
 from tare.errors import TimedOut
+from tare.hosts.facts import read_facts
 from tare.hosts.process import checked
 from tare.model import Facts, Host, Output, Process
 

@@ -8,9 +8,9 @@ import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from tare.doctor.machine import read_facts
 from tare.errors import TareError
 from tare.hosts import process
+from tare.hosts.facts import read_facts
 from tare.model import Facts, Output
 
 _CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 0x4000, 0x80000

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
-from tare.comparing import Answer
+from tare.answers.comparing import Answer
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES

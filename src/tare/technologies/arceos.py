@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tare.guests.unikernel import InQemu, arceos_version
 from tare.model import Host
-from tare.unikernel import InQemu, arceos_version
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import kvm, monitors
+from tare.guests import kvm, monitors
 from tare.launch import Launch, first_line, missing_tools
 from tare.model import Family, Host, Instance, Problem
 from tare.technologies.docker import Docker

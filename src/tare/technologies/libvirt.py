@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare import boot_medium, guest, kvm, monitors
 from tare.errors import TrialFailed
+from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 

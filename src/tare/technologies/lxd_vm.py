@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tare import boot_medium, guest, kvm, monitors
+from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 from tare.technologies.lxd import REMOVE, SECONDS, Lxd, alias_of, asked, bytes_of, client_of, cpus_of, keep, proof_of

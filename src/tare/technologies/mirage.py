@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
 from tare.model import Host, Problem
-from tare.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tare.guests.own_image import NETMASK, Boot, OwnImage
 from tare.launch import Launch
 from tare.model import Host, Problem
-from tare.own_image import NETMASK, Boot, OwnImage
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
-from tare.document import did_you_mean
-from tare.errors import Unavailable
+from tare.errors import Unavailable, did_you_mean
+from tare.guests.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
 from tare.hosts.exec import RUN
+from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.launch import Launch, Technology, missing_tools
-from tare.ledger import Ledger
 from tare.model import Family, Host, Instance, Machine, Problem
 from tare.units import Duration
 
@@ -109,7 +108,7 @@ class Openstack(Technology):
             stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
             wanted = self._wanted(host, folder)
             cloud = Cloud(self.cloud)
-            undo = (sys.executable, "-m", "tare.cloud", "delete", self.cloud, wanted.name)
+            undo = (sys.executable, "-m", "tare.guests.cloud", "delete", self.cloud, wanted.name)
             stack.enter_context(ledger.undone_by(*undo))
             mark("requested")
             server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))

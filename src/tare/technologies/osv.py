@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.own_image import NETMASK, Boot, OwnImage
+from tare.guests.own_image import NETMASK, Boot, OwnImage
 
 
 @dataclass(frozen=True)

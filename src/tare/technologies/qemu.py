@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare import guest, kvm, monitors
+from tare.guests import guest, kvm, monitors
 from tare.launch import Launch, Technology, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare.guest import EMULATED
+from tare.guests.guest import EMULATED
 from tare.launch import Launch
 from tare.model import Family, Host, Instance, Problem
 from tare.technologies.qemu import Qemu

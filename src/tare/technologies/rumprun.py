@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from tare.own_image import PREFIX, Boot, OwnImage
+from tare.guests.own_image import PREFIX, Boot, OwnImage
 
 
 @dataclass(frozen=True)

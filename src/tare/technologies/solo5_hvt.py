@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import kvm
 from tare.errors import TrialFailed
+from tare.guests import kvm
+from tare.guests.unikernel import READY, Solo5
+from tare.images.micro import has_unikernels, unikernels_on
 from tare.launch import missing_tools
-from tare.micro import has_unikernels, unikernels_on
 from tare.model import Host, Problem
-from tare.unikernel import READY, Solo5
 
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.

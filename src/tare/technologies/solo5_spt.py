@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.unikernel import Solo5
+from tare.guests.unikernel import Solo5
 
 
 @dataclass(frozen=True)

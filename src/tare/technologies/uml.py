@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare import guest, monitors
 from tare.errors import TrialFailed
+from tare.guests import guest, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.own_image import PREFIX, Boot, OwnImage
+from tare.guests.own_image import PREFIX, Boot, OwnImage
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import boot_medium, guest, monitors
+from tare.guests import boot_medium, guest, monitors
 from tare.launch import Launch, Technology, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
 

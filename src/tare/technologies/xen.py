@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare import guest, monitors, snapshots
 from tare.errors import TrialFailed
+from tare.guests import guest, monitors
+from tare.images import snapshots
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Caution, Family, Host, Image, Instance, Problem, Process
 

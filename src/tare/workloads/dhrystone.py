@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.computing import Computing
+from tare.loads.computing import Computing
 from tare.model import Metric
 
 _RESULT = re.compile(

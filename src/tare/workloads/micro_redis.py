@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.micro import SERVER
+from tare.images.micro import SERVER
 from tare.model import Service
 from tare.workloads.redis import Redis
 

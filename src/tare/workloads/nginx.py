@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from tare.errors import TrialFailed
-from tare.load import ClientCounts, measured_load, rising_clients, server_address, server_port
+from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port
 from tare.model import Metric, Raw, Service, Setup, Sweep, Value
 from tare.units import Duration, Size
 

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tare.errors import TrialFailed
-from tare.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
+from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
 from tare.model import Metric, Raw, Service, Setup, Sweep, Value
 from tare.units import Duration
 

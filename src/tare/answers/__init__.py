@@ -1,0 +1,1 @@
+"""What is computed from finished runs for people."""

@@ -1,0 +1,295 @@
+"""What `tare compare` answers: one run's stacks against a baseline, or the same stacks in two runs.
+
+Two runs are only compared where they are of one machine. Other software is what one compares, and is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from tare.answers.comparable import alike, differences, same_units
+from tare.errors import TareError, UsageError, did_you_mean
+from tare.journal import Run
+from tare.model import Trial
+from tare.statistics.anytime import CONFIDENCE, least_count
+from tare.statistics.cells import Cell, Summary
+from tare.statistics.changes import Change, changes
+from tare.statistics.summarize import summarize
+
+Kind = Literal["worse", "better", "different", "undecided"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Passing = Literal["passed", "failed", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for. Without a baseline or margin, those of the run count; without stacks, all of them."""
+
+    baseline: str | None = None
+    stacks: tuple[str, ...] = ()
+    margin: float | None = None
+    fail_on: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none."""
+
+    fail_on: tuple[Kind, ...]
+    failing: tuple[Cell, ...]
+    lost: tuple[Cell, ...]
+    answer: Passing
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The baseline's own mean in two runs, after over before: information only, as the day may have moved it."""
+
+    workload: str
+    baseline: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was compared and what came of it; `changes`, `drifts` and `before` are of two runs only."""
+
+    runs: tuple[Run, ...]
+    summary: Summary
+    cells: tuple[Cell, ...]
+    changes: tuple[Change, ...]
+    drifts: tuple[Drift, ...]
+    statements: tuple[str, ...]
+    gate: Gate
+    confidence: float = CONFIDENCE
+
+
+def compare_stacks(run: Run, asked: Asked) -> Answer:
+    """Compare the stacks of one run with a baseline, block by block."""
+    known = _stacks(run)
+    baseline = _known(run, asked.baseline or run.record.baseline, known)
+    asked_for = tuple(_known(run, stack, known) for stack in dict.fromkeys(asked.stacks))
+    _not_itself(asked_for, baseline)
+    again = run.record.again if baseline == run.record.baseline else ""
+    chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.again))
+    if not chosen:
+        raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
+    same_units((run,), {baseline, *chosen})
+    summary = summarize(_narrowed(run, baseline, (baseline, again, *chosen), asked.margin))
+    cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
+    lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
+    gate = _gate(asked.fail_on, cells, lost)
+    return _answer(Answer((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
+
+
+def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
+    """Compare how the stacks stood to the baseline in two runs of one machine."""
+    if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
+        raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
+    alike(before, after)
+    baseline = _common_baseline(before, after, asked.baseline)
+    shared = [stack for stack in _stacks(before) if stack in _stacks(after)]
+    for run in (before, after):
+        for stack in asked.stacks:
+            _known(run, stack, _stacks(run))
+    _not_itself(asked.stacks, baseline)
+    second = {before.record.again, after.record.again}
+    chosen = asked.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
+    if not chosen:
+        raise UsageError(
+            f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
+            "compare runs of one suite",
+        )
+    same_units((before, after), {baseline, *chosen})
+    margin = after.record.margin if asked.margin is None else asked.margin
+    summaries = [summarize(_narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
+    earlier, apart = _comparable(*summaries)
+    found = changes(earlier, summaries[1], margin)
+    lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
+    statements = (*differences(before, after, {baseline, *chosen}), *_only_one(before, after), *apart, *lacks)
+    if not found:
+        what = "; ".join(apart) or "they have no workload in common"
+        raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
+    cells = tuple(each.cell for each in found)
+    gate = _gate(asked.fail_on, cells, _lost(found, summaries[1]))
+    drifts = _drifts(earlier, summaries[1])
+    return _answer(Answer((before, after), summaries[1], cells, found, drifts, statements, gate))
+
+
+def _answer(answer: Answer) -> Answer:
+    """Raise TareError where there is nothing to say."""
+    if any(cell.ratio is not None for cell in answer.cells) or answer.gate.lost:
+        return answer
+    baseline = answer.summary.baseline
+    what = f"nothing can be compared with {baseline}: {_why_nothing(answer, baseline)}"
+    raise TareError(what, f"`tare show {answer.runs[-1].folder}` lists the trials with their reasons")
+
+
+def _why_nothing(answer: Answer, baseline: str) -> str:
+    if not answer.cells:
+        return "the run has no workload"
+    own = [cell for cell in answer.summary.headlines if cell.stack == baseline]
+    if own and not any(cell.trials for cell in own):
+        return f"{baseline}: {own[0].skipped or '; '.join(own[0].notes)}"
+    first = answer.cells[0]
+    return f"{first.stack} in {first.workload}: {first.skipped or '; '.join(first.notes)}"
+
+
+def _gate(fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...]) -> Gate:
+    """Judge the cells. What is lost fails every gate: it is neither better nor equivalent."""
+    verdicts = {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
+    open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
+    failing = tuple(
+        cell
+        for cell in cells
+        if cell.verdict in verdicts or (fail_on and cell in lost) or ("undecided" in fail_on and cell in open_ones)
+    )
+    answer: Passing = "passed"
+    if failing:
+        answer = "failed"
+    elif fail_on and all(cell.low is None for cell in cells):
+        answer = "cannot tell"
+    return Gate(fail_on, failing, lost, answer)
+
+
+_VERDICTS: Mapping[Kind, tuple[str, ...]] = {
+    "worse": ("worse",),
+    "better": ("better",),
+    "different": ("worse", "better"),
+    "undecided": ("undecided", "too few blocks"),
+}
+
+
+def cannot_tell(answer: Answer) -> TareError:
+    """Give the error of a gate for which there are too few blocks."""
+    many = max(cell.n for cell in answer.cells)
+    what = f"the gate cannot tell: no comparison has an interval, with {many} block{'s' * (many != 1)} at most"
+    return TareError(what, f"{least_count()} blocks or more are needed; run the suite for longer")
+
+
+def _stacks(run: Run) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in run.trials)]))
+
+
+def _known(run: Run, stack: str, known: Iterable[str]) -> str:
+    names = tuple(known)
+    if stack not in names:
+        hint = did_you_mean(stack, names, f"it has {', '.join(names)}" if names else "it has none")
+        raise UsageError(f"{run.folder}: has no stack {stack}", hint)
+    return stack
+
+
+def _not_itself(stacks: Sequence[str], baseline: str) -> None:
+    if baseline in stacks:
+        raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
+
+
+def _common_baseline(before: Run, after: Run, asked: str | None) -> str:
+    own = (before.record.baseline, after.record.baseline)
+    if asked is None and own[0] != own[1]:
+        raise UsageError(
+            f"the runs have other baselines: {own[0]} before, {own[1]} after", "name one that both have: --baseline"
+        )
+    for run in (before, after):
+        _known(run, asked or own[0], _stacks(run))
+    return asked or own[0]
+
+
+def _narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
+    """Leave only these stacks in a run, so that no verdict is made doubtful by others that nobody asked for."""
+    again = run.record.again if run.record.again in stacks and baseline == run.record.baseline else ""
+    record = replace(
+        run.record,
+        baseline=baseline,
+        again=again,
+        margin=run.record.margin if margin is None else margin,
+        stacks=tuple(stack for stack in run.record.stacks if stack in stacks),
+    )
+    trials: tuple[Trial, ...] = tuple(trial for trial in run.trials if trial.stack in stacks)
+    return replace(run, record=record, trials=trials)
+
+
+def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
+    """Say where the baseline has no value, so that nothing can be compared with it."""
+    return tuple(
+        f"{when}the baseline {cell.stack} has no value in {cell.workload}: {cell.skipped or '; '.join(cell.notes)}"
+        for cell in summary.headlines
+        if cell.stack == summary.baseline and not cell.trials
+    )
+
+
+def _comparable(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ...]]:
+    """Leave out of the earlier run the workloads that the later one measured differently, and say which."""
+    apart = []
+    for workload in before.workloads:
+        if workload in after.workloads:
+            old, new = _measured(before, workload), _measured(after, workload)
+            if old and new and old != new:
+                apart.append((workload, _points(old ^ new)))
+    names = [workload for workload, _ in apart]
+    kept = tuple(cell for cell in before.headlines if cell.workload not in names)
+    statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in apart)
+    return replace(before, headlines=kept), statements
+
+
+def _measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
+    metrics = summary.rule(workload).metrics
+    return {(cell.metric, cell.point) for cell in summary.of(workload) if cell.metric in metrics}
+
+
+def _points(found: set[tuple[str, float | None]]) -> str:
+    ordered = sorted(found, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
+    texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:4]]
+    return ", ".join(texts) + (f" and {len(ordered) - 4} more" if len(ordered) > 4 else "")
+
+
+def _only_one(before: Run, after: Run) -> tuple[str, ...]:
+    """Say what only one of the runs has."""
+    statements = []
+    for when, run, other in (("before", before, after), ("after", after, before)):
+        again = {before.record.again, after.record.again}
+        stacks = [stack for stack in _stacks(run) if stack not in _stacks(other) and stack not in again]
+        names = {record.name for record in other.record.workloads}
+        workloads = [record.name for record in run.record.workloads if record.name not in names]
+        for what, only in (("stack", stacks), ("workload", workloads)):
+            if only:
+                statements.append(f"only {when}: {what}{'s' * (len(only) > 1)} {', '.join(only)}")
+    return tuple(statements)
+
+
+def _lost(found: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
+    """Give the cells that had a value before and have none after, though the baseline has one."""
+    return tuple(
+        each.cell
+        for each in found
+        if each.before.ratio is not None
+        and not each.after.trials
+        and after.headline(each.cell.workload, after.baseline).trials
+    )
+
+
+def _drifts(before: Summary, after: Summary) -> tuple[Drift, ...]:
+    """Give the change of the baseline's own values: the geometric mean over those that the headline is made of."""
+    drifts = []
+    for workload in dict.fromkeys(cell.workload for cell in before.headlines):
+        old, new = _means(before, workload), _means(after, workload)
+        shared = [key for key in old if key in new]
+        if shared:
+            ratio = 1.0
+            for key in shared:
+                ratio *= (new[key] / old[key]) ** (1 / len(shared))
+            drifts.append(Drift(workload, after.baseline, ratio))
+    return tuple(drifts)
+
+
+def _means(summary: Summary, workload: str) -> Mapping[tuple[str, float | None], float]:
+    if workload not in summary.workloads:
+        return {}
+    metrics = summary.rule(workload).metrics
+    return {
+        (cell.metric, cell.point): cell.mean
+        for cell in summary.of(workload)
+        if cell.stack == summary.baseline and cell.metric in metrics and cell.mean is not None and cell.mean > 0
+    }

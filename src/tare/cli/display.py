@@ -1,0 +1,106 @@
+"""What a run shows while it goes on: a table that fills, what runs now, what is next, and the time left.
+
+On a terminal it is redrawn in place; elsewhere it is one plain line for each trial and block.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tare.journal import Run
+from tare.model import Trial
+from tare.report.terminal import matrix
+from tare.running.runner import TimeLeft, Watch
+from tare.statistics.summarize import summarize
+from tare.suites.plan import Block, Step
+from tare.units import format_duration
+
+
+class Lines:
+    """Plain lines, for a log."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
+        """Say nothing yet: the line comes with the result."""
+        self._left = left
+
+    def trial_ended(self, trial: Trial) -> None:
+        """Say what came out."""
+        what = "ok" if trial.status == "ok" else f"{trial.status}: {trial.reason}"
+        line = f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def block_ended(self, block: Block) -> None:
+        """Say how far it is."""
+        left = self._left
+        text = f"block {left.blocks_done + 1} of {left.blocks} ({block.workload}) done"
+        self._console.print(
+            f"{text}, about {format_duration(round(left.left_seconds))} left", markup=False, highlight=False
+        )
+
+
+class Screen:
+    """The table of results with a line of progress below, redrawn in place."""
+
+    def __init__(self, live: Live, run: Callable[[], Run]) -> None:
+        self._live = live
+        self._run = run
+        self._table: RenderableType = Text("the first results come with the first block", style="dim")
+        self._failed: list[str] = []
+        self._now: tuple[Step, Step | None, TimeLeft] | None = None
+        self._since = time.monotonic()
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+        """Show what runs."""
+        self._now, self._since = (step, following, left), time.monotonic()
+
+    def trial_ended(self, trial: Trial) -> None:
+        """Show a failure at once."""
+        if trial.status == "failed":
+            self._failed.append(f"{trial.stack}, {trial.workload}: {trial.reason}")
+
+    def block_ended(self, block: Block) -> None:  # noqa: ARG002 - see Watch
+        """Refine the table: a block is complete."""
+        self._table = matrix(summarize(self._run()), self._live.console.width)
+
+    def __rich__(self) -> RenderableType:
+        """Draw."""
+        failed = [Text(f"failed: {line}", style="red", overflow="ellipsis", no_wrap=True) for line in self._failed[-3:]]
+        return Group(self._table, *failed, self._progress())
+
+    def _progress(self) -> RenderableType:
+        if self._now is None:
+            return Text("starting …", style="dim")
+        step, following, left = self._now
+        running = time.monotonic() - self._since
+        now = f"[bold]{escape(step.stack)}[/] {escape(step.workload)} {running:.0f} s"
+        after = f"next {escape(following.stack)} {escape(following.workload)}" if following else "the last one"
+        spent, to_go = left.spent_seconds + running, max(0.0, left.left_seconds - running)
+        grid = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
+        count = f"block {left.blocks_done + 1}/{left.blocks}"
+        grid.add_row(bar, count, now, f"[dim]{after}[/]", f"{format_duration(round(to_go))} left")
+        return grid
+
+
+@contextmanager
+def watching(console: Console, run: Callable[[], Run]) -> Iterator[Watch]:
+    """Give the watch that fits the console; `run` reads the run folder as it is by now."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        screen = Screen(live, run)
+        live.update(screen)
+        yield screen

@@ -1,0 +1,1 @@
+"""What technologies share that start machines or unikernels."""

@@ -1,0 +1,76 @@
+"""Whether KVM really works: QEMU boots a small guest on it, whatever monitor uses it then.
+
+A /dev/kvm that answers proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tare.errors import TrialFailed
+from tare.hosts.facts import is_emulated
+from tare.hosts.ledger import state_folder
+from tare.images.image import image_on
+from tare.launch import PATIENCE, first_line
+from tare.model import Host, Image, Problem
+
+PROGRAM = "qemu-system-x86_64"
+OPTIONS = ("-accel", "kvm", "-cpu", "host")
+PROBE_SECONDS = 20.0  # without a word of the guest's
+_MOST_SILENCES = 6  # as long, at most, it may take to boot
+_REMEMBERED = 8  # machines
+_DOUBTED_SECONDS = 600.0  # how long a failure is believed: the machine may just have been busy
+
+
+def qemu_version(host: Host) -> str:
+    """Give QEMU's version; nothing where it is not installed."""
+    return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
+
+
+def problems(host: Host) -> tuple[Problem, ...]:
+    """Find why KVM cannot be used on a host."""
+    if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
+        return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
+    if (image := image_on(host)) is None:
+        return (Problem("KVM is not proved yet: there is no guest kernel to boot", "tare image"),)
+    seconds = PROBE_SECONDS * (PATIENCE if is_emulated(host) else 1)
+    if not _boots(host, image, seconds):
+        what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
+        return (Problem(what, "use qemu-tcg here; look at the kernel's log and at the machine around this one"),)
+    return ()
+
+
+def _boots(host: Host, image: Image, seconds: float) -> bool:
+    """Tell whether the image's kernel comes as far as its first program; remembered until the machine boots again.
+
+    That it does not is asked again after ten minutes.
+    """
+    memory = state_folder() / "kvm.json"
+    boot = host.read("/proc/sys/kernel/random/boot_id").strip()
+    machine = f"{boot} {image.digest} {first_line(host, PROGRAM, '--version')}"
+    try:
+        known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        known = {}
+    if known.get(machine, 1.0) and time.time() - known.get(machine, 0.0) > _DOUBTED_SECONDS:
+        known.pop(machine, None)
+        known[machine] = 0.0 if _probe(host, image, seconds) else time.time()
+        kept = dict(list(known.items())[-_REMEMBERED:])
+        memory.write_text(json.dumps(kept), encoding="utf-8")
+    return known[machine] == 0.0
+
+
+def _probe(host: Host, image: Image, seconds: float) -> bool:
+    fixed = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "256M")
+    kernel = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
+    words = ("-append", "console=ttyS0 root=/dev/none panic=-1")
+    try:
+        with host.spawn(PROGRAM, *OPTIONS, *fixed, *kernel, *words) as process:
+            deadline = process.read_line(seconds).seconds + _MOST_SILENCES * seconds
+            while (line := process.read_line(seconds)).seconds < deadline:
+                if "Run /init as init process" in line.text:
+                    return True
+    except TrialFailed:
+        pass
+    return False

@@ -1,0 +1,283 @@
+"""An image that the user has built, of a unikernel that tare cannot build: what all of its technologies share.
+
+The image is booted with the command line that its project documents, which sets its address, and with the memory of the
+suite. It counts as started when the port of its service accepts connections; one that does not within 100 s has failed.
+The user's files are never written to: a disk is an overlay that vanishes with the instance.
+
+Settings of all of them: `image`, its path, on the machine under test or on this one; `service`, the workload that it
+serves, such as `redis`; `port`, the service's TCP port, 0 for its usual one; `arguments`, the application's own
+command line; `accelerator`, `kvm` or `tcg`, which emulates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare import plugins
+from tare.errors import TrialFailed, Unavailable, did_you_mean
+from tare.guests import kvm
+from tare.guests.guest import EMULATED, with_monitor
+from tare.hosts.chroot import bytes_below
+from tare.hosts.control_groups import limited
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Caution, Family, Host, Instance, Problem, Process, Workload
+
+BOOT_SECONDS = 100.0  # the client knocks for 120 s: ours is the better error
+NETMASK, PREFIX = "255.255.255.0", 24
+QEMU = "qemu-system-x86_64"
+QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-utils", "ip": "iproute2"}
+_KNOCK = "usr/lib/tare/knock"
+_PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself knocks without a pause
+_USUAL_PORTS: Mapping[str, int] = {"redis": 6379, "nginx": 80, "micro-redis": 16379, "micro-http": 18080}
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What a monitor is given: the image, the overlay of its disk, the tap, and where the other files are."""
+
+    launch: Launch
+    image: str
+    disk: str
+    tap: str
+    files: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        """The instance's own address."""
+        return self.launch.network.instance_address
+
+    @property
+    def gateway(self) -> str:
+        """Its gateway."""
+        return self.launch.network.gateway
+
+    @property
+    def memory_mib(self) -> int:
+        """Its memory in MiB."""
+        return self.launch.limits.memory_bytes >> 20
+
+
+@dataclass(frozen=True)
+class OwnImage(Technology):
+    """Boots the user's image. A technology of this kind says with which command line."""
+
+    family: ClassVar[Family] = "unikernel"
+    isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
+    path: ClassVar[str] = "tap"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    board: ClassVar[str] = "pc"
+    one_cpu: ClassVar[bool] = False
+    without_kvm: ClassVar[str] = 'accelerator = "tcg"'
+
+    image: str = ""
+    service: str = ""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    arguments: str = ""
+    accelerator: Literal["kvm", "tcg"] = "kvm"
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command that boots the image."""
+        raise NotImplementedError
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """The monitor and what else is needed, each with its Debian package; the monitor comes first."""
+        return QEMU_TOOLS
+
+    @property
+    def needs_kvm(self) -> bool:
+        """Whether it cannot run without KVM."""
+        return self.accelerator == "kvm"
+
+    @property
+    def boot_disk(self) -> str:
+        """The disk of which the instance gets an overlay; an empty text where it has none."""
+        return ""
+
+    @property
+    def more_files(self) -> tuple[str, ...]:
+        """Further files of the user's that the command names."""
+        return ()
+
+    @property
+    def serves(self) -> dict[str, int]:
+        """The workload that the image serves, with its port."""
+        port = self.port or _USUAL_PORTS.get(self.service)
+        return {self.service: port} if port else {}
+
+    def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
+        """Give what else may be wrong with an image that does not answer."""
+        return ""
+
+    def version(self, host: Host) -> str:
+        """Give the version of the monitor; that of the image is the user's to know."""
+        said = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor)
+        found = re.search(r"\bversion v?(\S+)", said)
+        return found[1] if found else ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the settings name an image and its service, and whether its monitor can run."""
+        if found := missing_tools(host, self.tools) or self._setting_problems():
+            return found
+        try:
+            for path in self._files():
+                self._look_for(host, path)
+        except Unavailable as error:
+            return (Problem(str(error), error.hint),)
+        found = kvm.problems(host) if self.needs_kvm else ()
+        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg here", self.without_kvm)) for each in found)
+
+    def refuses(self, workload: Workload) -> str | None:
+        """Refuse all but what the image was built to serve; that it starts can be measured too."""
+        if workload.name in ("startup", *self.serves):
+            return None
+        return f"a unikernel has no shell: this image serves {self.service or 'nothing'} alone"
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Boot the image; it is up when its service's port accepts connections, or has failed after 100 s."""
+        with ExitStack() as stack:
+            stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
+            host.run("mkdir", "-p", str(launch.folder / "written"), timeout=30)
+            placed = {path: self._placed(host, launch, path) for path in self._files()}
+            digest = host.run("sha256sum", placed[self.image], timeout=120).text.split()[0]
+            launch.knock(launch.network.instance_address, next(iter(self.serves.values())))
+            launch.timeline.mark("requested")
+            around = with_monitor(launch.limits)
+            group = stack.enter_context(limited(launch.ledger, launch.name, around))
+            disk = _overlay(host, launch, placed[self.boot_disk]) if self.boot_disk else ""
+            tap = stack.enter_context(launch.network.tap(headers=self._monitor == QEMU))
+            launch.timeline.mark("started")
+            command = self.command(Boot(launch, placed[self.image], disk, tap, placed))
+            monitor = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            self._await_service(launch, monitor)
+            yield Instance(
+                name=launch.name,
+                inside=None,
+                address=launch.network.instance_address,
+                path=self.path,
+                processes=group.processes,
+                proof={"monitor": f"{self._monitor} {self.version(host)}", "image": self.image, "sha256": digest}
+                | ({"accelerator": self.accelerator} if self._monitor == QEMU else {}),
+                disk=lambda: bytes_below(launch.ledger.host, launch.folder / "written"),
+                cautions=self._cautions(launch),
+                serves=self.serves,
+                storage=disk or None,
+            )
+
+    @property
+    def _monitor(self) -> str:
+        return next(iter(self.tools))
+
+    def _files(self) -> tuple[str, ...]:
+        return tuple(path for path in dict.fromkeys((self.image, self.boot_disk, *self.more_files)) if path)
+
+    def _setting_problems(self) -> tuple[Problem, ...]:
+        table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
+        if not self.image or not self.service:
+            return (Problem("it boots an image of your own, and none is given", table),)
+        known = plugins.names("workloads")
+        if self.service not in known:
+            hint = did_you_mean(self.service, known, "`tare workloads` lists the names")
+            return (Problem(f'service = "{self.service}": no workload of this name', hint),)
+        if not self.serves:
+            return (Problem(f"the port of {self.service} is not given", "add port = … to the stack's table"),)
+        return ()
+
+    def _look_for(self, host: Host, path: str) -> str:
+        """Tell where a file of the user's is: `there` on the host, or `here` on our machine; raises Unavailable."""
+        if not host.run("test", "-f", path, timeout=30, check=False).exit_code:
+            return "there"
+        if Path(path).is_file():
+            return "here"
+        hint = "build it, or correct the path in the stack's table; it is one on the machine under test, or on this one"
+        raise Unavailable(f"{self.name}: there is no file {path}", hint)
+
+    def _placed(self, host: Host, launch: Launch, path: str) -> str:
+        """Give the path of a user's file on the host; it is carried there, for this instance alone, if need be."""
+        if self._look_for(host, path) == "there":
+            return path
+        target = str(launch.folder / Path(path).name)
+        host.put(Path(path), PurePosixPath(target))
+        return target
+
+    def _await_service(self, launch: Launch, monitor: Process) -> None:
+        """Wait until the service's port accepts connections."""
+        address, port = launch.network.instance_address, next(iter(self.serves.values()))
+        knock = (str(launch.image.root / _KNOCK), address, str(port), "0.02", "connect")
+        deadline, last = time.monotonic() + BOOT_SECONDS, deque[str](maxlen=3)
+        while launch.ledger.host.run(*knock, timeout=30, check=False).exit_code:
+            ended = not monitor.running()
+            last.extend(_lines(monitor))
+            if ended:
+                last.extend(monitor.errors().splitlines())
+                raise TrialFailed(f"{self.name}: {self.image} did not boot: {self._monitor} ended", _said(last))
+            if time.monotonic() > deadline:
+                silent = f"nothing answers at {address}:{port} for {BOOT_SECONDS:g} s"
+                what = f"{self.name}: {self.image} did not boot: {silent}"
+                raise TrialFailed(what, "; ".join(filter(None, (_said(last), self.hint(launch)))))
+            time.sleep(_PAUSE_SECONDS)
+
+    def _cautions(self, launch: Launch) -> tuple[Caution, ...]:
+        cautions = []
+        if self._monitor == QEMU and self.accelerator == "tcg":
+            cautions.append(EMULATED)
+        if self.one_cpu and len(launch.limits.cpus) > 1:
+            cautions.append(Caution("limits-differ", f"uses one CPU, {len(launch.limits.cpus)} were asked for"))
+        return tuple(cautions)
+
+    def machine(self, boot: Boot, emulated: str = "max", virtual: str = "host") -> tuple[str, ...]:
+        """Give QEMU's options for the machine: the processor's model is named for emulation, and for KVM."""
+        accelerated = ("-accel", "kvm", "-cpu", virtual)
+        processor = accelerated if self.accelerator == "kvm" else ("-accel", "tcg", "-cpu", emulated)
+        cpus = 1 if self.one_cpu else len(boot.launch.limits.cpus)
+        return (
+            *(QEMU, *processor, "-M", self.board, "-nodefaults", "-no-user-config", "-display", "none"),
+            *("-no-reboot", "-serial", "stdio", "-smp", str(cpus), "-m", f"{boot.memory_mib}M"),
+        )
+
+    @staticmethod
+    def card(boot: Boot, device: str = "virtio-net-pci") -> tuple[str, ...]:
+        """Give QEMU's options for the network card."""
+        network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
+        mac = boot.launch.network.instance_mac
+        return ("-netdev", network, "-device", f"{device},netdev=net0,mac={mac}")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The application's arguments, split as a shell splits them."""
+        return tuple(shlex.split(self.arguments))
+
+
+def _overlay(host: Host, launch: Launch, disk: str) -> str:
+    """Make an overlay of a disk, so that the user's own is never written to."""
+    told = host.run("qemu-img", "info", "--output=json", disk, timeout=30).text
+    target = str(launch.folder / "written" / "disk.qcow2")
+    base = ("-b", disk, "-F", json.loads(told)["format"])
+    host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
+    return target
+
+
+def _lines(monitor: Process) -> Iterator[str]:
+    """Give the lines on the console that have not been read yet."""
+    try:
+        while True:
+            yield monitor.read_line(0).text.strip()
+    except TrialFailed:
+        return
+
+
+def _said(last: Iterable[str]) -> str:
+    said = " / ".join(filter(None, last))[-300:]
+    return f"it said last: {said}" if said else "its console stayed empty"

@@ -1,0 +1,232 @@
+"""Our own application as a unikernel: what all technologies that start it share.
+
+It is `micro` (tare/images/micro.py), built once, before the first instance. It counts as started when the client has
+had its first answer at the port at which `init` answers elsewhere; one that does not say on its console within 60 s
+that it serves has failed. It has one CPU and knows no open files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tare.errors import TimedOut, TrialFailed
+from tare.guests import kvm
+from tare.guests.guest import EMULATED, with_monitor
+from tare.hosts.control_groups import limited
+from tare.images.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
+from tare.launch import Launch, Technology, first_line, missing_tools
+from tare.model import Caution, Family, Host, Image, Instance, Limits, Problem, Process, Workload
+
+BOOT_SECONDS = 60.0
+SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
+READY = "micro: ready"
+_TENDER_BYTES = 16 << 20  # more than a tender needs itself
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What a monitor is given: the folder of the unikernels on the host, and the tap."""
+
+    launch: Launch
+    folder: str
+    tap: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The application's own command line."""
+        network = self.launch.network
+        return (f"--ipv4={network.instance_address}/24", f"--gateway={network.gateway}")
+
+
+@dataclass(frozen=True)
+class Unikernel(Technology):
+    """Starts the application in a monitor. `file` is the unikernel, `tools` are what the host needs."""
+
+    family: ClassVar[Family] = "unikernel"
+    path: ClassVar[str] = "tap"
+    file: ClassVar[str]
+    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
+    headers: ClassVar[bool] = False  # whether the monitor gives virtio's headers with every packet
+    firmware: ClassVar[bool] = False  # whether something runs before its own first line
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command that starts the unikernel."""
+        raise NotImplementedError
+
+    def around(self, limits: Limits) -> Limits:
+        """Give the limits of the monitor together with the unikernel."""
+        return limits
+
+    def proof(self, host: Host) -> dict[str, str]:
+        """Say what starts the unikernel."""
+        raise NotImplementedError
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Give the doubts that every instance has."""
+        return ()
+
+    def acceleration_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no KVM
+        """Find why the processor cannot be used as wanted."""
+        return ()
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find what is missing to start it on a host, and to build it on this machine where it is not built."""
+        return missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
+
+    def refuses(self, workload: Workload) -> str | None:
+        """Refuse all but what the application serves; that it starts can be measured too."""
+        if workload.name in ("startup", *SERVES):
+            return None
+        return f"a unikernel has no shell: this one serves {' and '.join(SERVES)} alone"
+
+    def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
+        """Build the unikernels, and carry them to the host."""
+        bring_unikernels(host, lambda _: None)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Start the unikernel in a control group; it is up when it says so on its console."""
+        folder = bring_unikernels(launch.ledger.host, lambda _: None)
+        digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
+        address = launch.network.instance_address
+        launch.knock(address)
+        launch.timeline.mark("requested")
+        with ExitStack() as stack:
+            group = stack.enter_context(limited(launch.ledger, launch.name, self.around(launch.limits)))
+            tap = stack.enter_context(launch.network.tap(headers=self.headers))
+            launch.timeline.mark("started")
+            command = self.command(Boot(launch, folder, tap))
+            console = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            self._watch(console, launch)
+            yield Instance(
+                name=launch.name,
+                inside=None,
+                address=address,
+                path=self.path,
+                processes=group.processes,
+                proof={**self.proof(launch.ledger.host), "unikernel": self.file, "sha256": digest},
+                disk=lambda: 0,  # it has none
+                cautions=(*self.cautions(), *_one_cpu(launch.limits)),
+                serves=SERVES,
+            )
+
+    def _watch(self, console: Process, launch: Launch) -> None:
+        """Read the console until the application says that it serves; marks its first line after a firmware.
+
+        Raises TrialFailed with the last line when it ends, or says nothing of the kind in its time.
+        """
+        last, deadline = "", time.monotonic() + BOOT_SECONDS
+        while last != READY:
+            left = deadline - time.monotonic()
+            try:
+                if left < 0:
+                    raise TimedOut("too late")
+                line = console.read_line(left)
+            except TrialFailed as error:
+                # What a monitor says itself, it says on standard error.
+                words = [last, *filter(None, (each.strip() for each in console.errors().splitlines()))]
+                late = isinstance(error, TimedOut)
+                end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
+                what = f"{self.name}: the unikernel did not boot: {end}"
+                raise TrialFailed(what, f"its last line was: {words[-1][-200:]!r}") from error
+            if line.text.strip() and not last and self.firmware:
+                launch.timeline.mark("kernel", line.seconds)
+            last = line.text.strip() or last
+
+
+@dataclass(frozen=True)
+class Solo5(Unikernel):
+    """Starts the unikernel in a tender of Solo5's, which is built with it. Unikernel and tender share the limit."""
+
+    tender: ClassVar[str]
+
+    def version(self, host: Host) -> str:
+        """Give the version of Solo5; nothing before it is built."""
+        return solo5_version(host)
+
+    def proof(self, host: Host) -> dict[str, str]:
+        """Give the tender with its version."""
+        return {"tender": f"{self.tender} {self.version(host)}"}
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give the command of Solo5's documentation; `net` is the device that the unikernel's manifest names."""
+        memory = max(boot.launch.limits.memory_bytes - _TENDER_BYTES, _TENDER_BYTES) >> 20
+        network = (f"--net:net={boot.tap}", f"--net-mac:net={boot.launch.network.instance_mac}")
+        tender = (f"{boot.folder}/{self.tender}", f"--mem={memory}", *network)
+        return (*tender, "--", f"{boot.folder}/{self.file}", *boot.arguments)
+
+
+@dataclass(frozen=True)
+class InQemu(Unikernel):
+    """Boots the unikernel in QEMU."""
+
+    tools: ClassVar[Mapping[str, str]] = {kvm.PROGRAM: "qemu-system-x86", **Unikernel.tools}
+    headers: ClassVar[bool] = True
+    firmware: ClassVar[bool] = True
+    board: ClassVar[str]
+    emulated: ClassVar[str]  # model of the processor in emulation
+    card: ClassVar[str] = ""  # more options of the network card
+
+    accelerator: Literal["tcg", "kvm"] = "tcg"
+
+    def around(self, limits: Limits) -> Limits:
+        """Leave QEMU its own memory."""
+        return with_monitor(limits)
+
+    def proof(self, host: Host) -> dict[str, str]:
+        """Give the accelerator, QEMU's version, and that of the unikernel's system."""
+        return {"accelerator": self.accelerator, "qemu": kvm.qemu_version(host), "system": self.version(host)}
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Emulation is a doubt."""
+        if self.accelerator == "kvm":
+            return ()
+        return (EMULATED,)
+
+    def acceleration_problems(self, host: Host) -> Sequence[Problem]:
+        """Find why KVM cannot be used, where it is wanted."""
+        found = kvm.problems(host) if self.accelerator == "kvm" else ()
+        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", 'use accelerator = "tcg"')) for each in found)
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Give QEMU's command."""
+        processor = ("-cpu", "host" if self.accelerator == "kvm" else self.emulated)
+        network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
+        card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
+        return (
+            *(
+                kvm.PROGRAM,
+                "-accel",
+                self.accelerator,
+                "-machine",
+                self.board,
+                *processor,
+                "-nodefaults",
+                "-no-user-config",
+            ),
+            *("-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"),
+            *("-smp", "1", "-m", f"{boot.launch.limits.memory_bytes >> 20}M"),
+            *("-netdev", network, "-device", card),
+            *("-kernel", f"{boot.folder}/{self.file}", "-append", " ".join(boot.arguments)),
+        )
+
+
+def solo5_version(host: Host) -> str:
+    """Give the version of Solo5, whose tenders are built with the unikernels; nothing before."""
+    said = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
+    return said.partition("version v")[2]
+
+
+def arceos_version() -> str:
+    """Give the version of ArceOS."""
+    return crate_version("axstd")
+
+
+def _one_cpu(limits: Limits) -> tuple[Caution, ...]:
+    if len(limits.cpus) == 1:
+        return ()
+    return (Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for"),)

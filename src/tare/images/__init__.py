@@ -1,0 +1,1 @@
+"""The guest file system, its forms, and tare's own server."""

@@ -1,0 +1,271 @@
+"""The image: one guest file system, built once from a recipe, of which every stack runs the same bytes.
+
+It is a Debian made by mmdebstrap with the servers and the load generators, our own programs and our own server, which
+are linked statically. It is kept under the hash of its content in three forms: a directory, a tar archive that
+container engines import, and an ext4 disk with the kernel that boots it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from tare.errors import TareError
+from tare.hosts.ledger import state_folder
+from tare.hosts.local import LocalHost
+from tare.images.micro import LINUX, program_folder
+from tare.model import Host, Image
+
+_HOST = LocalHost()
+_BUILD_SECONDS = 900.0
+_FREE_BYTES = 3 << 30
+_CARRIED = Path("/var/lib/tare/images")  # on another host
+# Host keys, caches and logs would differ from build to build and serve nobody.
+_DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made of. Two recipes with the same `key` share a cached image."""
+
+    suite: str = "bookworm"
+    packages: tuple[str, ...] = (
+        "iproute2",
+        "kmod",
+        "nginx-light",
+        "openssh-server",
+        "procps",
+        "redis-server",
+        "redis-tools",
+        "tiny-initramfs",
+        "wrk",
+    )
+    kernel: str = "linux-image-cloud-amd64"
+    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront")  # what finds the disk
+    disk_size: str = "2G"
+    server: bool = True  # whether our own server is in it
+
+    @property
+    def key(self) -> str:
+        """Hash of the package names, our programs, and how they are built."""
+        digest = hashlib.sha256(repr((self, _DROPPED, LINUX.key if self.server else "")).encode())
+        for source in sorted(program_sources()):
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
+        return digest.hexdigest()
+
+
+# What a machine boots in which other technologies are to run: the engines, in the same Debian.
+HOST = replace(
+    Recipe(),
+    packages=(
+        "bubblewrap",
+        "containernetworking-plugins",
+        "crun",
+        "docker.io",
+        "e2fsprogs",
+        "iproute2",
+        "iptables",
+        "kmod",
+        "lxc",
+        "lxd",
+        "lxd-client",
+        "openssh-client",
+        "openssh-server",
+        "podman",
+        "procps",
+        "qemu-system-x86",
+        "qemu-utils",
+        "runc",
+        "runsc",
+        "systemd-container",
+        "tiny-initramfs",
+        "util-linux",
+    ),
+    disk_size="8G",
+    server=False,
+)
+
+
+def program_sources() -> list[Path]:
+    """Files of what runs inside, but for our own server."""
+    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
+
+
+def cached_image(recipe: Recipe | None = None) -> Image | None:
+    """Give the image of a recipe if it has been built on this machine."""
+    link = state_folder() / "images" / "recipes" / (recipe or Recipe()).key
+    return _image(link.resolve().name) if link.exists() else None
+
+
+def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
+    """Give the image of a recipe; builds it where it is not cached, which takes about a minute."""
+    recipe = recipe or Recipe()
+    if (found := cached_image(recipe)) is not None:
+        return found
+    _check(_missing(recipe))
+    images = state_folder() / "images"
+    (images / "recipes").mkdir(parents=True, exist_ok=True)
+    with _scratch(images) as scratch:
+        say("image: compiling the programs")
+        _compile(scratch / "overlay")
+        if recipe.server:
+            shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
+        say(f"image: installing Debian {recipe.suite}")
+        _bootstrap(recipe, scratch)
+        say("image: making the directory and the disk")
+        _convert(recipe, scratch)
+        digest = hashlib.sha256()
+        with (scratch / "root.tar").open("rb") as archive:
+            while chunk := archive.read(1 << 20):
+                digest.update(chunk)
+        home = images / digest.hexdigest()
+        if not home.exists():
+            scratch.rename(home)
+            scratch.mkdir()  # for its own removal
+    link = images / "recipes" / recipe.key
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path("..") / home.name)
+    return _image(home.name)
+
+
+def _image(digest: str) -> Image:
+    home = state_folder() / "images" / digest
+    return Image(
+        digest=digest,
+        root=home / "root",
+        archive=home / "root.tar",
+        disk=home / "disk.ext4",
+        kernel=home / "kernel",
+        initrd=home / "initrd",
+        packages=(home / "packages.txt").read_text(encoding="utf-8"),
+    )
+
+
+def image_on(host: Host) -> Image | None:
+    """Give the cached image where a host has it: this machine, or one that it was carried to."""
+    found = cached_image()
+    if found is None or isinstance(host, LocalHost):
+        return found
+    there = located(found)
+    return None if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code else there
+
+
+def carried(host: Host, image: Image) -> Image:
+    """Bring an image to another host, once: it is kept there under its hash. Takes as long as its 120 MB do."""
+    there = located(image)
+    if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
+        ours, home = _image(image.digest), there.root.parent  # `image` may be as it is on the host around that one
+        host.run("mkdir", "-p", str(home), timeout=30)
+        # A packed archive is as good to tar and to the engines, and to SSH in an emulated machine it is minutes.
+        host.put(_packed(ours.archive), PurePosixPath(there.archive))
+        for name in ("kernel", "initrd"):
+            host.put(getattr(ours, name), PurePosixPath(getattr(there, name)))
+        script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
+        host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(there.root), str(there.archive), timeout=900)
+    return there
+
+
+def _packed(archive: Path) -> Path:
+    """Give an archive compressed; it is kept beside it."""
+    packed = archive.with_name(f"{archive.name}.gz")
+    if not packed.exists():
+        script = 'gzip -1 -c "$1" > "$2.new" && mv "$2.new" "$2"'
+        _HOST.run("sh", "-c", script, "sh", str(archive), str(packed), timeout=_BUILD_SECONDS)
+    return packed
+
+
+def located(image: Image) -> Image:
+    """Give an image as it is on a host that it was carried to."""
+    home = _CARRIED / image.digest
+    names = ("root", "archive", "disk", "kernel", "initrd")
+    return replace(image, **{name: home / getattr(image, name).name for name in names})
+
+
+def _missing(recipe: Recipe) -> list[tuple[str, str]]:
+    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
+    missing = [
+        (f"{tool} is not installed", f"apt-get install {tools[tool]}") for tool in tools if not shutil.which(tool)
+    ]
+    if recipe.server:
+        missing += [(problem.what, problem.fix) for problem in LINUX.problems()]
+    if os.geteuid():
+        missing.append(("only root can build the image", "run tare as root"))
+    folder = state_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(folder).free) < _FREE_BYTES:
+        missing.append(
+            (f"{folder}: {free >> 20} MiB free, the image needs {_FREE_BYTES >> 20}", "make room, or set TARE_HOME")
+        )
+    return missing
+
+
+def _check(missing: list[tuple[str, str]]) -> None:
+    if missing:
+        raise TareError(f"cannot build the image: {'; '.join(what for what, _ in missing)}", missing[0][1])
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="tare-building-", dir=parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _compile(overlay: Path) -> None:
+    """Build our C programs into `overlay`/usr/lib/tare."""
+    target = overlay / "usr/lib/tare"
+    target.mkdir(parents=True)
+    flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    for source in program_sources():
+        if source.suffix == ".c":
+            binary = target / source.stem
+            _HOST.run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
+        elif source.suffix != ".h":
+            shutil.copy(source, target / source.name)
+
+
+def _bootstrap(recipe: Recipe, scratch: Path) -> None:
+    """Make `root.tar`, with our programs in it, and note the versions of its packages."""
+    query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
+    modules = ",".join(recipe.modules)
+    dropped = " ".join(f'"$1"/{pattern}' for pattern in _DROPPED)
+    hooks = (
+        f"sync-in {scratch / 'overlay'} /",
+        f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"',
+        'rm -f "$1"/boot/initrd.img-*',
+        f"{query} > {scratch / 'packages.txt'}",
+        f"rm -rf {dropped}",
+    )
+    _HOST.run(
+        "env",
+        "SOURCE_DATE_EPOCH=0",
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join((*recipe.packages, recipe.kernel))}",
+        *(f"--customize-hook={hook}" for hook in hooks),
+        recipe.suite,
+        str(scratch / "root.tar"),
+        timeout=_BUILD_SECONDS,
+    )
+    shutil.rmtree(scratch / "overlay")
+
+
+def _convert(recipe: Recipe, scratch: Path) -> None:
+    root = scratch / "root"
+    root.mkdir()
+    _HOST.run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
+    shutil.copy(root / "boot/initrd", scratch / "initrd")
+    disk = scratch / "disk.ext4"
+    _HOST.run("mke2fs", "-q", "-t", "ext4", "-d", str(root), str(disk), recipe.disk_size, timeout=_BUILD_SECONDS)

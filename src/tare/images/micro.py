@@ -1,0 +1,201 @@
+"""Our own server, `micro`: one application, built as a Linux program and as unikernels for Solo5 and ArceOS.
+
+Its sources (programs/unikernel) are built by cargo, once, and kept under the hash of all that they are. What cargo
+fetches stays below tare's own folder too. A host that is not this machine gets the built files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tare.errors import TareError, TrialFailed
+from tare.hosts.ledger import state_folder
+from tare.hosts.local import LocalHost
+from tare.model import Host, Problem
+
+SERVER = "/usr/lib/tare/micro"  # in the image
+_HOST = LocalHost()
+_BUILD_SECONDS = 1800.0
+_CARRIED = PurePosixPath("/var/lib/tare/unikernels")  # on another host
+_LEAST_RUST = (1, 85)  # the edition of 2024
+_DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build takes them where they are
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is built together: targets of programs/unikernel/build, and the crates that they are made from.
+
+    `tools` are needed for it, each with its Debian package.
+    """
+
+    about: str
+    targets: tuple[str, ...]
+    crates: tuple[str, ...]
+    tools: Mapping[str, str]
+    bare: bool = False  # without an operating system: the standard library is built too
+
+    @property
+    def key(self) -> str:
+        """Hash of the sources."""
+        digest = hashlib.sha256(repr(self.targets).encode())
+        folder = _sources()
+        for source in sorted(self._files(folder)):
+            digest.update(str(source.relative_to(folder)).encode() + b"\0" + source.read_bytes())
+        return digest.hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where the built files are on this machine, or will be."""
+        return state_folder() / "unikernels" / self.key
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Find what is missing on this machine to build it; nothing where it is built."""
+        if self.folder.exists():
+            return ()
+        missing = [
+            Problem(f"{tool} is not installed", f"apt-get install {package}")
+            for tool, package in self.tools.items()
+            if not shutil.which(tool)
+        ]
+        if self.bare and shutil.which("pkg-config"):
+            found = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
+            missing += [_missing("libseccomp's headers", "libseccomp-dev")] if found.exit_code else []
+        return (*_rust_problems(self.bare), *missing)
+
+    def built(self, say: Callable[[str], None]) -> Path:
+        """Give the folder with the built files; builds them where they are not there.
+
+        That takes a minute or two. Raises TareError with the packages to install, or with cargo's last words.
+        """
+        folder = self.folder
+        if folder.exists():
+            return folder
+        if problems := self.problems():
+            fixes = [problem.fix.removeprefix("apt-get install ") for problem in problems]
+            hint = f"apt-get install {' '.join(dict.fromkeys(fixes))}" if _all_packages(problems) else problems[0].fix
+            raise TareError(f"cannot build micro: {'; '.join(problem.what for problem in problems)}", hint)
+        say(f"micro: building {self.about}, which is done once")
+        home = folder.parent
+        home.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix="tare-building-", dir=home))
+        try:
+            self._build(scratch, home / "cargo")
+            scratch.joinpath("output").rename(folder)
+        finally:
+            shutil.rmtree(scratch)
+        return folder
+
+    def _build(self, scratch: Path, cargo_home: Path) -> None:
+        places = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
+        command = ("sh", str(_sources() / "build"), str(scratch / "output"), *self.targets)
+        try:
+            _HOST.run("env", *places, *command, timeout=_BUILD_SECONDS)
+        except TrialFailed as error:
+            hint = "cargo has to fetch crates once: look whether it reaches their registry"
+            raise TareError(f"cannot build micro: {error}", hint) from error
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        yield from (path for path in folder.iterdir() if path.is_file())
+        for crate in self.crates:
+            found = (path for path in (folder / crate).rglob("*") if path.is_file())
+            yield from (path for path in found if "tests" not in path.relative_to(folder).parts)
+
+
+LINUX = Product(
+    "the server for Linux",
+    ("linux",),
+    ("application", "linux"),
+    {"cc": "gcc libc6-dev"},
+)
+UNIKERNELS = Product(
+    "the unikernels",
+    ("solo5", "arceos"),
+    ("application", "network", "solo5", "arceos"),
+    {
+        "cc": "gcc libc6-dev",
+        "ld.lld": "lld",
+        "make": "make",
+        "objcopy": "binutils",
+        "pkg-config": "pkg-config libseccomp-dev",
+    },
+    bare=True,
+)
+
+
+def program_folder() -> Path:
+    """Folder of what runs inside: beside the package when installed, at the top of a checkout otherwise."""
+    package = Path(__file__).parents[1]
+    folders = (package / "programs", package.parents[1] / "programs")
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    if folder is None:
+        raise TareError("the sources of the image's programs are missing", "install tare-bench again")
+    return folder
+
+
+def unikernels_on(host: Host) -> str:
+    """Give the folder of the unikernels on a host, or where it will be."""
+    return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _CARRIED / UNIKERNELS.key)
+
+
+def has_unikernels(host: Host) -> bool:
+    """Tell whether the unikernels are on a host."""
+    return not host.run("test", "-d", unikernels_on(host), timeout=30, check=False).exit_code
+
+
+def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
+    """Give the folder of the unikernels on a host; they are built on this machine and carried there, once each."""
+    there = unikernels_on(host)
+    if has_unikernels(host):
+        return there
+    here = UNIKERNELS.built(say)
+    if not isinstance(host, LocalHost):
+        fresh = f"{there}.new"
+        host.run("mkdir", "-p", fresh, timeout=30)
+        for file in sorted(path for path in here.iterdir() if path.is_file()):
+            host.put(file, PurePosixPath(fresh) / file.name)
+        host.run("mv", "-T", fresh, there, timeout=30)
+    return there
+
+
+def crate_version(crate: str) -> str:
+    """Give the version of a crate that the unikernels are built with."""
+    lock = (_sources() / "Cargo.lock").read_text(encoding="utf-8")
+    found = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _sources() -> Path:
+    return program_folder() / "unikernel"
+
+
+def _rust_problems(bare: bool) -> tuple[Problem, ...]:
+    """Find why there is no Rust that can build it."""
+    debian = all(map(shutil.which, _DEBIAN_RUST))
+    if not debian and not (shutil.which("cargo") and shutil.which("rustc")):
+        return (_missing("cargo", "cargo-web rustc-web" + " rust-web-src" * bare),)
+    rustc = _DEBIAN_RUST[1] if debian else "rustc"
+    version = _HOST.run(rustc, "--version", timeout=30, check=False).text
+    found = re.match(r"rustc (\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < _LEAST_RUST:
+        what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _LEAST_RUST))} or newer"
+        return (Problem(what, "apt-get install cargo-web rustc-web"),)
+    root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()
+    if bare and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
+        if debian:
+            return (_missing("the source of Rust's standard library", "rust-web-src"),)
+        return (Problem("the source of Rust's standard library is not installed", "rustup component add rust-src"),)
+    return ()
+
+
+def _missing(what: str, package: str) -> Problem:
+    return Problem(f"{what} {'are' if what.endswith('s') else 'is'} not installed", f"apt-get install {package}")
+
+
+def _all_packages(problems: tuple[Problem, ...]) -> bool:
+    return all(problem.fix.startswith("apt-get install ") for problem in problems)

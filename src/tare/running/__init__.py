@@ -1,0 +1,1 @@
+"""The loop: places, layers, trials, blocks, and what is decided meanwhile."""

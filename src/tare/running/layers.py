@@ -1,0 +1,354 @@
+"""The layers of a stack, started one inside the other: an instance that has an inside is itself a host.
+
+The outermost is started on the machine under test; its inside gets a network, a folder and the image, and so on. What
+every layer adds is told apart: its time from the moment at which the one around it had answered, and its footprint on
+the host that it runs on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from tare.errors import TareError, TrialFailed, Unavailable
+from tare.hosts.cpus import Placement
+from tare.hosts.exec import ExecHost
+from tare.hosts.ledger import DoomedLedger, Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.hosts.ssh import SshHost
+from tare.images.image import located
+from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
+from tare.model import Caution, Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
+
+KNOCK = "/usr/lib/tare/knock"
+_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
+# What a machine needs for its own kernel, its engine and their caches, beside what the layer in it has; and as much
+# again for the monitor of a machine in it.
+_AROUND_BYTES = 1 << 30
+_AROUND_FILES = 1 << 16
+_LAST_WORD_SECONDS = 5.0  # what the client then needs to say that there was no answer
+_IN_LAYER = "in the layer "
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the instances of a run are started, and with what. `outer` is the image of machines that are hosts."""
+
+    client: Host
+    image: Image
+    network: Network
+    ledger: Ledger
+    limits: Limits
+    placement: Placement
+    instances: Path
+    telemetry: Path
+    outer: Image | None = None
+    clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
+    since: float | None = None  # when the layer around had answered, on our clock
+    lend: Lend | None = None  # what makes a place of a machine that a technology gives, for these layers
+
+    @property
+    def host(self) -> Host:
+        """The host that instances are started on."""
+        return self.ledger.host
+
+    def await_machines(self) -> None:
+        """Wait until the machines of the run answer, if they are over SSH; raises Unreachable after 90 s."""
+        outer = self.client.outer if isinstance(self.client, ExecHost) else None
+        for host in (self.host, outer):
+            if isinstance(host, SshHost) and host.master:
+                host.master.await_back()
+        self.ledger.catch_up()
+
+    @property
+    def local(self) -> bool:
+        """Whether the host is the machine that tare itself runs on."""
+        return isinstance(self.ledger.host, LocalHost)
+
+
+@dataclass
+class Notes:
+    """What is found while a stack starts: kept as it is when it fails half way."""
+
+    marks: list[Mark] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+
+
+Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Place]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A started layer: the place that it runs in, and the seconds that it took since the layer around it was ready."""
+
+    name: str
+    place: Place
+    instance: Instance
+    seconds: float
+
+    @property
+    def host(self) -> Host:
+        """The host that it runs on."""
+        return self.place.host
+
+
+Parts = tuple[Part, ...]
+
+
+def whole(parts: Parts) -> Instance:
+    """Give a stack as one instance: entered and addressed like its innermost layer, and costing the machine all."""
+    outermost, innermost = parts[0].instance, parts[-1].instance
+    if len(parts) == 1:
+        return innermost
+    return replace(
+        innermost,
+        path="/".join(part.instance.path for part in reversed(parts)),
+        processes=outermost.processes,
+        disk=outermost.disk,
+        proof={f"{part.name}: {name}": value for part in parts for name, value in part.instance.proof.items()},
+        cautions=tuple(dict.fromkeys(each for part in parts for each in part.instance.cautions)),
+    )
+
+
+@contextmanager
+def started(place: Place, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+    """Start a stack, given with its inner technology first, until every layer has answered the client.
+
+    Gives the layers, the outermost first. `port` is that of the service that the innermost instance will run. Raises
+    TrialFailed or Unavailable, which name the layer where there are several.
+    """
+    *inner, technology = stack
+    if technology.gives_machine:
+        with _started_far(place, stack, port, notes) as parts:
+            yield parts
+        return
+    here = (
+        replace(place, image=machine_image(place, stack), limits=around(place.limits, len(inner))) if inner else place
+    )
+    ports = machine_ports(place) if inner else (ANSWER_PORT, *([port] if port else []))
+    before = len(notes.marks)
+    with ExitStack() as exits:
+        try:
+            with named(technology, nested=bool(inner) or place.since is not None):
+                instance = exits.enter_context(started_layer(here, technology, ports, notes))
+        finally:
+            told = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
+            notes.marks[before:] = told
+        ready = notes.marks[-1].seconds
+        part = Part(technology.name, place, instance, ready - (place.since or notes.marks[0].seconds))
+        if not inner:
+            yield (part,)
+            return
+        with named(inner[-1], nested=True):
+            within = replace(inside_of(place, instance), since=ready)
+            exits.enter_context(inner[-1].engine(within.host))
+        yield (part, *exits.enter_context(started(within, inner, port, notes)))
+
+
+@contextmanager
+def _started_far(place: Place, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+    """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
+
+    What tare does there once, such as bringing the image, is not counted: what came before moves on by as long as that
+    took. The limits are those of the innermost instance: the machine itself has none.
+    """
+    *inner, technology = stack
+    if place.lend is None or not inner:
+        raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
+    timeline = Timeline()
+    host = Recorder(place.host, notes.commands)
+    folder = place.instances / f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    with ExitStack() as exits:
+        try:
+            with named(technology, nested=True):
+                lent = technology.lent(host, place.ledger, folder, timeline.mark)
+                which, instance = exits.enter_context(lent)
+                host.stop()
+                within = exits.enter_context(place.lend(which, inner))
+        finally:
+            notes.marks += [
+                _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
+            ]
+        before, ready = time.monotonic(), timeline.marks[-1].seconds
+        notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
+        instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
+        part = Part(technology.name, place, instance, ready - timeline.marks[0].seconds)
+        yield (part, *exits.enter_context(started(replace(within, since=before), inner, port, notes)))
+
+
+def inside_of(place: Place, instance: Instance) -> Place:
+    """Give an instance's inside as a place where instances are started; all of it vanishes with the instance."""
+    if instance.inside is None:
+        raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
+    instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
+    return replace(
+        place,
+        image=located(place.image),
+        outer=located(place.outer) if place.outer else None,
+        network=place.network.within(instance.inside),
+        ledger=DoomedLedger(instance.inside),
+        limits=replace(place.limits, cpus=tuple(range(len(place.limits.cpus)))),
+        instances=_INSTANCES,
+    )
+
+
+def machine_image(place: Place, stack: Sequence[Technology]) -> Image:
+    """Give the image of the machine around the inner layers of a stack, with the disk that `prepare` has made."""
+    if place.outer is None:
+        raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
+    names = "/".join(technology.name for technology in stack)
+    key = hashlib.sha256(f"{place.outer.digest} {place.image.digest} {names}".encode()).hexdigest()
+    return replace(place.outer, disk=place.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
+
+
+def around(limits: Limits, layers: int) -> Limits:
+    """Give the limits of a machine in which so many layers are, the innermost with these limits."""
+    more = (2 * layers - 1) * _AROUND_BYTES
+    return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
+
+
+def machine_ports(place: Place) -> tuple[int]:
+    """Give the port on which a machine around others answers: what is in it may publish its own on the same address."""
+    return (ANSWER_PORT + 1 + place.network.level,)
+
+
+def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
+    """Tell how long an instance may take to answer, `level` layers deep on machines with these cautions."""
+    emulated = any(caution.kind == "emulated" for caution in cautions)
+    machines = level + technology.hosts + emulated
+    return START_SECONDS * (PATIENCE if machines > 1 else 1)
+
+
+@contextmanager
+def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
+    """Start one layer and wait until the client has had its first answer, which is on the first of the ports."""
+    name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    knocks: list[Process] = []
+    timeline = Timeline()
+    seconds = start_seconds(technology, place.network.level, place.placement.cautions)
+    with ExitStack() as stack:
+
+        def knock(address: str, port: int | None = None) -> None:
+            argv = (KNOCK, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
+            knocks.append(stack.enter_context(place.client.spawn(*argv)))
+
+        launch = Launch(
+            name=name,
+            image=place.image,
+            limits=place.limits,
+            network=place.network,
+            ports=ports,
+            folder=place.instances / name,
+            ledger=place.ledger,
+            knock=knock,
+            timeline=timeline,
+            answer_port=ports[0],
+            start_seconds=seconds,
+        )
+        host = Recorder(place.host, notes.commands)
+        try:
+            instance = stack.enter_context(technology.launch(host, launch))
+            for process in knocks:
+                _mark_answer(process, timeline, (seconds, place.clock_ahead_seconds))
+        finally:
+            notes.marks += timeline.marks
+        host.stop()
+        yield instance
+
+
+def _mark_answer(knock: Process, timeline: Timeline, clock: tuple[float, float]) -> None:
+    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's.
+
+    `clock` are the seconds that an answer may take, and those by which the client's clock is ahead of ours.
+    """
+    most_seconds, clock_ahead_seconds = clock
+    try:
+        answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
+    except TrialFailed as error:
+        told, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
+        if not problem:
+            raise
+        what = f"{told} did not answer the client within {most_seconds:g} s: {problem}"
+        raise TrialFailed(what, error.hint) from error
+    ready = int(answered) / 1e9 - clock_ahead_seconds
+    requested = timeline.marks[0].seconds
+    if word == "tare" and began and not any(mark.name == "userspace" for mark in timeline.marks):
+        userspace = int(began[0]) / 1e9 - clock_ahead_seconds
+        if requested <= userspace <= ready:
+            timeline.mark("userspace", userspace)
+    timeline.mark("ready", max(ready, requested))
+
+
+def _told_apart(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mark:
+    """Name a mark as the stack's own, or as one of a layer: a stack has one `requested` and one `ready`."""
+    own = outermost if mark.name == "requested" else innermost
+    return mark if own else replace(mark, name=f"{layer}:{mark.name}")
+
+
+@contextmanager
+def named(technology: Technology, nested: bool) -> Iterator[None]:
+    """Let what fails name its layer, unless it does."""
+    try:
+        yield
+    except TareError as error:
+        if not nested or str(error).startswith(_IN_LAYER):
+            raise
+        what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
+        if isinstance(error, TrialFailed):
+            raise TrialFailed(what, error.hint, error.output) from error
+        raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
+
+
+class Recorder:
+    """A host that notes the commands that a technology runs on it, for the report."""
+
+    def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
+        self._host = host
+        self._commands: list[tuple[str, ...]] | None = commands
+
+    def stop(self) -> None:
+        """Note no more: what follows is the workload's."""
+        self._commands = None
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command; see `Host.run`."""
+        self._note(argv)
+        return self._host.run(*argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command; see `Host.spawn`."""
+        self._note(argv)
+        return self._host.spawn(*argv, life_line=life_line)
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file; see `Host.put`."""
+        self._host.put(source, target)
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file; see `Host.get`."""
+        self._host.get(source, target)
+
+    def read(self, path: str) -> str:
+        """Read a file; see `Host.read`."""
+        return self._host.read(path)
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file; see `Host.write`."""
+        self._host.write(path, text)
+
+    def gather(self, folder: str, name: str) -> str:
+        """Read files; see `Host.gather`."""
+        return self._host.gather(folder, name)
+
+    def facts(self) -> Facts:
+        """Read what the host is."""
+        return self._host.facts()
+
+    def _note(self, argv: tuple[str, ...]) -> None:
+        if self._commands is not None:
+            self._commands.append(argv)

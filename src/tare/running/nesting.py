@@ -1,0 +1,84 @@
+"""What nested stacks need once: a disk for the machine around the inner layers, with the image already in it.
+
+The machine boots an image with the engines (`tare.images.image.HOST`). Once for each stack it is started, the image is
+carried into it, the inner technology's engine imports it, and the disk is kept. Every trial then starts on a fresh copy
+of that disk, so that it neither carries nor imports anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tare.errors import TareError, Unavailable
+from tare.images.image import carried
+from tare.launch import Technology
+from tare.model import Problem
+from tare.running.layers import Notes, Place, around, inside_of, machine_image, machine_ports, named, started_layer
+
+_COPY_SECONDS = 600.0
+
+
+def makes_machine(stack: Sequence[Technology]) -> bool:
+    """Tell whether a layer of a stack runs in a machine of ours: not in one that the outermost layer gives."""
+    return len(stack) - stack[-1].gives_machine > 1
+
+
+def prepare_nested(
+    stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
+) -> dict[str, tuple[Problem, ...]]:
+    """Prepare the disks of all nested stacks; gives the problems of those that cannot run, by their layer's name."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for name, layers in stacks:
+
+        def tell(text: str, name: str = name) -> None:
+            say(f"{name}: {text}")
+
+        try:
+            prepare(place, layers, tell)
+        except TareError as error:
+            found[name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+    return found
+
+
+def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None]) -> None:
+    """Make the disk of the machine around the inner layers of a stack, where it is not there yet.
+
+    Raises Unavailable with what is in the way, in which layer.
+    """
+    *inner, technology = stack
+    if not inner or technology.gives_machine:  # there, it is done when the machine is given
+        return
+    disk = str(machine_image(place, stack).disk)
+    if place.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
+        return
+    assert place.outer is not None  # noqa: S101 - machine_image has looked
+    say(f"starting {technology.name}, to put the image into it once")
+    machine = replace(place, image=place.outer, limits=around(place.limits, len(inner)))
+    with (
+        named(technology, nested=True),
+        started_layer(machine, technology, machine_ports(place), Notes()) as instance,
+    ):
+        if instance.inside is None or instance.storage is None:
+            raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
+        within = inside_of(place, instance)
+        with named(inner[-1], nested=True), inner[-1].engine(within.host):
+            if problems := tuple(inner[-1].problems(within.host)):
+                words = "; ".join(problem.what for problem in problems)
+                raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
+            say(f"carrying the image into {technology.name}")
+            image = carried(within.host, place.image)
+            if len(inner) > 1:
+                carried(within.host, place.outer)
+                prepare(within, inner, say)
+            else:
+                say(f"giving the image to {inner[-1].name}")
+                inner[-1].imported(within.host, image)
+            within.host.run("sync", timeout=_COPY_SECONDS)
+        say("keeping the disk")
+        copy = ("qemu-img", "convert", "-U", "-O", "qcow2", "-B", str(place.outer.disk), "-F", "raw")
+        place.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        # By its name beside the disk: the folder may be moved, or be known by another path.
+        base = f"{place.outer.digest}/{place.outer.disk.name}"
+        place.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
+        place.host.run("mv", f"{disk}.new", disk, timeout=30)

@@ -1,0 +1,248 @@
+"""Where a run is done: this machine, or others over SSH, for the instances, the client, or both."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tare.errors import TareError, Unavailable
+from tare.hosts.cpus import Placement, place
+from tare.hosts.exec import RUN
+from tare.hosts.facts import is_emulated, read_cores
+from tare.hosts.ledger import Ledger, state_folder
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network, connected, routed
+from tare.hosts.ssh import SshHost, machine
+from tare.images.image import carried
+from tare.journal import Journal
+from tare.launch import Technology
+from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem
+from tare.running.client import client_of
+from tare.running.layers import Place
+from tare.running.nesting import prepare
+
+_CARRIED_TO = Path("/var/lib/tare")
+_CLOCK_LOOKS = 7
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The machines of a run as hosts. `near` says that server and client are the same machine.
+
+    A server that is there for a trial only has a `lent_as`, the prefix of all names there in place of the run's own.
+    """
+
+    hosts: Hosts = field(default_factory=Hosts)
+    server: Host = field(default_factory=LocalHost)
+    client: Host = field(default_factory=LocalHost)
+    lent_as: str = ""
+
+    @property
+    def near(self) -> bool:
+        """Whether the client is on the machine of the instances."""
+        return self.hosts.server == self.hosts.client
+
+    @property
+    def server_address(self) -> str:
+        """Address of the instances' machine as the client's machine sees it."""
+        if self.hosts.server is not None and self.hosts.server.address:
+            return self.hosts.server.address
+        if isinstance(self.server, SshHost):
+            return self.server.own_address
+        assert isinstance(self.client, SshHost)  # noqa: S101 - one of the two is not this machine
+        return self.client.our_address
+
+
+@contextmanager
+def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
+    """Connect to the machines of a run; raises Unreachable or TareError with what is in the way."""
+    prefix = lent_as or _own_prefix()
+    supervisor = image.root / RUN[1:]
+    ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
+    known: dict[Machine, Host] = {}
+    with ExitStack() as stack:
+        for which in (hosts.server, hosts.client):
+            if which is not None and which not in known:
+                socket = f"/run/{prefix}-{len(known)}.ssh"
+                stack.enter_context(ledger.undone_by("rm", "-f", socket))
+                known[which] = stack.enter_context(machine(LocalHost(), which, socket, supervisor))
+
+        def host(which: Machine | None) -> Host:
+            return LocalHost() if which is None else known[which]
+
+        yield Reached(hosts, host(hosts.server), host(hosts.client), lent_as)
+
+
+def placed(there: Reached, wanted: int) -> Placement:
+    """Choose the CPUs of instances and client: different ones where both are on one machine."""
+
+    def cores(host: Host) -> Sequence[Sequence[int]]:
+        allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
+        found = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
+        return [core for core in found if core]
+
+    placement = place(cores(there.server), wanted)
+    cautions = (*placement.cautions, *emulated(there))
+    if there.near:
+        return replace(placement, cautions=cautions)
+    cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
+    return Placement(placement.server, tuple(sorted(cpu for core in cores(there.client) for cpu in core)), cautions)
+
+
+def emulated(there: Reached) -> tuple[Caution, ...]:
+    """Warn of machines that are emulated in software: nothing that is measured there is what it costs anywhere else."""
+    machines = {"the server's": there.server, "the client's": there.client}
+    found = [name for name, host in machines.items() if is_emulated(host)]
+    text = f"{' and '.join(found)} processors are emulated in software: these are not values of any real machine"
+    return (Caution("emulated", text),) if found else ()
+
+
+@contextmanager
+def prepared_place(
+    there: Reached, images: tuple[Image, Image | None], limits: Limits, placement: Placement, journal: Journal
+) -> Iterator[Place]:
+    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block.
+
+    `images` are the image, and that of machines which are hosts, where the run needs any.
+    """
+    image, outer = images
+    prefix = there.lent_as or _own_prefix()
+    with ExitStack() as stack:
+        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not there.lent_as))
+        client = server
+        if not there.near:
+            client = stack.enter_context(_ledger(there.client, there.hosts.client, f"{prefix}-client"))
+        network = stack.enter_context(_network(there, (server, client), prefix))
+        instances = _state(server.host) / "instances"
+        for ledger in (server, client):
+            ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
+        folder = _state(client.host) / "instances" / f"{prefix}-client"
+        loads = _on(client.host, image)
+        yield Place(
+            client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
+            image=_on(server.host, image),
+            network=network,
+            ledger=server,
+            limits=limits,
+            placement=placement,
+            instances=instances,
+            telemetry=journal.folder / "telemetry",
+            outer=_on(server.host, outer) if outer else None,
+            clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
+            lend=_Lender(there.hosts.client, images, limits, journal).place if there.hosts.server is None else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Lender:
+    """Makes places of machines that technologies give."""
+
+    client: Machine | None
+    images: tuple[Image, Image | None]
+    limits: Limits
+    journal: Journal
+
+    @contextmanager
+    def place(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Place]:
+        """Make a place, and do there what is done once before these layers start."""
+        image, outer = self.images
+        lent_as = f"{_own_prefix()}s"  # a network card's name has room for no more
+        with reached(Hosts(which, self.client), image, lent_as) as there:
+            placement = placed(there, len(self.limits.cpus))
+            limits = replace(self.limits, cpus=placement.server)
+            images = (image, outer if len(inner) > 1 else None)
+            with prepared_place(there, images, limits, placement, self.journal) as place:
+                if problems := tuple(inner[-1].problems(place.host)):
+                    words = "; ".join(problem.what for problem in problems)
+                    raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
+                if len(inner) > 1:
+                    prepare(place, inner, lambda _: None)
+                else:
+                    inner[-1].imported(place.host, place.image)
+                yield place
+
+
+class _UnwrittenLedger(Ledger):
+    """The ledger of a server that is only lent: a killed run's is deleted, by an entry in this machine's ledger."""
+
+    def _write(self) -> None:
+        pass
+
+
+def _own_prefix() -> str:
+    return f"tare-{os.getpid():x}"
+
+
+@contextmanager
+def _ledger(host: Host, which: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
+    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, which)
+    try:
+        yield ledger
+    finally:
+        ledger.sweep()
+
+
+@contextmanager
+def _network(there: Reached, ledgers: tuple[Ledger, Ledger], prefix: str) -> Iterator[Network]:
+    server, client = ledgers
+    if there.near:
+        with connected(server, prefix) as network:
+            yield network
+    else:
+        with routed(server, client, prefix, there.server_address) as network:
+            yield network
+
+
+def _state(host: Host) -> Path:
+    return state_folder() if isinstance(host, LocalHost) else _CARRIED_TO
+
+
+def _on(host: Host, image: Image) -> Image:
+    return image if isinstance(host, LocalHost) else carried(host, image)
+
+
+def _clock_ahead(host: Host) -> float:
+    """Find by how many seconds the monotonic clock of a host is ahead of ours, to half of the shortest round trip."""
+    clock = host.supervisor if isinstance(host, SshHost) else RUN
+    looks = []
+    for _ in range(_CLOCK_LOOKS):
+        before = time.monotonic()
+        theirs = int(host.run(clock, "--clock", timeout=30).text) / 1e9
+        after = time.monotonic()
+        looks.append((after - before, theirs - (before + after) / 2))
+    return min(looks)[1]
+
+
+def give_image(
+    stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
+) -> dict[str, tuple[Problem, ...]]:
+    """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for name, layers in stacks:
+        if len(layers) == 1:
+            say(f"preparing {name}")
+            try:
+                layers[0].imported(place.host, place.image)
+            except TareError as error:
+                found[name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+    return found
+
+
+def find_unusable(
+    stacks: Sequence[tuple[str, Sequence[Technology]]], host: Host, say: Callable[[str], None]
+) -> dict[str, tuple[Problem, ...]]:
+    """Ask the outermost technology of every stack whether it can run on a host; gives the problems of the others."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for name, layers in stacks:
+        say(f"checking {name}")
+        try:
+            problems = tuple(layers[-1].problems(host))
+        except TareError as error:  # an engine that hangs costs its own stack, not the run
+            problems = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+        if problems:
+            found[name] = problems
+    return found

@@ -1,0 +1,259 @@
+"""One trial: a fresh instance of a stack, one workload, its values, and the doubts that go with them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from tempfile import NamedTemporaryFile
+
+from tare.errors import TareError, TrialFailed, Unavailable
+from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
+from tare.hosts.exec import RUN
+from tare.launch import Technology
+from tare.model import (
+    Caution,
+    Footprint,
+    Host,
+    Instance,
+    Layer,
+    Mark,
+    Measured,
+    Output,
+    Raw,
+    SeenLimits,
+    SetLimits,
+    Setup,
+    Status,
+    Trial,
+    Workload,
+)
+from tare.running.layers import KNOCK, Notes, Part, Parts, Place, started, whole
+from tare.suites.plan import Step
+from tare.telemetry.files import FarFiles
+from tare.telemetry.footprint import footprint
+from tare.telemetry.sampler import FAR, Telemetry, sample
+
+_SERVICE_SECONDS = 30.0
+_BUSY = 0.95  # share of its CPUs above which a load generator is taken to be the bottleneck
+_KERNEL_SHARE = 0.15  # of a machine's memory that its own kernel may keep from what `free` shows
+
+
+@dataclass
+class _Notes(Notes):
+    """What a trial has found so far: kept as it is when the trial fails half way."""
+
+    raw: list[Raw] = field(default_factory=list)
+    values: tuple[Measured, ...] = ()
+    footprint: Footprint | None = None
+    limits: SetLimits | None = None
+    path: str = ""
+    proof: tuple[tuple[str, str], ...] = ()
+    cautions: list[Caution] = field(default_factory=list)
+    layers: tuple[Layer, ...] = ()
+
+
+def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+    """Do a trial of a stack, given with its inner technology first.
+
+    Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through.
+    """
+    notes = _Notes(path="/".join(technology.path for technology in stack), cautions=[])
+    if not stack[-1].gives_machine:  # its own CPUs are told with it
+        notes.cautions += place.placement.cautions
+    began, clock = time.time(), time.monotonic()
+    status: Status = "ok"
+    reason = ""
+    try:
+        _measure(place, step, (stack, workload), notes)
+    except Unavailable as error:
+        status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
+    except TareError as error:
+        status, reason = "failed", str(error)
+        if isinstance(error, TrialFailed) and error.output is not None:
+            notes.raw.append(_last_words(error.output))
+    trial = Trial(
+        trial=step.trial,
+        block=step.block,
+        order=step.order,
+        workload=step.workload,
+        stack=step.stack,
+        status=status,
+        reason=reason,
+        started=began,
+        seconds=time.monotonic() - clock,
+        values=notes.values if status == "ok" else (),
+        timeline=_since_requested(notes.marks),
+        footprint=notes.footprint,
+        layers=notes.layers,
+        limits=notes.limits,
+        path=notes.path,
+        proof=notes.proof,
+        cautions=tuple(dict.fromkeys(notes.cautions)),
+        commands=tuple(dict.fromkeys([*notes.commands, *(raw.argv for raw in notes.raw)])),
+    )
+    return trial, tuple(notes.raw)
+
+
+def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workload], notes: _Notes) -> None:
+    stack, workload = what
+    for technology in stack:
+        if reason := technology.refuses(workload):
+            raise Unavailable(f"{technology.name}: {reason}")
+        notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
+    with started(place, stack, workload.port, notes) as parts:
+        instance = whole(parts)
+        notes.path, notes.proof = instance.path, tuple(instance.proof.items())
+        notes.limits = SetLimits(place.limits, _seen(parts[-1]))
+        notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
+        within = parts[-1].place
+        outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is
+        # The server is still there at the last sample: what it has used would be gone with it.
+        with _served(within, instance, workload, notes), _sampled(outermost, step) as telemetry:
+            for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
+                notes.raw.append(raw)  # one by one: what was there before a failure is kept
+            notes.layers = _layers(parts)
+            notes.footprint = _footprint(place.host, instance)
+        notes.cautions += telemetry.cautions()
+        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.place.limits.cpus))
+    notes.values = read_values(workload, notes.raw)
+
+
+_UNPROVEN = Caution(
+    "never-run", "tare's own tests have run this technology only against a program that stands in for it"
+)
+
+
+def _sampled(part: Part, step: Step) -> AbstractContextManager[Telemetry]:
+    """Sample the machine under test, and on it the processes of the outermost layer."""
+    target = part.place.telemetry / f"{step.trial}.parquet"
+    if part.place.local:
+        return sample(target, part.instance.processes)
+    return sample(target, part.instance.processes, FarFiles(part.host), FAR)
+
+
+def _layers(parts: Parts) -> tuple[Layer, ...]:
+    """Tell what each layer of a nested stack adds; nothing for one layer, which is the whole."""
+    if len(parts) == 1:
+        return ()
+    return tuple(Layer(part.name, part.seconds, _footprint(part.host, part.instance)) for part in parts)
+
+
+def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
+    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
+    metrics = {metric.name: metric for metric in workload.metrics}
+    values = tuple(workload.parse(raw))
+    for value in values:
+        if value.metric not in metrics or not math.isfinite(value.value):
+            raise TrialFailed(f"{workload.name} gave {value.value} for {value.metric!r}", "its plug-in has a bug")
+    return tuple(
+        Measured(value.metric, value.point, value.value, metrics[value.metric].unit, metrics[value.metric].better)
+        for value in values
+    )
+
+
+@contextmanager
+def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
+    """Run the workload's service, if it has one, until the block ends."""
+    # Only bare metal shares the machine's network: its service must not listen on the machine's other addresses.
+    listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
+    service = workload.service(listen)
+    if service is None:
+        yield
+        return
+    if instance.address is None:
+        raise TrialFailed("the workload needs a network", "choose another workload for this stack")
+    if instance.inside is None:  # it has the server built in
+        _wait_for(place.client, instance.address, (workload.name, instance.serves.get(workload.name, service.port)))
+        yield
+        return
+    for path, text in service.files:
+        with NamedTemporaryFile("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            Path(file.name).chmod(0o644)
+            instance.inside.put(Path(file.name), PurePosixPath(path))
+    with instance.inside.spawn(*service.argv) as process:
+        try:
+            _wait_for(place.client, instance.address, (service.argv[0], service.port))
+            yield
+        except TrialFailed:
+            notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))
+            raise
+
+
+def _wait_for(client: Host, address: str, server: tuple[str, int]) -> None:
+    name, port = server
+    knock = (KNOCK, address, str(port), f"{_SERVICE_SECONDS:g}", "connect")
+    if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
+        raise TrialFailed(f"{name} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
+
+
+def _seen(part: Part) -> SeenLimits:
+    """Read the limits back: from inside, and for memory also from the control groups around the first process."""
+    found: dict[str, int] = {}
+    instance = part.instance
+    if instance.inside is not None:
+        text = instance.inside.run(RUN, "--limits", timeout=30).text
+        found = {
+            name: int(value)
+            for name, _, value in (line.partition(": ") for line in text.splitlines())
+            if value.isdigit()
+        }
+    # What has no inside runs in a monitor, whose group has room for the monitor too.
+    first = instance.processes()[:1] if instance.inside is not None else ()
+    around = [memory_limit_of(part.host, pid) for pid in first]
+    memory = [limit for limit in (*around, found.get("memory")) if limit is not None]
+    return SeenLimits(found.get("cpus"), min(memory, default=None), found.get("open_files"))
+
+
+def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
+    """Compare what was asked for with what was seen. A guest's kernel may keep up to 15 % of the memory for itself."""
+    asked, seen = limits.asked, limits.seen
+    cautions = []
+    if seen.cpus is not None and seen.cpus != len(asked.cpus):
+        cautions.append(Caution("limits-differ", f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for"))
+    if seen.open_files is not None and seen.open_files != asked.open_files:
+        text = f"may open {seen.open_files} files, {asked.open_files} were asked for"
+        cautions.append(Caution("limits-differ", text))
+    if seen.memory_bytes is not None:
+        share = seen.memory_bytes / asked.memory_bytes
+        if not 1 - _KERNEL_SHARE <= share <= 1:
+            text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
+            cautions.append(Caution("limits-differ", text))
+    return tuple(cautions)
+
+
+def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
+    """Tell whether the load, not the server, was the bottleneck: its CPUs were full and the server's were not."""
+    if server_busy is not None and server_busy >= _BUSY:
+        return ()
+    bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
+    if not bound:
+        return ()
+    text = f"the load had no CPU time to spare at {', '.join(bound)}"
+    return (Caution("client-bound", text),)
+
+
+def _last_words(output: Output) -> Raw:
+    text = (output.stdout + output.stderr).decode("utf-8", "replace")
+    return Raw("failed command", output.argv, text, output.seconds)
+
+
+def _footprint(host: Host, instance: Instance) -> Footprint:
+    pids = instance.processes()
+    memory, processes = footprint(host, pids)
+    kernel = kernel_bytes(host, group_folder(host, pids[0])) if pids else None
+    return Footprint(memory, kernel, instance.disk(), processes)
+
+
+def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Put the marks in order, in seconds since `requested`."""
+    if not marks:
+        return ()
+    start = next((mark.seconds for mark in marks if mark.name == "requested"), marks[0].seconds)
+    ordered = sorted(marks, key=lambda mark: mark.seconds)
+    return tuple(replace(mark, seconds=mark.seconds - start) for mark in ordered)

@@ -1,0 +1,1 @@
+"""What is asked for: the suite, its stacks, its plan."""

@@ -1,0 +1,198 @@
+"""The tables of a TOML file, and the faults that are found in them, each under its key.
+
+A fault names its key as `workloads[0].clients`; numbers in brackets count from 0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import ErrorDetails
+
+from tare import plugins
+from tare.errors import Fault, UsageError, did_you_mean, nearest
+
+Key = tuple[str | int, ...]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_EXAMPLES = {"stacks": '["native", "docker"]', "ssh": '"user@address"'}
+_WORDS = {  # pydantic's kind of error, what people call it, and what they can write instead
+    "string_type": ("is not a text", "write it in quotes"),
+    "bool_type": ("is neither true nor false", "write true or false, without quotes"),
+    "int_type": ("is not a whole number", "write a whole number, without quotes"),
+    "float_type": ("is not a number", "write a number, without quotes"),
+    "tuple_type": ("is not a list", "write a list in brackets"),
+    "dataclass_type": ("is not a table", "write a table"),
+    "greater_than": ("is too small", "write more than {gt:g}"),
+    "greater_than_equal": ("is too small", "write {ge:g} or more"),
+    "less_than": ("is too large", "write less than {lt:g}"),
+    "less_than_equal": ("is too large", "write {le:g} or less"),
+    "too_short": ("has too few entries", "write at least {min_length}"),
+    "too_long": ("has too many entries", "write at most {max_length}"),
+}
+
+
+class Catalogue(Protocol):
+    """Where technologies and workloads are found by name: `tare.plugins`, or a small one in a test."""
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        """Names of all plug-ins of a kind."""
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        """Find a plug-in's class; raises UsageError where it is broken."""
+
+
+@dataclass
+class Document:
+    """The tables of one TOML file; collects faults under their keys, at most one a key."""
+
+    tables: dict[str, Any]
+    catalogue: Catalogue
+    faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
+
+    def fault(self, key: Key, what: str, hint: str) -> None:
+        """Note a fault; the first one of a key is kept."""
+        self.faults.setdefault(key, (what, hint))
+
+    def in_file_order(self, source: str) -> list[Fault]:
+        """Give the faults in the order of their keys in the file; what is missing comes at the end of its table."""
+        ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
+        return [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
+
+    def at(self, key: Key) -> Any:
+        """Give what the file has under a key; None where it has nothing."""
+        found: Any = self.tables
+        for part in key:
+            if isinstance(found, dict):
+                found = found.get(str(part))
+            elif isinstance(found, list) and isinstance(part, int) and part < len(found):
+                found = found[part]
+            else:
+                return None
+        return found
+
+    def table(self, key: Key) -> dict[str, Any]:
+        """Give the table under a key; empty where there is none."""
+        found = self.at(key)
+        return found if isinstance(found, dict) else {}
+
+    def texts(self, key: Key) -> dict[int, str]:
+        """Give the texts of the list under a key, by their places."""
+        found = self.at(key)
+        entries = found if isinstance(found, list) else []
+        return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
+
+    def required(self, key: Key, setting: str, example: str) -> str | None:
+        """Give a text that the table under a key must have."""
+        table = self.table(key)
+        found = table.get(setting)
+        if setting not in table:
+            self.fault((*key, setting), "missing", f'write {setting} = "{example}"')
+        elif not isinstance(found, str):
+            self.fault((*key, setting), f"{_shown(found)} is not a text", "write it in quotes")
+        return found if isinstance(found, str) else None
+
+    def name(self, key: Key, default: str) -> str:
+        """Give the name under a key."""
+        found = self.at(key)
+        if found is None:
+            return default
+        if not isinstance(found, str):
+            self.fault(key, f"{_shown(found)} is not a text", "write it in quotes")
+            return default
+        self.check_name(key, found)
+        return found
+
+    def check_name(self, key: Key, name: str) -> None:
+        """Refuse a name that could not be part of a file's name."""
+        if not _NAME.fullmatch(name):
+            hint = "use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first"
+            self.fault(key, f"{_shown(name)} cannot be a name", hint)
+
+    def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
+        """Refuse the keys that are not known; gives those that were probably meant, which are then not missing."""
+        unknown = [name for name in self.table(key) if name not in known]
+        for name in unknown:
+            hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
+            self.fault((*key, name), "unknown key", hint)
+        return {nearest(name, known) for name in unknown}
+
+    def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
+        """Find a plug-in; a broken one is a fault."""
+        try:
+            found = self.catalogue.find(kind, name)
+            fields(found)
+            TypeAdapter(found)
+        except UsageError as error:
+            self.fault(key, str(error), error.hint)
+        except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
+            reason = str(error).splitlines()[0]
+            self.fault(key, f'the settings of "{name}" cannot be read: {reason}', "repair or remove its package")
+        else:
+            return found
+        return None
+
+    def build(self, key: Key, cls: type[Any], reserved: tuple[str, ...] = ()) -> Any:
+        """Make a dataclass of the table under a key, if there is one; its keys are the fields, and those reserved."""
+        if not isinstance(self.at(key), dict):
+            return None
+        known = [each.name for each in fields(cls) if each.init]
+        guesses = self.refuse_unknown(key, (*reserved, *known))
+        settings = {name: value for name, value in self.table(key).items() if name in known}
+        try:
+            return TypeAdapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
+        except ValidationError as error:
+            for each in error.errors():
+                if each["type"] != "missing" or each["loc"][-1] not in guesses:
+                    self._translate(key, each)
+        return None
+
+    def _translate(self, key: Key, error: ErrorDetails) -> None:
+        """Note an error of pydantic in people's words, at the key of the file that it is about."""
+        where = key
+        for part in error["loc"]:  # its last parts may name a type, which the file knows nothing of
+            if error["type"] != "missing" and self.at((*where, part)) is None:
+                break
+            where = (*where, part)
+        what, hint = _in_words(error, _shown(self.at(where)))
+        self.fault(where, what, hint)
+
+    def _position(self, key: Key) -> tuple[int, ...]:
+        position = []
+        for depth, part in enumerate(key):
+            siblings = list(self.table(key[:depth]))
+            position.append(part if isinstance(part, int) else (*siblings, part).index(part))
+        return tuple(position)
+
+
+def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing":
+        name = str(error["loc"][-1])
+        return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
+    if kind == "value_error":
+        said = str(context["error"])
+        return (f"{shown} cannot be used", said) if error["loc"] else (said, "change the settings of this table")
+    if kind in {"literal_error", "enum"}:
+        known = re.findall(r"'([^']*)'", context["expected"])
+        return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")
+    if kind in _WORDS:
+        phrase, hint = _WORDS[kind]
+        return f"{shown} {phrase}", hint.format(**context)
+    return f"{shown} cannot be used", error["msg"].replace("Input should", "it should")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _written(key: Key) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")

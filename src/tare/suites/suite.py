@@ -1,0 +1,264 @@
+"""A suite: the TOML file that says what to run, read into values.
+
+All faults of a suite are reported at once, in the order of the file. A fault names its key as `workloads[0].clients`;
+numbers in brackets count from 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from tare import plugins
+from tare.errors import Fault, SuiteError, did_you_mean, nearest
+from tare.model import Hosts, Machine, Workload
+from tare.suites.document import Catalogue, Document, Key
+from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
+from tare.units import Duration, Margin, Size
+
+__all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
+
+
+# --- what a suite is -----------------------------------------------------------------------------------------------
+
+
+Until = Literal["decided", "blocks"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name."""
+
+    name: str
+    use: str
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class LimitsWanted:
+    """What every instance may use; `cpus` is a number of CPUs."""
+
+    cpus: int = 1
+    memory_bytes: int = 512 * 1024**2
+    open_files: int = 4096
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
+
+    `until` says when a stack gets no more blocks of a workload: when it is decided how it stands to the baseline, or
+    only after all blocks, as in the papers.
+    """
+
+    name: str
+    stacks: tuple[Stack, ...]
+    baseline: str
+    blocks: int
+    until: Until
+    budget_seconds: float | None
+    margin: float
+    seed: int
+    limits: LimitsWanted
+    workloads: tuple[Planned, ...]
+    text: str
+    hosts: Hosts = field(default_factory=Hosts)
+
+    @property
+    def again(self) -> str:
+        """The baseline's second name, under which it is measured again (A/A): what differs then is chance."""
+        return _again(self.baseline)
+
+    @property
+    def measured(self) -> tuple[Stack, ...]:
+        """The stacks, and the baseline under its second name."""
+        baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
+        return (*self.stacks, Stack(self.again, baseline.layers))
+
+
+def _again(baseline: str) -> str:
+    return f"{baseline}-again"
+
+
+def _not_nothing(quantity: float) -> float:
+    if quantity <= 0:
+        raise ValueError("write more than 0, or leave it out")
+    return quantity
+
+
+@dataclass(frozen=True)
+class _SuiteTable:
+    """The table `[suite]`. 30 blocks are the replication of the papers."""
+
+    stacks: Annotated[tuple[str, ...], Field(min_length=1)]
+    name: str = ""
+    baseline: str = ""
+    blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
+    until: Until = "decided"
+    budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
+    margin: Margin = 0.03
+    seed: Annotated[int, Field(ge=0)] = 1
+
+
+@dataclass(frozen=True)
+class _LimitsTable:
+    """The table `[limits]`."""
+
+    cpus: Annotated[int, Field(ge=1)] = 1
+    memory: Annotated[Size, AfterValidator(_not_nothing)] = 512 * 1024**2
+    open_files: Annotated[int, Field(ge=1)] = 4096
+
+
+# --- reading it ----------------------------------------------------------------------------------------------------
+
+
+def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
+    """Read a suite's file; raises SuiteError with all that is wrong with it."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        meant = nearest(path.stem, [found.stem for found in path.parent.glob("*.toml")])
+        hint = f'did you mean "{path.parent / meant}.toml"?' if meant else "give a suite such as examples/quick.toml"
+        raise SuiteError([Fault(f"{path}: no such file", hint)]) from None
+    except UnicodeDecodeError as error:
+        what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
+        raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
+    except OSError as error:
+        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        raise SuiteError([Fault(what, "give the path of a .toml file that you may read")]) from None
+    return parse_suite(text, str(path), catalogue)
+
+
+def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite:
+    """Read a suite's text; `source` is what its messages call it. Raises SuiteError with all that is wrong with it."""
+    try:
+        tables = tomllib.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise SuiteError([_not_toml(str(error), source)]) from None
+    document = Document(tables | {"limits": tables.get("limits", {})}, catalogue)
+    suite = _read_document(document, source, text)
+    if suite is None:
+        raise SuiteError(document.in_file_order(source))
+    return suite
+
+
+def _finite(text: str) -> float | str:
+    """Leave `inf` and `nan` as texts, so that they are refused as what they are: no numbers."""
+    return float(text) if math.isfinite(float(text)) else text
+
+
+def _not_toml(problem: str, source: str) -> Fault:
+    place = re.search(r" \(at line (\d+), column \d+\)$", problem)
+    where = f"line {place[1]}" if place else "at its end"
+    said = re.sub(r" \(at .*\)$", "", problem)
+    return Fault(
+        f"{source}: {where}: not TOML: {said[:1].lower()}{said[1:]}",
+        'a line is `key = value` or `[table]`; texts stand in "quotes", lists in [brackets]',
+    )
+
+
+def _read_document(document: Document, source: str, text: str) -> Suite | None:
+    """Read all tables; None where there is any fault."""
+    _check_tables(document)
+    suite = document.build(("suite",), _SuiteTable)
+    limits = document.build(("limits",), _LimitsTable)
+    stacks = read_stacks(document)
+    workloads = _read_workloads(document)
+    hosts = _read_hosts(document)
+    refuse_far_bridges(document, stacks, near=hosts.server == hosts.client)
+    stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
+    name = document.name(("suite", "name"), stem or "suite")
+    baseline = _read_baseline(document)
+    if document.faults:
+        return None
+    return Suite(
+        name=name,
+        stacks=stacks,
+        baseline=baseline,
+        blocks=suite.blocks,
+        until=suite.until,
+        budget_seconds=suite.budget,
+        margin=suite.margin,
+        seed=suite.seed,
+        limits=LimitsWanted(limits.cpus, limits.memory, limits.open_files),
+        workloads=workloads,
+        text=text,
+        hosts=hosts,
+    )
+
+
+def _check_tables(document: Document) -> None:
+    guesses = document.refuse_unknown((), ("suite", "limits", "stacks", "workloads", "hosts"))
+    if "suite" not in guesses | document.tables.keys():
+        document.fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
+    if "workloads" not in guesses and document.tables.get("workloads", []) == []:
+        document.fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
+    for name in ("suite", "limits", "stacks", "hosts"):
+        if not isinstance(document.tables.get(name, {}), dict):
+            document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
+
+
+def _read_workloads(document: Document) -> tuple[Planned, ...]:
+    tables = document.tables.get("workloads", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        document.fault(("workloads",), "not a list of tables", "write [[workloads]] in two pairs of brackets")
+        return ()
+    found: dict[str, Planned] = {}
+    for index, table in enumerate(tables):
+        key = ("workloads", index)
+        use = document.required(key, "use", "redis")
+        name = document.name((*key, "name"), use or f"{index}")
+        if name in found:
+            free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in found)
+            place = (*key, "name") if "name" in table else key
+            document.fault(place, f'a second workload named "{name}"', f'write name = "{free}"')
+        found[name] = Planned(name, use or "", _read_workload(document, key, use))
+    return tuple(found.values())
+
+
+def _read_workload(document: Document, key: Key, use: str | None) -> Any:
+    names = document.catalogue.names("workloads")
+    if use is None:
+        return None
+    if use not in names:
+        hint = did_you_mean(use, names, "`tare workloads` lists the names")
+        document.fault((*key, "use"), f'no workload named "{use}"', hint)
+        return None
+    workload = document.plugin((*key, "use"), "workloads", use)
+    return document.build(key, workload, ("use", "name")) if workload else None
+
+
+def _read_hosts(document: Document) -> Hosts:
+    """Read the machines of a run; a path of theirs is made absolute, for `tare clean` is run somewhere else."""
+    document.refuse_unknown(("hosts",), ("server", "client"))
+    found: dict[str, Machine | None] = {}
+    for name in ("server", "client"):
+        read: Machine | None = document.build(("hosts", name), Machine)
+        if read is not None and (not read.ssh or read.ssh.startswith("-")):
+            document.fault(("hosts", name, "ssh"), "not a machine", 'write ssh = "user@address"')
+        if name in document.table(("hosts",)) and not isinstance(document.at(("hosts", name)), dict):
+            document.fault(("hosts", name), "not a table", f'write [hosts.{name}] and below it ssh = "user@address"')
+        if read is not None and read.ssh_config:
+            read = replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
+        found[name] = read
+    return Hosts(found["server"], found["client"])
+
+
+def _read_baseline(document: Document) -> str:
+    names = tuple(document.texts(("suite", "stacks")).values())
+    wanted = document.table(("suite",)).get("baseline")
+    if not isinstance(wanted, str):
+        wanted = "native" if "native" in names else "".join(names[:1])
+    if _again(wanted) in names:
+        document.fault(("stacks", _again(wanted)), "this is the baseline's second name", "give the stack another name")
+    if names and wanted not in names:
+        hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
+        document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
+    return wanted

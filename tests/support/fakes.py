@@ -1,0 +1,185 @@
+"""What tests of the loop share: a run on fakes, without root, engines, or anything made on the machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from runs import make_run
+
+from tare import plugins
+from tare.errors import TimedOut, Unavailable
+from tare.hosts.cpus import Placement
+from tare.hosts.ledger import Ledger
+from tare.hosts.network import Network
+from tare.journal import Journal, Run, RunRecord, load
+from tare.launch import Launch
+from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial
+from tare.running.deciding import decisions_of
+from tare.running.layers import Place
+from tare.running.runner import TimeLeft, Work, work_through
+from tare.suites.plan import Block, Step
+from tare.suites.suite import Suite, parse_suite
+from tare.technologies.fake import Fake, FakeHost
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.startup import Startup
+
+LIMITS = Limits((0,), 512 << 20, 4096)
+
+
+@dataclass(frozen=True)
+class Stopped(Fake):
+    """A fake during whose n-th trial the user presses Ctrl-C."""
+
+    name: ClassVar[str] = "stopped"
+    at: int = 1
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            if len(self._speeds) == self.at:
+                raise KeyboardInterrupt
+            yield instance
+
+
+@dataclass(frozen=True)
+class Gone(Fake):
+    """A fake that was usable when it was asked, and is not when it is started."""
+
+    name: ClassVar[str] = "gone"
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - as technologies are asked
+        raise Unavailable("its daemon has gone away", "start it again")
+        yield  # a generator all the same
+
+
+@dataclass(frozen=True)
+class Silent(Fake):
+    """A fake whose engine does not answer when it is asked."""
+
+    name: ClassVar[str] = "silent"
+
+    def problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - as technologies are asked
+        raise TimedOut("silent: did not end within 20 s", "start its daemon again")
+
+
+@dataclass(frozen=True)
+class Impatient(Dhrystone):
+    """Dhrystone that gives its program no more than a moment."""
+
+    name: ClassVar[str] = "impatient"
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        assert setup.instance.inside is not None
+        argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
+        output = setup.instance.inside.run(*argv, timeout=0.05)
+        return (Raw(self.name, argv, output.text, output.seconds),)
+
+
+@dataclass(frozen=True)
+class Faulty(Startup):
+    """A workload with a bug."""
+
+    name: ClassVar[str] = "faulty"
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
+
+
+class Shelf:
+    """The plug-ins of tare, and those above."""
+
+    OWN: ClassVar[Mapping[str, type[Any]]] = {each.name: each for each in (Stopped, Gone, Silent, Impatient, Faulty)}
+
+    def names(self, kind: plugins.Kind) -> Sequence[str]:
+        return (*plugins.names(kind), *self.OWN)
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
+
+
+@dataclass
+class Watcher:
+    """Keeps what it is told, and what the journal held at that moment."""
+
+    journal: Path
+    begun: list[tuple[Step, Step | None, TimeLeft]] = field(default_factory=list)
+    lines_before: list[int] = field(default_factory=list)
+    ended: list[Trial] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+        self.begun.append((step, following, left))
+        self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
+
+    def trial_ended(self, trial: Trial) -> None:
+        self.ended.append(trial)
+
+    def block_ended(self, block: Block) -> None:
+        self.blocks.append(block)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A run folder, and what the loop needs around it."""
+
+    folder: Path
+    watcher: Watcher
+
+    def read(self) -> Run:
+        return load(self.folder)
+
+    @property
+    def all_trials(self) -> tuple[Trial, ...]:
+        return self.read().trials
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All but those of the baseline's second name."""
+        return tuple(trial for trial in self.all_trials if not trial.stack.endswith("-again"))
+
+    def work(
+        self, suite: Suite, unusable: Mapping[str, Sequence[Problem]] | None = None, budget: float | None = None
+    ) -> str:
+        """Begin a run of the suite, or go on with it."""
+        journal = Journal(self.folder)
+        if not self.folder.exists():
+            journal.create(_record(suite), suite.text)
+        return work_through(Work(suite, self.all_trials, unusable or {}, budget), self._place(), journal, self.watcher)
+
+    def _place(self) -> Place:
+        home = self.folder.parent
+        ledger = Ledger(home / "ledger" / "tare-test.jsonl")
+        return Place(
+            client=FakeHost(1.0, "", LIMITS),
+            image=Image("ab" * 32, home, home, home, home, home, ""),
+            network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
+            ledger=ledger,
+            limits=LIMITS,
+            placement=Placement((0,), (0,)),
+            instances=home / "instances",
+            telemetry=self.folder / "telemetry",
+        )
+
+
+def _record(suite: Suite) -> RunRecord:
+    names = tuple(stack.name for stack in suite.measured)
+    record = replace(make_run([]).record, stacks=names, baseline=suite.baseline, again=suite.again)
+    return replace(record, workloads=decisions_of(suite).workloads)
+
+
+def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:
+    """A suite of the stacks that the tables make, such as `slow: effect = "3%"`; all are fakes unless they say so."""
+    names = [table.partition(":")[0] for table in tables]
+    text = f"[suite]\nstacks = {json.dumps(names)}\nblocks = {blocks}\nseed = 3\n"
+    for name, _, settings in (table.partition(":") for table in tables):
+        kind = "" if "stack =" in settings else 'stack = "fake"\n'
+        text += f"[stacks.{name}]\n{kind}{settings.strip()}\n"
+    text += "".join(f"[[workloads]]\nuse = {workload}\n" for workload in map(json.dumps, workloads))
+    return parse_suite(text, "test.toml", Shelf())

@@ -1,0 +1,134 @@
+"""`tare clean` where something is in its way: it goes on with the rest, and keeps what it could not undo."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.hosts.ledger import keep, leftovers
+from tare.model import Machine
+
+Clean = Callable[..., tuple[int, str]]
+SLOW = ("sh", "-c", "sleep 60", "tare-slow")
+NOWHERE = Machine("root@tare-nowhere.invalid")
+
+
+@pytest.fixture
+def ledgers(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "ledger"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Clean:
+    """Call `tare clean` as if by root, in a home of its own, with no engines; gives exit code and what it says."""
+    (tmp_path / "tools").mkdir()
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys.modules["tare.cli.clean"], "_UNDO_SECONDS", 0.5)
+    monkeypatch.setattr(shutil, "which", lambda name: name if (tmp_path / "tools" / name).exists() else None)
+
+    def call(*options: str) -> tuple[int, str]:
+        code = run(app, ["clean", *options])
+        return code, capsys.readouterr().err
+
+    return call
+
+
+def _ledger(path: Path, *entries: tuple[str, ...], machine: Machine | None = None) -> Path:
+    head = [json.dumps(vars(machine))] if machine else []
+    path.write_text("".join(f"{line}\n" for line in [*head, *map(json.dumps, entries)]), encoding="utf-8")
+    return path
+
+
+def _removal(path: Path) -> tuple[str, ...]:
+    path.touch()
+    return ("rm", "-f", str(path))
+
+
+def test_all_that_can_be_undone_is_and_the_ledgers_are_gone(ledgers: Path, tmp_path: Path, cleaned: Clean) -> None:
+    thing = tmp_path / "tare-thing"
+    _ledger(ledgers / "tare-1.jsonl", _removal(thing))
+    code, said = cleaned()
+    assert (code, said.splitlines()[-1]) == (0, "clean")
+    assert not thing.exists()
+    assert list(ledgers.iterdir()) == []
+
+
+def test_a_ledger_that_was_being_written_is_removed_and_the_one_before_counts(
+    ledgers: Path, tmp_path: Path, cleaned: Clean
+) -> None:
+    _ledger(ledgers / "tare-1.jsonl", _removal(tmp_path / "tare-thing"))
+    (ledgers / "tare-1.new").write_text('["rm", "-f', encoding="utf-8")
+    (ledgers / "tare-2.new").touch()
+    code, said = cleaned()
+    assert (code, said.splitlines()[-1]) == (0, "clean")
+    assert not (tmp_path / "tare-thing").exists()
+    assert list(ledgers.iterdir()) == []
+
+
+def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
+    ledgers: Path, tmp_path: Path, cleaned: Clean
+) -> None:
+    first, last, other = (tmp_path / f"tare-{name}" for name in ("first", "last", "other"))
+    path = _ledger(ledgers / "tare-1.jsonl", _removal(first), SLOW, _removal(last))
+    _ledger(ledgers / "tare-2.jsonl", _removal(other))
+    (tmp_path / "home" / "instances" / "tare-1").mkdir(parents=True)
+    code, said = cleaned()
+    assert code == 3
+    error, hint = said.splitlines()[-2:]
+    assert error == "error: not all is clean: on this machine: sh: did not end within 0.5 s"
+    assert hint == f"hint: mend that, then `tare clean` again; what is left to undo is in {ledgers}"
+    assert not any(thing.exists() for thing in (first, last, other))
+    assert {path: left.entries for path, left in leftovers(ledgers).items()} == {path: (SLOW,)}
+    assert (tmp_path / "home" / "instances" / "tare-1").exists()
+
+
+def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp_path: Path, cleaned: Clean) -> None:
+    entries = (("rmdir", "/tmp/tare-outer"), ("rmdir", "/tmp/tare-outer/tare-inner"))  # noqa: S108 - never run
+    away = _ledger(ledgers / "tare-1.jsonl", *entries, machine=NOWHERE)
+    before = away.read_text(encoding="utf-8")
+    thing = tmp_path / "tare-thing"
+    _ledger(ledgers / "tare-2.jsonl", _removal(thing))
+    code, said = cleaned()
+    assert code == 3
+    lines = said.splitlines()
+    assert lines[0] == "not undone: 2 things on root@tare-nowhere.invalid"
+    assert lines[-2].startswith("error: not all is clean: on root@tare-nowhere.invalid: SSH to ")
+    assert not thing.exists()
+    assert [path.name for path in ledgers.iterdir()] == [away.name]
+    assert away.read_text(encoding="utf-8") == before
+
+
+def test_a_ledger_that_is_kept_is_read_as_it_was(ledgers: Path) -> None:
+    path = _ledger(ledgers / "tare-1.jsonl", ("rmdir", "tare-a"), ("rmdir", "tare-b"), machine=NOWHERE)
+    found = leftovers(ledgers)[path]
+    keep(path, found)
+    assert leftovers(ledgers) == {path: found}
+
+
+@pytest.mark.parametrize("client", ["lxc", "incus"])
+def test_images_that_were_given_to_lxd_or_incus_are_removed_and_no_others(
+    client: str, tmp_path: Path, cleaned: Clean, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    tool, said = tmp_path / "tools" / client, tmp_path / "said"
+    script = f'echo "$*" >> {said}\n[ "$2" = list ] && printf \'mine\\ntare-image-ab (1 more)\\n\\ntare-image-cd\\n\''
+    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="ascii")
+    tool.chmod(0o755)
+    assert cleaned("--images") == (0, "clean\n")
+    assert said.read_text(encoding="ascii").splitlines() == [
+        "image list --format csv --columns l",
+        "image delete tare-image-ab",
+        "image delete tare-image-cd",
+    ]

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from runs import make_run, make_trial, measured
+
+from tare.cli.display import Lines, Screen, watching
+from tare.journal import Run
+from tare.model import Trial
+from tare.running.runner import TimeLeft
+from tare.suites.plan import Block, Step
+
+STEP = Step("dhrystone-000-01-native", "dhrystone", "native", 0, 1)
+NEXT = Step("startup-000-00-docker", "startup", "docker", 0, 0)
+BLOCK = Block("dhrystone", 0, (STEP,))
+LEFT = TimeLeft(blocks_done=2, blocks=10, spent_seconds=30.0, left_seconds=125.0)
+
+
+def ok(stack: str = "native", block: int = 0, speed: float = 20e6) -> Trial:
+    return make_trial(stack, block, [measured("speed", speed)])
+
+
+def failed(reason: str) -> Trial:
+    return replace(ok("docker"), status="failed", reason=reason, values=())
+
+
+def run_of_two_blocks() -> Run:
+    trials = [ok("native", 0), ok("docker", 0, 18e6), ok("native", 1, 21e6), ok("docker", 1, 19e6)]
+    return make_run(trials, folder=Path("run"))
+
+
+def plain() -> tuple[Console, StringIO]:
+    file = StringIO()
+    return Console(file=file, force_terminal=False, width=60), file
+
+
+def screen(run: Run | None = None) -> tuple[Screen, Console]:
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    return Screen(Live(console=console), lambda: run or run_of_two_blocks()), console
+
+
+def drawn(what: Screen, console: Console) -> str:
+    with console.capture() as capture:
+        console.print(what)
+    return capture.get()
+
+
+def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
+    console, file = plain()
+    lines = Lines(console)
+    lines.trial_begins(STEP, NEXT, LEFT)
+    lines.trial_ended(ok())
+    lines.trial_ended(failed("no answer within 30 s"))
+    lines.block_ended(BLOCK)
+    assert file.getvalue().splitlines() == [
+        "dhrystone block 1: native: ok (2.0 s)",
+        "dhrystone block 1: docker: failed: no answer within 30 s (2.0 s)",
+        "block 3 of 10 (dhrystone) done, about 2 min 5 s left",
+    ]
+
+
+def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> None:
+    console, file = plain()
+    lines = Lines(console)
+    lines.trial_ended(failed("argv[0]: [red]exit[/] code 1: " + "very " * 40 + "long"))
+    [line] = file.getvalue().splitlines()
+    assert "argv[0]: [red]exit[/] code 1: very very" in line
+    assert line.endswith("long (2.0 s)")
+
+
+def test_watching_gives_lines_where_there_is_no_terminal_and_a_screen_where_there_is() -> None:
+    console, _ = plain()
+    with watching(console, run_of_two_blocks) as watch:
+        assert isinstance(watch, Lines)
+    terminal = Console(file=StringIO(), force_terminal=True, width=100)
+    with watching(terminal, run_of_two_blocks) as watch:
+        assert isinstance(watch, Screen)
+
+
+def test_the_screen_says_that_results_are_to_come() -> None:
+    text = drawn(*screen())
+    assert "the first results come with the first block" in text
+    assert "starting …" in text
+
+
+def test_the_screen_says_what_runs_what_is_next_and_how_long_it_takes() -> None:
+    view, console = screen()
+    view.trial_begins(STEP, NEXT, LEFT)
+    text = drawn(view, console)
+    assert "block 3/10" in text
+    assert "native dhrystone 0 s" in text
+    assert "next docker startup" in text
+    assert "2 min 5 s left" in text
+
+
+def test_the_screen_knows_the_last_trial() -> None:
+    view, console = screen()
+    view.trial_begins(STEP, None, LEFT)
+    assert "the last one" in drawn(view, console)
+
+
+def test_the_table_appears_with_the_first_block_and_is_refined_by_the_next() -> None:
+    whole = run_of_two_blocks()
+    seen = [replace(whole, trials=whole.trials[:2]), whole]
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    view = Screen(Live(console=console), lambda: seen.pop(0))
+    view.block_ended(BLOCK)
+    first = drawn(view, console)
+    view.block_ended(BLOCK)
+    second = drawn(view, console)
+    assert "docker" in first
+    assert "docker" in second
+    assert first != second
+
+
+def test_the_screen_shows_the_last_three_failures_and_no_markup_of_theirs() -> None:
+    view, console = screen()
+    for number in range(1, 6):
+        view.trial_ended(failed(f"reason[{number}] [red]"))
+    view.trial_ended(ok())
+    text = drawn(view, console)
+    assert "reason[2]" not in text
+    for number in (3, 4, 5):
+        assert f"failed: docker, dhrystone: reason[{number}] [red]" in text
+
+
+def test_names_with_brackets_do_not_break_the_screen() -> None:
+    view, console = screen()
+    view.trial_begins(replace(STEP, stack="[/]odd"), replace(NEXT, stack="[bold"), LEFT)
+    text = drawn(view, console)
+    assert "[/]odd" in text
+    assert "next [bold" in text

@@ -1,0 +1,167 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.facts import (
+    Cpuinfo,
+    Memory,
+    name_container,
+    name_hypervisor,
+    parse_cores,
+    parse_cpu_list,
+    parse_cpuinfo,
+    parse_meminfo,
+    parse_mounts_cgroup_version,
+    parse_os_release,
+    read_cores,
+    read_facts,
+    read_virtualization,
+)
+from tare.model import Facts
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
+def reader(files: dict[str, str]) -> Callable[[str], str]:
+    return lambda path: files.get(path, "")
+
+
+def test_cpuinfo_of_a_guest_tells_model_cpus_and_hypervisor() -> None:
+    assert parse_cpuinfo(sample("cpuinfo")) == Cpuinfo(
+        "Intel(R) Xeon(R) Processor", 2, hypervisor=True, architecture="x86_64"
+    )
+
+
+def test_cpuinfo_of_arm_gives_the_numbers_of_the_core() -> None:
+    text = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n"
+    assert parse_cpuinfo(text) == Cpuinfo(
+        "Arm implementer 0x41 part 0xd0c", 1, hypervisor=False, architecture="aarch64"
+    )
+
+
+def test_an_empty_cpuinfo_says_nothing() -> None:
+    assert parse_cpuinfo("") == Cpuinfo("", 0, hypervisor=False, architecture="")
+
+
+def test_meminfo_is_read_in_bytes() -> None:
+    assert parse_meminfo(sample("meminfo")) == Memory(25325268992, 24840204288, 0, 0)
+
+
+def test_a_missing_line_of_meminfo_is_none_and_not_zero() -> None:
+    assert parse_meminfo("MemTotal:  1024 kB\n") == Memory(1048576, None, None, None)
+
+
+def test_the_operating_system_is_named_for_people() -> None:
+    assert parse_os_release(sample("os-release")) == "Debian GNU/Linux 12 (bookworm)"
+    assert parse_os_release("ID=alpine\n") == "alpine"
+    assert parse_os_release("") == ""
+
+
+def test_the_version_of_control_groups_is_told_from_the_mounts() -> None:
+    assert parse_mounts_cgroup_version(sample("mounts")) == "hybrid"
+    assert parse_mounts_cgroup_version("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n") == "v2"
+    assert parse_mounts_cgroup_version("cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n") == "v1"
+    assert parse_mounts_cgroup_version("proc /proc proc rw 0 0\n") == "none"
+
+
+def test_a_list_of_cpus_may_hold_ranges() -> None:
+    assert parse_cpu_list("0-3,8\n") == (0, 1, 2, 3, 8)
+    assert parse_cpu_list("\n") == ()
+
+
+def test_a_list_of_cpus_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_cpu_list("all")
+
+
+def test_threads_of_one_core_are_grouped() -> None:
+    assert parse_cores(["0,4\n", "1,5\n", "0,4\n", "1,5\n"]) == ((0, 4), (1, 5))
+
+
+def test_cores_are_read_for_the_cpus_that_are_online() -> None:
+    folder = "/sys/devices/system/cpu"
+    files = {f"{folder}/cpu{number}/topology/thread_siblings_list": "0-1" for number in (0, 1)}
+    assert read_cores(reader(files | {f"{folder}/online": "0-1"})) == ((0, 1),)
+    assert read_cores(reader({})) == ()
+
+
+def test_facts_are_put_together_from_files() -> None:
+    clock = "/sys/devices/system/clocksource/clocksource0"
+    files = {
+        "/proc/cpuinfo": sample("cpuinfo"),
+        "/proc/meminfo": sample("meminfo"),
+        "/etc/os-release": sample("os-release"),
+        "/proc/sys/kernel/osrelease": "6.18.44\n",
+        f"{clock}/current_clocksource": "tsc\n",
+        f"{clock}/available_clocksource": "tsc kvm-clock \n",
+    }
+    assert read_facts(reader(files)) == Facts(
+        kernel="6.18.44",
+        architecture="x86_64",
+        operating_system="Debian GNU/Linux 12 (bookworm)",
+        cpu_model="Intel(R) Xeon(R) Processor",
+        cpus=2,
+        memory_bytes=25325268992,
+        clock_source="tsc",
+        virtualization="kvm",
+    )
+
+
+def test_a_host_that_says_nothing_gives_empty_facts() -> None:
+    assert read_facts(reader({})) == Facts("", "", "", "", 0, 0, "", "")
+
+
+def test_facts_of_this_machine_have_a_kernel_cpus_and_memory() -> None:
+    def read(path: str) -> str:
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    facts = read_facts(read)
+    assert facts.kernel
+    assert facts.cpus >= 1
+    assert facts.memory_bytes > 64 * 2**20
+
+
+def test_the_hypervisor_is_named_by_firmware_or_else_by_its_clock() -> None:
+    assert name_hypervisor("VMware, Inc. VMware Virtual Platform", "tsc") == "vmware"
+    assert name_hypervisor("Microsoft Corporation Virtual Machine", "hyperv_clocksource_tsc_page") == "hyper-v"
+    assert name_hypervisor("Amazon EC2 m5.large", "") == "kvm"
+    assert name_hypervisor("", "tsc kvm-clock") == "kvm"
+    assert name_hypervisor("", "tsc hpet") == ""
+
+
+def test_qemu_is_kvm_only_where_the_clock_of_kvm_is_offered() -> None:
+    assert name_hypervisor("QEMU Standard PC (Q35 + ICH9, 2009)", "tsc kvm-clock") == "kvm"
+    assert name_hypervisor("QEMU Standard PC (Q35 + ICH9, 2009)", "tsc hpet") == "qemu"
+
+
+def test_bare_metal_of_a_cloud_is_bare_metal() -> None:
+    bare = Cpuinfo("", 2, hypervisor=False, architecture="x86_64")
+    assert read_virtualization(reader({"/sys/class/dmi/id/sys_vendor": "Amazon EC2"}), bare) == ""
+
+
+def test_a_guest_without_a_name_is_a_guest() -> None:
+    guest = Cpuinfo("", 2, hypervisor=True, architecture="x86_64")
+    assert read_virtualization(reader({}), guest) == "unknown hypervisor"
+
+
+def test_a_container_in_a_guest_is_named_inner_first() -> None:
+    guest = Cpuinfo("", 2, hypervisor=True, architecture="x86_64")
+    files = {"/proc/1/environ": "PATH=/bin\0container=lxc\0", "/sys/class/dmi/id/bios_vendor": "Xen"}
+    assert read_virtualization(reader(files), guest) == "lxc/xen"
+
+
+def test_containers_leave_traces_in_control_groups_and_in_the_root_mount() -> None:
+    root = "overlay / overlay rw,lowerdir=/var/lib/docker/overlay2/l/A,upperdir=/var/lib/docker/overlay2/b/diff 0 0\n"
+    assert name_container("0::/\n", root) == "docker"
+    assert name_container("0::/system.slice/libpod-1.scope\n", "") == "podman"
+    assert name_container("0::/init.scope\n", sample("mounts")) == ""
+    elsewhere = "overlay /var/lib/docker/overlay2/b/merged overlay rw 0 0\n"
+    assert name_container("0::/init.scope\n", elsewhere) == ""

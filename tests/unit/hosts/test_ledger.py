@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TareError
+from tare.hosts.ledger import Ledger, Leftovers, leftovers, state_folder
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger/tare-1.jsonl")
+
+
+def _removal(path: Path) -> tuple[str, ...]:
+    return ("rm", "-f", str(path))
+
+
+def test_an_undo_is_written_before_the_block_and_run_after_it(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.undone_by(*_removal(thing)):
+        assert ledger.path.read_text(encoding="utf-8") == json.dumps(list(_removal(thing))) + "\n"
+        thing.touch()
+    assert not thing.exists()
+    assert not ledger.path.exists()
+
+
+def test_an_undo_is_run_when_the_block_raises(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+
+    def interrupted() -> None:
+        with ledger.undone_by(*_removal(thing)):
+            thing.touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not thing.exists()
+    assert not ledger.path.exists()
+
+
+def test_what_is_inside_is_undone_first(ledger: Ledger, tmp_path: Path) -> None:
+    outer, inner = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner"
+    with ledger.undone_by("rmdir", str(outer)):
+        outer.mkdir()
+        with ledger.undone_by("rmdir", str(inner)):
+            inner.mkdir()
+            assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 2
+        assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 1
+    assert not outer.exists()
+
+
+def test_an_undo_that_fails_does_not_stop_the_others(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(tmp_path / "tare-not-there")):
+        thing.touch()
+    assert not thing.exists()
+
+
+@pytest.mark.parametrize("argv", [("rm", "-rf", "/"), ("tare-looks-like-ours", "/etc"), ("true",)])
+def test_an_undo_that_names_nothing_of_tare_is_refused(ledger: Ledger, argv: tuple[str, ...]) -> None:
+    with pytest.raises(TareError, match="refused"), ledger.undone_by(*argv):
+        pytest.fail("the block must not begin")
+    assert not ledger.path.exists()
+
+
+def test_a_sweep_undoes_all_that_is_left_with_the_last_thing_first(ledger: Ledger, tmp_path: Path) -> None:
+    outer = tmp_path / "tare-outer"
+    (outer / "tare-inner").mkdir(parents=True)
+    ledger._entries += [("rmdir", str(outer)), ("rmdir", str(outer / "tare-inner"))]
+    ledger.sweep()
+    assert not outer.exists()
+    assert not ledger.path.exists()
+
+
+def test_the_ledger_of_a_killed_run_is_read_with_the_last_thing_first(ledger: Ledger, tmp_path: Path) -> None:
+    ledger._entries += [("rmdir", "/tmp/tare-outer"), ("rmdir", "/tmp/tare-outer/tare-inner")]  # noqa: S108 - only read
+    ledger._write()
+    assert leftovers(tmp_path / "ledger") == {
+        ledger.path: Leftovers(None, (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer")))  # noqa: S108
+    }
+
+
+def test_a_machine_without_ledgers_has_no_leftovers(tmp_path: Path) -> None:
+    assert leftovers(tmp_path / "nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["rm", "-rf", "/home"]',
+        '["tare-evil", "/home"]',
+        '["rm", "-rf", 5, "tare-x"]',
+        '"rm -rf tare-x"',
+        '{"rm": "tare-x"}',
+        "5",
+        "rm -rf tare-x",
+        "[]",
+        '["rm", "-rf", "tare-x"]]',
+    ],
+)
+def test_a_ledger_that_has_been_tampered_with_is_refused_as_a_whole(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "tare-1.jsonl"
+    path.write_text(f'["rmdir", "/tmp/tare-good"]\n{line}\n', encoding="utf-8")
+    with pytest.raises(TareError, match="not a ledger of tare's") as caught:
+        leftovers(tmp_path)
+    assert caught.value.hint == "look at the file, then remove it by hand"
+
+
+def test_a_ledger_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tare-1.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TareError, match="not a ledger of tare's"):
+        leftovers(tmp_path)
+
+
+def test_the_folder_of_ledgers_is_for_its_owner_alone(ledger: Ledger) -> None:
+    assert ledger.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802 - its own name
+    monkeypatch.setenv("TARE_HOME", "/somewhere/else")
+    assert state_folder() == Path("/somewhere/else")
+    monkeypatch.setenv("TARE_HOME", "here")
+    assert state_folder() == Path.cwd() / "here"
+    monkeypatch.setenv("TARE_HOME", "")
+    assert state_folder() == Path("/var/lib/tare")
+    monkeypatch.delenv("TARE_HOME")
+    assert state_folder() == Path("/var/lib/tare")

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from tare.errors import TimedOut, TrialFailed
+from tare.hosts.local import LocalHost
+from tare.loads.load import children_seconds, measured_load, rising_clients, server_address, while_sending
+from tare.model import Instance, Raw, Setup
+
+BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
+
+
+def setup_at(address: str | None) -> Setup:
+    instance = Instance(name="tare-x", inside=None, address=address, path="none", processes=tuple)
+    return Setup(instance, LocalHost(), ())
+
+
+def test_a_load_gives_its_standard_output_alone_and_how_busy_it_was() -> None:
+    raw = measured_load(LocalHost(), "GET 50", "sh", "-c", BUSY, timeout=30)
+    assert (raw.label, raw.argv, raw.text) == ("GET 50", ("sh", "-c", BUSY), "done\n")
+    assert raw.client_cpu is not None
+    assert 0 < raw.client_cpu <= 1
+
+
+def test_a_load_that_only_waits_uses_next_to_no_cpu() -> None:
+    raw = measured_load(LocalHost(), "idle", "sleep", "0.3", timeout=30)
+    assert raw.seconds >= 0.3
+    assert raw.client_cpu is not None
+    assert raw.client_cpu < 0.3
+
+
+def test_arguments_reach_the_load_as_they_are() -> None:
+    words = ("two words", "'quotes\"", "line\nline", "$HOME", "")
+    assert measured_load(LocalHost(), "x", "printf", "<%s>", *words, timeout=9).text == "".join(f"<{w}>" for w in words)
+
+
+def test_a_load_that_fails_fails_the_trial_in_its_own_words() -> None:
+    with pytest.raises(TrialFailed, match=r"sh: exit code 7: no such server$") as failure:
+        measured_load(LocalHost(), "x", "sh", "-c", "echo no such server >&2; exit 7", timeout=9)
+    assert "times" not in failure.value.hint
+
+
+def test_a_load_that_does_not_end_fails_the_trial() -> None:
+    with pytest.raises(TimedOut):
+        measured_load(LocalHost(), "x", "sleep", "60", timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0m0.000000s 0m0.000000s\n0m0.070000s 0m0.230000s\n", 0.3),
+        ("WARNING: Keepalive disabled.\n0m0.000s 0m0.010s\n1m2.500s 0m0.500s\n", 63.0),
+        ("", None),
+        ("0m0.000000s 0m0.000000s\n0m0.070000s 0m0.2300\n", None),
+        ("0m0.070000s 0m0.230000s\nKilled\n", None),
+    ],
+)
+def test_the_cpu_time_of_the_children_is_the_last_thing_that_times_prints(text: str, seconds: float | None) -> None:
+    assert children_seconds(text) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_cpu_time_is_related_to_the_time_of_sending() -> None:
+    raw = Raw("GET 1000", (), "", 2.0, 0.4)
+    assert while_sending(raw, 1.0).client_cpu == pytest.approx(0.8)
+    assert while_sending(raw, 0.5).client_cpu == 1.0
+    assert while_sending(Raw("GET 1000", (), "", 2.0), 1.0).client_cpu is None
+
+
+def test_an_instance_without_a_network_cannot_serve() -> None:
+    assert server_address(setup_at("198.18.0.10")) == "198.18.0.10"
+    with pytest.raises(TrialFailed, match="tare-x: it has no network") as failure:
+        server_address(setup_at(None))
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize("clients", [(1,), (1000,), (1, 50, 200), tuple(range(100, 1001, 100))])
+def test_numbers_of_clients_that_rise_are_taken(clients: tuple[int, ...]) -> None:
+    assert rising_clients(clients) == clients
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        ((), "at least one number"),
+        ((0,), "from 1 to 1000"),
+        ((-5, 1), "from 1 to 1000"),
+        ((1, 1001), "from 1 to 1000"),
+        ((50, 50), "rise"),
+        ((1, 200, 50), "rise"),
+        ((1, 5000, 1000), "rise"),
+    ],
+)
+def test_other_numbers_of_clients_are_refused_with_a_sentence(clients: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rising_clients(clients)

@@ -1,0 +1,179 @@
+"""The kernels are compiled as the image compiles them, and really run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tare.errors import TrialFailed
+from tare.model import Host, Instance, Output, Setup, Workload
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.ramspeed import Ramspeed
+from tare.workloads.whetstone import Whetstone
+
+PROGRAMS = Path(__file__).parents[3] / "programs"
+KERNELS = ("dhrystone", "whetstone", "ramspeed")
+FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+SMALL = Ramspeed(mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
+
+
+def compile_kernel(name: str, folder: Path, *more: str) -> Path:
+    target = folder / name
+    argv = ("gcc", *FLAGS, *more, "-o", str(target), str(PROGRAMS / f"{name}.c"), "-lm")
+    subprocess.run(argv, check=True, timeout=120)
+    return target
+
+
+def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in argv], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kernels")
+    for name in KERNELS:
+        compile_kernel(name, folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Runs what would be in the image's /usr/lib/tare from a folder of this machine."""
+
+    folder: Path
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        assert isinstance(input, bytes)
+        program = self.folder / Path(argv[0]).relative_to("/usr/lib/tare")
+        done = subprocess.run([program, *argv[1:]], input=input, capture_output=True, timeout=timeout, check=False)
+        if check and done.returncode != 0:
+            raise TrialFailed(done.stderr.decode())
+        return Output(argv, done.returncode, done.stdout, done.stderr, 0.1)
+
+
+def setup_with(inside: Inside | None) -> Setup:
+    host = cast("Host", inside)
+    return Setup(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
+
+
+@pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
+def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built: Path) -> None:
+    values = workload.parse(tuple(workload.measure(setup_with(Inside(built)))))
+    assert {value.metric for value in values} == {metric.name for metric in workload.metrics}
+    assert all(value.value > 1e4 for value in values)
+
+
+@pytest.mark.parametrize("workload", [Dhrystone(), Whetstone(), Ramspeed()])
+def test_a_unikernel_without_an_inside_fails_the_trial_with_the_reason(workload: Workload) -> None:
+    with pytest.raises(TrialFailed, match=f"i1: {workload.name} runs inside"):
+        tuple(workload.measure(setup_with(None)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "arguments", "named"),
+    [
+        ("dhrystone", "-DPROC_7_STEP=3", ("--runs", "1000"), "Int_3_Loc is 8, must be 7"),
+        ("whetstone", "-DFACTOR=0.5", ("--passes", "1"), "array_elements: X1 is -0.0666666667, must be -0.068342"),
+        ("ramspeed", "-DFACTOR_USED=2", ("mem", "--array", "4KiB"), "scale: element 0 is 2, must be 3"),
+    ],
+)
+def test_a_miscompiled_kernel_names_what_is_wrong_and_prints_no_result(
+    name: str, change: str, arguments: Sequence[str], named: str, tmp_path: Path
+) -> None:
+    done = run(compile_kernel(name, tmp_path, change), *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert named in done.stderr
+
+
+@pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
+def test_a_miscompiled_kernel_fails_the_trial(workload: Workload, tmp_path: Path) -> None:
+    change = {"dhrystone": "-DPROC_7_STEP=3", "whetstone": "-DFACTOR=0.5", "ramspeed": "-DFACTOR_USED=2"}
+    compile_kernel(workload.name, tmp_path, change[workload.name])
+    with pytest.raises(TrialFailed, match="must be"):
+        tuple(workload.measure(setup_with(Inside(tmp_path))))
+
+
+@pytest.mark.parametrize("optimization", ["-O0", "-O3"])
+@pytest.mark.parametrize("workload", [Dhrystone(duration=0.01), Whetstone(duration=0.01), SMALL])
+def test_the_values_hold_at_other_optimizations_too(workload: Workload, optimization: str, tmp_path: Path) -> None:
+    compile_kernel(workload.name, tmp_path, optimization)
+    assert workload.parse(tuple(workload.measure(setup_with(Inside(tmp_path)))))
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+@pytest.mark.parametrize("kind", ["integer", "float", "sse"])
+def test_no_mark_of_ramspeed_is_faster_than_a_cache_can_be(kind: str, operation: str, built: Path) -> None:
+    done = run(built / "ramspeed", "mark", "--kind", kind, "--operation", operation, "--sizes", "4KiB")
+    speed = float(done.stdout.split(f"{operation}_4096_bytes_per_second: ")[1].split("\n")[0])
+    assert speed < 1e12  # a loop that the compiler has dropped would be
+
+
+def test_dhrystone_takes_exactly_the_runs_that_it_is_told(built: Path) -> None:
+    done = run(built / "dhrystone", "--runs", "12345")
+    assert done.returncode == 0
+    assert "runs: 12345\n" in done.stdout
+
+
+def test_one_pass_of_whetstone_is_one_million_instructions(built: Path) -> None:
+    lines = dict(line.split(": ") for line in run(built / "whetstone", "--passes", "200").stdout.splitlines())
+    assert lines["passes"] == "200"
+    assert float(lines["mwips"]) == pytest.approx(200 / float(lines["seconds"]), rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "option"), [("dhrystone", "--runs"), ("whetstone", "--passes")])
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "x", "", "nan", "inf", "1e30", "5x"])
+def test_a_wrong_count_is_wrong_usage(name: str, option: str, number: str, built: Path) -> None:
+    done = run(built / name, option, number)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: {name}")
+
+
+@pytest.mark.parametrize("name", ["dhrystone", "whetstone"])
+@pytest.mark.parametrize("arguments", [("--seconds",), ("--seconds", "0"), ("--fast", "1"), ("--seconds", "1", "2")])
+def test_wrong_arguments_are_wrong_usage(name: str, arguments: Sequence[str], built: Path) -> None:
+    done = run(built / name, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "fast",
+        "mem --kind mmx",
+        "mem --kind",
+        "mem --passes 0",
+        "mem --passes 5x",
+        "mem --array 4096",
+        "mem --array 100B",
+        "mem --array -4KiB",
+        "mem --array 99999999999999999999GiB",
+        "mem --sizes 4KiB",
+        "mem --operation read",
+        "mark --array 4KiB",
+        "mark --operation both",
+        "mark --sizes 4KiB,",
+        "mark --sizes ,4KiB",
+        "mark --bytes-per-pass 2TiB",
+    ],
+)
+def test_wrong_arguments_of_ramspeed_are_wrong_usage(arguments: str, built: Path) -> None:
+    done = run(built / "ramspeed", *arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: ramspeed")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_formatted_and_short(name: str) -> None:
+    source = PROGRAMS / f"{name}.c"
+    assert len(source.read_text().splitlines()) < 400
+    assert shutil.which("clang-format"), "apt-get install clang-format"
+    done = run("clang-format", "--dry-run", "-Werror", source)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,119 @@
+"""What leaves the schedule: on fakes, whose effects and noise are known."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import Bench, Watcher, suite
+from runs import make_trial, measured
+
+from tare.fake_noise import DRAWS, shaped
+from tare.journal import WorkloadRecord
+from tare.model import Metric
+from tare.running.deciding import Decisions
+from tare.statistics.summarize import summarize
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    folder = tmp_path / "run"
+    return Bench(folder, Watcher(folder / "trials.jsonl"))
+
+
+def blocks_of(bench: Bench) -> dict[str, int]:
+    return dict(Counter(trial.stack for trial in bench.all_trials))
+
+
+def test_a_decided_stack_leaves_and_the_others_go_on(bench: Bench) -> None:
+    stacks = ('a: noise = "2%"', 'slow: effect = "30%"\nnoise = "2%"\nseed = 2', 'wild: noise = "20%"\nseed = 3')
+    assert bench.work(suite(*stacks, blocks=20, workloads=("dhrystone",))) == "plan"
+    found = blocks_of(bench)
+    assert found["slow"] <= 7
+    assert found["a"] == found["wild"] == 20
+
+
+def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:
+    stacks = ('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2', 'c: noise = "1%"\nseed = 3')
+    assert bench.work(suite(*stacks, blocks=30, workloads=("dhrystone",))) == "decided"
+    assert max(blocks_of(bench).values()) < 15
+    summary = summarize(bench.read())
+    assert summary.headline("dhrystone", "b").verdict == "worse"
+    assert summary.headline("dhrystone", "c").verdict == "equivalent"
+
+
+def test_with_until_blocks_every_stack_has_them_all(bench: Bench) -> None:
+    what = suite('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2', blocks=12, workloads=("dhrystone",))
+    assert bench.work(replace(what, until="blocks")) == "plan"
+    assert blocks_of(bench) == {"a": 12, "a-again": 12, "b": 12}
+
+
+def test_a_run_that_goes_on_has_the_same_decisions(bench: Bench) -> None:
+    what = suite('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2', blocks=30, workloads=("dhrystone",))
+    bench.work(what)
+    before = bench.all_trials
+    assert bench.work(what) == "decided"
+    assert bench.all_trials == before
+
+
+@pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
+def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench, shape: str) -> None:
+    noise = f'noise = "2%"\nshape = "{shape}"'
+    what = suite(f"a: {noise}", f'b: effect = "5%"\n{noise}\nseed = 2', f"c: {noise}\nseed = 4", blocks=30)
+    bench.work(what)
+    run = bench.read()
+    decisions = Decisions(run.record.workloads, run.record.stacks, "a", "a-again", run.record.margin)
+    for trial in run.trials:
+        decisions.learn(trial)
+    cells = {(cell.workload, cell.stack) for cell in summarize(run).headlines if cell.decided}
+    assert decisions.decided() == cells
+    assert cells
+
+
+def test_what_was_decided_is_open_again_when_later_blocks_show_that_all_stacks_drift() -> None:
+    stacks, metric = ("a", *"bcdefghij", "a-again"), Metric("m0", "M0", "1/s", "higher")
+    decisions = Decisions((WorkloadRecord("w", "w", "W", (metric,), None),), stacks, "a", "a-again", 0.03)
+    logs = 0.026 * shaped(np.random.default_rng(7).normal(size=(len(stacks), 30, DRAWS)), "drift")
+    decided = []
+    for block in range(30):
+        left = {stack for _, stack in decisions.decided()}
+        for stack, row in zip(stacks, logs, strict=True):
+            if stack not in left:
+                decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(row[block]))], "w"))
+        decided.append(len(left))
+    assert (decided[17], decided[18], decided[29]) == (7, 0, 0)
+
+
+def test_a_stack_that_only_fails_is_given_up_after_three_blocks(bench: Bench) -> None:
+    bench.work(suite('a: noise = "20%"', 'b: noise = "20%"\nseed = 2', 'c: fails = "crash"', blocks=8))
+    assert Counter((trial.workload, trial.stack) for trial in bench.all_trials)["dhrystone", "c"] == 3
+
+
+def test_a_baseline_that_only_fails_ends_its_workload(bench: Bench) -> None:
+    bench.work(suite('a: fails = "crash"', "b:", blocks=8, workloads=("dhrystone",)))
+    assert blocks_of(bench)["b"] <= 3
+
+
+def test_a_suite_of_one_stack_compares_it_with_itself(bench: Bench) -> None:
+    assert bench.work(suite('a: noise = "1%"', blocks=30, workloads=("dhrystone",))) == "decided"
+    assert summarize(bench.read()).headline("dhrystone", "a-again").verdict == "equivalent"
+
+
+def test_deciding_is_quick_with_twenty_stacks_and_a_hundred_metrics() -> None:
+    metrics = tuple(Metric(f"m{number}", f"M{number}", "1/s", "higher") for number in range(100))
+    stacks = ("native", "native-again", *(f"s{number}" for number in range(18)))
+    decisions = Decisions((WorkloadRecord("big", "big", "Big", metrics, None),), stacks, "native", "native-again", 0.03)
+    for block in range(30):
+        for place, stack in enumerate(stacks):
+            values = [measured(metric.name, 100.0 + (7 * block + place) % 11) for metric in metrics]
+            decisions.learn(make_trial(stack, block, values, "big"))
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        decisions.decided()
+        took.append(time.perf_counter() - began)
+    assert sorted(took)[2] < 0.5  # the target, 50 ms, is measured by `make bench`: this machine may be busy

@@ -1,0 +1,57 @@
+"""Where a run is done: its CPUs, and the doubt that an emulated machine throws on every trial."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.model import Facts, Host, Hosts, Machine
+from tare.running.places import Reached, emulated, placed
+
+CPU = "/sys/devices/system/cpu"
+FOUR = {f"{CPU}/online": "0-3\n"} | {
+    f"{CPU}/cpu{cpu}/topology/{name}": f"{value}\n"
+    for cpu in range(4)
+    for name, value in (("core_id", cpu), ("physical_package_id", 0), ("thread_siblings_list", cpu))
+}
+
+
+@dataclass
+class Somewhere(LocalHost):
+    """A host with made-up files and facts."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    virtualization: str = ""
+
+    def read(self, path: str) -> str:
+        return self.files.get(path, "")
+
+    def facts(self) -> Facts:
+        return replace(Facts("", "", "", "", 4, 0, "", ""), virtualization=self.virtualization)
+
+
+def _reached(server: Host, client: Host) -> Reached:
+    return Reached(Hosts(Machine("server"), Machine("client")), server, client)
+
+
+@pytest.mark.parametrize("real", ["", "kvm", "xen", "docker/kvm"])
+def test_a_machine_that_is_not_emulated_gives_no_doubt(real: str) -> None:
+    assert emulated(_reached(Somewhere(virtualization=real), Somewhere())) == ()
+
+
+def test_an_emulated_machine_is_named_whether_it_serves_or_loads() -> None:
+    (caution,) = emulated(_reached(Somewhere(virtualization="qemu"), Somewhere()))
+    assert caution.kind == "emulated"
+    assert caution.text.startswith("the server's processors are emulated")
+    (caution,) = emulated(_reached(Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
+    assert caution.text.startswith("the client's processors are emulated")
+
+
+def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
+    placement = placed(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    assert len(placement.server) == 1
+    assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
+    assert placement.cautions == ()

@@ -1,0 +1,394 @@
+"""The loop, on fakes: no root, no engine, nothing on the machine."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import LIMITS, Bench, Watcher, suite
+
+from tare.cli.reparse import reparse
+from tare.hosts.local import LocalHost
+from tare.journal import load_raw
+from tare.model import Facts, Problem, Trial
+from tare.running.places import find_unusable
+from tare.running.runner import Pace, Schedule
+from tare.suites.plan import plan
+from tare.suites.suite import Suite
+from tare.technologies.fake import FakeHost
+from tare.workloads.dhrystone import Dhrystone
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    folder = tmp_path / "run"
+    return Bench(folder, Watcher(folder / "trials.jsonl"))
+
+
+def by_stack(trials: Sequence[Trial], stack: str, workload: str = "dhrystone") -> list[Trial]:
+    return [trial for trial in trials if (trial.stack, trial.workload) == (stack, workload)]
+
+
+def planned(suite: Suite) -> list[str]:
+    return [step.trial for block in plan(suite) for step in block.steps]
+
+
+# --- the fake itself -----------------------------------------------------------------------------------------------
+
+
+def test_a_fake_answers_as_the_real_programs_do(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone", "whetstone", "ramspeed", "startup")))
+    values = {trial.workload: trial.values for trial in bench.trials}
+    assert [trial.status for trial in bench.trials] == ["ok"] * 4
+    assert [value.value for value in values["dhrystone"]] == [20e6]
+    assert [value.value for value in values["whetstone"]] == [4000e6]
+    assert {value.value for value in values["ramspeed"]} == {10e9}
+    assert len(values["ramspeed"]) == 39  # 3 kinds, each 5 operations, read and write at 4 sizes
+    assert [value.value for value in values["startup"]] == [pytest.approx(0.1)]
+
+
+def test_an_effect_of_3_percent_is_3_percent_of_speed(bench: Bench) -> None:
+    bench.work(suite("same:", 'slow: effect = "3%"', blocks=1))
+    [same], [slow] = by_stack(bench.trials, "same"), by_stack(bench.trials, "slow")
+    assert slow.values[0].value / same.values[0].value == pytest.approx(0.97)
+    [start] = by_stack(bench.trials, "slow", "startup")
+    assert start.values[0].value == pytest.approx(0.1 / 0.97)
+
+
+def test_noise_differs_between_instances_and_comes_again_with_the_same_seed(tmp_path: Path) -> None:
+    seen = []
+    for run, seed in (("first", 1), ("second", 1), ("other", 2)):
+        bench = Bench(tmp_path / run / "run", Watcher(tmp_path / "none"))
+        bench.work(suite(f'noisy: noise = "2%"\nseed = {seed}', blocks=4, workloads=("dhrystone",)))
+        seen.append([trial.values[0].value for trial in bench.all_trials])
+    assert seen[0] == seen[1] != seen[2]
+    assert len(set(seen[0])) == 8
+    assert all(0.85 < value / 20e6 < 1.15 for value in seen[0])
+
+
+def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("startup",)))
+    [trial] = bench.trials
+    assert trial.limits is not None
+    assert (trial.limits.seen.cpus, trial.limits.seen.memory_bytes, trial.limits.seen.open_files) == (
+        1,
+        512 << 20,
+        4096,
+    )
+    assert "limits-differ" not in {caution.kind for caution in trial.cautions}
+    assert [(mark.name, mark.seconds) for mark in trial.timeline] == [
+        ("requested", 0.0),
+        ("started", pytest.approx(0.01)),
+        ("ready", pytest.approx(0.1)),
+    ]
+    assert (trial.path, trial.proof) == ("none", (("kind", "fake"),))
+
+
+def test_a_workload_with_a_server_fails_on_a_fake_with_a_reason(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("redis",)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason == "the workload needs a network"
+
+
+# --- trials that fail ----------------------------------------------------------------------------------------------
+
+
+def test_a_failed_trial_is_recorded_with_its_reason_and_the_run_goes_on(bench: Bench) -> None:
+    assert bench.work(suite("good:", 'bad: fails = "start"')) == "plan"
+    assert [(trial.status, trial.reason) for trial in by_stack(bench.trials, "bad")] == [
+        ("failed", "the fake does not start"),
+        ("failed", "the fake does not start"),
+    ]
+    assert [trial.status for trial in by_stack(bench.trials, "good")] == ["ok", "ok"]
+    assert len(bench.trials) == 8
+
+
+def test_a_crash_of_the_program_fails_the_trial_with_its_exit_code(bench: Bench) -> None:
+    bench.work(suite('bad: fails = "crash"', blocks=1, workloads=("dhrystone",)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason == "/usr/lib/tare/dhrystone: exit code 139: program: cut off he"
+    assert [(raw.label, raw.text) for raw in load_raw(bench.folder, trial.trial)] == [
+        ("failed command", "program: cut off he")
+    ]
+
+
+@pytest.mark.parametrize("workload", ["dhrystone", "whetstone", "ramspeed"])
+def test_garbage_fails_the_trial_with_a_reason_and_without_a_value(bench: Bench, workload: str) -> None:
+    bench.work(suite('bad: fails = "garbage"', blocks=1, workloads=(workload,)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert workload in trial.reason
+    assert "garbage: nan inf -1" in trial.reason
+    assert "garbage: nan inf -1" in load_raw(bench.folder, trial.trial)[0].text
+
+
+@pytest.mark.parametrize("workload", ["dhrystone", "whetstone", "ramspeed"])
+def test_a_program_that_prints_nothing_fails_the_trial_without_a_value(bench: Bench, workload: str) -> None:
+    bench.work(suite('bad: fails = "nothing"', blocks=1, workloads=(workload,)))
+    [trial] = bench.trials
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason.endswith("it printed ''")
+    assert load_raw(bench.folder, trial.trial)[0].text == ""
+
+
+def test_a_program_that_hangs_is_ended_by_its_time_out_and_the_run_goes_on(bench: Bench) -> None:
+    bench.work(suite("good:", 'stuck: fails = "hang"', blocks=1, workloads=("impatient",)))
+    [stuck] = by_stack(bench.trials, "stuck", "impatient")
+    assert (stuck.status, stuck.values) == ("failed", ())
+    assert stuck.reason == "/usr/lib/tare/dhrystone: did not end within 0.05 s"
+    assert by_stack(bench.trials, "good", "impatient")[0].status == "ok"
+
+
+def test_a_technology_that_goes_away_in_the_middle_is_skipped_with_its_reason(bench: Bench) -> None:
+    bench.work(suite("good:", 'late: stack = "gone"', blocks=1, workloads=("startup",)))
+    [late] = by_stack(bench.trials, "late", "startup")
+    assert (late.status, late.reason) == ("skipped", "its daemon has gone away (fix: start it again)")
+
+
+def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
+    bench.work(suite("good:", 'bad: fails = "start"'))
+    assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.all_trials}
+
+
+def test_a_bug_of_tare_is_not_taken_for_a_failed_trial(bench: Bench) -> None:
+    with pytest.raises(ZeroDivisionError):
+        bench.work(suite("a:", workloads=("faulty",)))
+    assert bench.trials == ()
+
+
+# --- blocks, skips, budget -----------------------------------------------------------------------------------------
+
+
+def test_every_block_has_all_stacks_once_in_the_planned_order(bench: Bench) -> None:
+    what = suite("a:", "b:", "c:", blocks=3)
+    assert bench.work(what) == "plan"
+    assert [trial.trial for trial in bench.all_trials] == planned(what)
+    blocks = Counter((trial.workload, trial.block) for trial in bench.all_trials)
+    assert set(blocks.values()) == {4}
+    assert len(blocks) == 6
+    assert [(block.workload, block.index) for block in bench.watcher.blocks] == list(blocks)
+
+
+def test_a_skipped_stack_is_noted_once_for_each_workload_with_its_fix(bench: Bench) -> None:
+    unusable = {"no": [Problem("no daemon", "start it"), Problem("no network", "plug it in")]}
+    bench.work(suite("yes:", "no:", blocks=3), unusable)
+    skipped = [trial for trial in bench.trials if trial.stack == "no"]
+    assert [(trial.workload, trial.block, trial.status) for trial in skipped] == [
+        ("dhrystone", 0, "skipped"),
+        ("startup", 0, "skipped"),
+    ]
+    assert {trial.reason for trial in skipped} == {"no daemon (fix: start it); no network (fix: plug it in)"}
+    assert len(by_stack(bench.trials, "yes")) == 3
+
+
+def test_a_skip_is_not_noted_again_by_a_resumed_run(bench: Bench) -> None:
+    unusable = {"no": [Problem("no daemon", "start it")]}
+    what = suite("yes:", "no:", blocks=3)
+    bench.work(what, unusable, budget=0.0)
+    assert bench.work(what, unusable) == "plan"
+    assert Counter((trial.stack, trial.workload) for trial in bench.trials) == {
+        ("no", "dhrystone"): 1,
+        ("no", "startup"): 1,
+        ("yes", "dhrystone"): 3,
+        ("yes", "startup"): 3,
+    }
+
+
+def test_the_first_block_runs_whatever_the_budget_is(bench: Bench) -> None:
+    assert bench.work(suite("a:", "b:", blocks=3), budget=0.0) == "budget"
+    assert [(trial.workload, trial.block) for trial in bench.trials] == [("dhrystone", 0), ("dhrystone", 0)]
+
+
+def test_a_block_that_does_not_fit_the_budget_is_left_out_and_a_shorter_one_still_runs(bench: Bench) -> None:
+    what = suite("a:", "b:", blocks=3, workloads=("startup", "dhrystone"))
+    slow = [replace(each, workload=Dhrystone(duration=3000.0)) for each in what.workloads if each.use == "dhrystone"]
+    what = replace(what, workloads=(what.workloads[0], *slow))
+    assert bench.work(what, budget=60.0) == "budget"
+    assert Counter((trial.workload, trial.block) for trial in bench.trials) == {
+        ("startup", 0): 2,
+        ("startup", 1): 2,
+        ("startup", 2): 2,
+    }
+
+
+def test_a_budget_that_is_enough_changes_nothing(bench: Bench) -> None:
+    assert bench.work(suite("a:", "b:"), budget=3600.0) == "plan"
+    assert len(bench.trials) == 8
+
+
+def _order(budget: float | None, done: int = 0) -> str:
+    """Schedule eight blocks of workloads whose blocks take 2, 20 and 200 s; the first ones may be done."""
+    seconds = {"startup": 1.0, "dhrystone": 10.0, "whetstone": 100.0}
+    what = suite("a:", blocks=8, workloads=("whetstone", "startup", "dhrystone"))
+    pace = Pace({each.name: each.workload for each in what.workloads})
+    for name, each in seconds.items():
+        for stack in ("a", "a-again"):
+            pace.learn(Trial("t", 0, 0, name, stack, "ok", "", 0.0, each))
+    blocks = Schedule(plan(what)[done:], budget, time.monotonic(), pace, done).in_order().blocks
+    return " ".join(f"{block.workload[0]}{block.index}" for block in blocks)
+
+
+def test_where_the_budget_is_too_short_for_all_the_quickest_workloads_get_their_interval_first() -> None:
+    rounds = " ".join(f"{name}{index}" for index in range(8) for name in "wsd")
+    assert _order(None) == _order(1111.0) == rounds
+    without_whetstone = "s1 s2 s3 s4 d1 d2 d3 d4 s5 d5 s6 d6 s7 d7 w1 w2 w3 w4 w5 w6 w7"
+    assert _order(1109.0) == _order(111.0) == f"w0 s0 d0 {without_whetstone}"
+    assert _order(101.0, done=3) == without_whetstone
+    assert _order(109.0) == "w0 s0 d0 s1 s2 s3 s4 s5 s6 s7 d1 d2 d3 d4 w1 w2 w3 w4 w5 d5 w6 d6 w7 d7"
+
+
+def test_the_time_left_is_never_more_than_the_budget(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=8, workloads=("startup",)), budget=5.0)
+    assert len(bench.watcher.begun) >= 2
+    assert all(0 <= left.left_seconds <= 5 for _, _, left in bench.watcher.begun)
+
+
+def test_the_watch_hears_what_runs_and_what_is_next(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what)
+    steps = [step for block in plan(what) for step in block.steps]
+    assert [step for step, _, _ in bench.watcher.begun] == steps
+    assert [following for _, following, _ in bench.watcher.begun] == [*steps[1:], None]
+    assert [left.blocks_done for _, _, left in bench.watcher.begun] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert {left.blocks for _, _, left in bench.watcher.begun} == {4}
+    assert bench.watcher.ended == list(bench.all_trials)
+
+
+def test_a_trial_is_on_the_disk_before_the_next_one_starts(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=3))
+    assert bench.watcher.lines_before == list(range(18))
+
+
+def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
+    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
+    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
+    step = next(step for step in block.steps if step.stack == "a")
+    assert pace.seconds_of(step) == pytest.approx(3.6)  # 0.2 + 1.4 of the workload, 2 to start and end
+    for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
+        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
+    assert pace.seconds_of(step) == 3.0
+    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.6)
+
+
+# --- stopping and going on -----------------------------------------------------------------------------------------
+
+
+def stopping(at: int, blocks: int = 3) -> Suite:
+    return suite("a:", f'b: stack = "stopped"\nat = {at}', "c:", blocks=blocks)
+
+
+def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at=3))
+    [*_, (interrupted, _, _)] = bench.watcher.begun
+    assert interrupted.stack == "b"
+    assert [trial.trial for trial in bench.all_trials] == [step.trial for step, _, _ in bench.watcher.begun[:-1]]
+    assert len(by_stack(bench.trials, "b")) + len(by_stack(bench.trials, "b", "startup")) == 2
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 6])
+def test_a_resumed_run_has_the_trials_of_an_uninterrupted_one(bench: Bench, at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at))
+    before = bench.all_trials
+    assert bench.work(stopping(at=1000)) == "plan"
+    assert bench.all_trials[: len(before)] == before
+    assert [trial.trial for trial in bench.all_trials] == planned(stopping(1))
+    assert len({trial.trial for trial in bench.all_trials}) == 24
+    assert {trial.status for trial in bench.trials} == {"ok"}
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
+def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(stopping(at))
+    stopped = bench.watcher.begun[-1][0]
+    before = {trial.trial for trial in bench.all_trials}
+    same_block = {
+        step.trial
+        for block in plan(stopping(at))
+        for step in block.steps
+        if (step.workload, step.block) == (stopped.workload, stopped.block)
+    }
+    bench.work(stopping(at=1000))
+    cautioned = {trial.trial for trial in bench.all_trials if "resumed-block" in {each.kind for each in trial.cautions}}
+    assert cautioned == (same_block - before if same_block & before else set())
+
+
+def test_some_of_these_blocks_were_stopped_in_their_middle() -> None:
+    orders = [[step.stack for step in block.steps].index("b") for block in plan(stopping(at=1))]
+    assert set(orders) & {1, 2}
+
+
+def test_a_run_stopped_between_blocks_has_no_doubts_when_it_goes_on(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what, budget=0.0)
+    bench.work(what)
+    assert len(bench.trials) == 8
+    assert not any(caution.kind == "resumed-block" for trial in bench.trials for caution in trial.cautions)
+
+
+def test_nothing_is_done_again_in_a_run_that_is_complete(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what)
+    before = (bench.folder / "trials.jsonl").read_bytes()
+    assert bench.work(what) == "plan"
+    assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_a_run_goes_on_after_a_torn_last_line(bench: Bench) -> None:
+    what = suite("a:", "b:")
+    bench.work(what, budget=0.0)
+    path = bench.folder / "trials.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    assert bench.work(what) == "plan"
+    assert [trial.trial for trial in bench.all_trials] == planned(what)
+
+
+# --- what comes after ----------------------------------------------------------------------------------------------
+
+
+def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Bench) -> None:
+    stacks = (
+        'a: noise = "3%"',
+        'b: effect = "10%"',
+        'c: fails = "garbage"',
+        'd: fails = "crash"',
+        'e: fails = "start"',
+    )
+    bench.work(suite(*stacks, blocks=2, workloads=("dhrystone", "whetstone", "ramspeed", "startup")))
+    before = (bench.folder / "trials.jsonl").read_bytes()
+    reparse(bench.folder)
+    assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone",)))
+    path = bench.folder / "trials.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.replace("20000000.0", "7.0"))
+    assert bench.trials[0].values[0].value == 7.0
+    reparse(bench.folder)
+    assert bench.trials[0].values[0].value == 20e6
+    assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
+
+
+def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
+    said: list[str] = []
+    stacks = [(stack.name, stack.layers) for stack in suite("good:", 'bad: stack = "silent"').stacks]
+    found = find_unusable(stacks, LocalHost(), said.append)
+    assert said == ["checking good", "checking bad"]
+    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
+
+
+def test_a_fake_says_that_it_is_made_up() -> None:
+    facts = FakeHost(1.0, "", LIMITS).facts()
+    assert isinstance(facts, Facts)
+    assert facts.kernel == "fake"

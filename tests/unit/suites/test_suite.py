@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shelf import (
+    NATIVE,
+    REDIS,
+    Docker,
+    Lender,
+    Native,
+    Qemu,
+    Redis,
+    Remote,
+    Shelf,
+    faults,
+    read,
+    settings,
+)
+
+from tare.errors import SuiteError
+from tare.suites.suite import LimitsWanted, Stack, parse_suite, read_suite
+
+# --- good suites
+
+
+def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
+    text = NATIVE + REDIS
+    suite = read(text)
+    assert suite.name == "quick"
+    assert suite.stacks == (Stack("native", (Native(),)),)
+    assert suite.baseline == "native"
+    assert suite.blocks == 30
+    assert suite.budget_seconds is None
+    assert suite.margin == 0.03
+    assert suite.seed == 1
+    assert suite.limits == LimitsWanted(cpus=1, memory_bytes=536870912, open_files=4096)
+    [planned] = suite.workloads
+    assert (planned.name, planned.use) == ("redis", "redis")
+    assert settings(planned) == Redis()
+    assert suite.text == text
+
+
+def test_every_setting_of_a_suite_is_read() -> None:
+    suite = read(
+        """
+        [suite]
+        name = "vtmark-2021"
+        stacks = ["docker/qemu", "docker-bridge", "docker"]
+        baseline = "docker-bridge"
+        blocks = 12
+        budget = "10m"
+        margin = "5%"
+        seed = 7
+
+        [limits]
+        cpus = 2
+        memory = "1GiB"
+        open_files = 1024
+
+        [stacks.docker-bridge]
+        stack = "docker"
+        network = "bridge"
+        storage = "4KiB"
+
+        [[workloads]]
+        use = "redis"
+        name = "redis-set"
+        operations = ["SET"]
+        clients = [1, 50, 200]
+        keep_alive = false
+        timeout = "1m30s"
+        share = 1
+        pipeline = 16
+
+        [[workloads]]
+        use = "redis"
+        """
+    )
+    assert suite.name == "vtmark-2021"
+    assert suite.stacks == (
+        Stack("docker/qemu", (Docker(), Qemu())),
+        Stack("docker-bridge", (Docker(network="bridge", storage=4096),)),
+        Stack("docker", (Docker(),)),
+    )
+    assert (suite.baseline, suite.blocks, suite.budget_seconds) == ("docker-bridge", 12, 600.0)
+    assert (suite.margin, suite.seed) == (0.05, 7)
+    assert suite.limits == LimitsWanted(cpus=2, memory_bytes=1073741824, open_files=1024)
+    assert [planned.name for planned in suite.workloads] == ["redis-set", "redis"]
+    assert settings(suite.workloads[0]) == Redis(
+        operations=("SET",), clients=(1, 50, 200), keep_alive=False, timeout=90.0, share=1.0, pipeline=16
+    )
+
+
+def test_the_first_stack_is_the_baseline_where_native_is_not_listed() -> None:
+    assert read('[suite]\nstacks = ["qemu", "docker"]\n' + REDIS).baseline == "qemu"
+
+
+def test_native_is_the_baseline_wherever_it_is_listed() -> None:
+    assert read('[suite]\nstacks = ["qemu", "native"]\n' + REDIS).baseline == "native"
+
+
+def test_a_variant_may_name_a_nested_stack_without_settings() -> None:
+    suite = read('[suite]\nstacks = ["inner"]\n[stacks.inner]\nstack = "docker/qemu"\n' + REDIS)
+    assert suite.stacks == (Stack("inner", (Docker(), Qemu())),)
+
+
+def test_a_variant_of_a_nested_stack_has_settings_by_layer() -> None:
+    suite = read(
+        '[suite]\nstacks = ["metal"]\n[stacks.metal]\nstack = "docker/lender"\n'
+        '[stacks.metal.docker]\nstorage = "2KiB"\n[stacks.metal.lender]\ncloud = "mine"\n' + REDIS
+    )
+    assert suite.stacks == (Stack("metal", (Docker(storage=2048), Lender("mine"))),)
+
+
+def test_layers_without_a_table_keep_their_defaults() -> None:
+    table = '[stacks.far]\nstack = "remote/qemu"\n[stacks.far.remote]\naddress = "10.0.0.1"\n'
+    suite = read('[suite]\nstacks = ["far"]\n' + table + REDIS)
+    assert suite.stacks == (Stack("far", (Remote("10.0.0.1"), Qemu())),)
+
+
+def test_a_variant_gives_a_technology_the_setting_that_it_needs() -> None:
+    suite = read('[suite]\nstacks = ["far"]\n[stacks.far]\nstack = "remote"\naddress = "10.0.0.1"\n' + REDIS)
+    assert suite.stacks == (Stack("far", (Remote("10.0.0.1"),)),)
+
+
+def test_a_suite_without_a_name_is_named_after_its_file() -> None:
+    assert parse_suite(NATIVE + REDIS, "examples/My Suite.toml", Shelf()).name == "my-suite"
+
+
+def test_the_plugins_of_the_package_are_the_catalogue_unless_another_is_given() -> None:
+    with pytest.raises(SuiteError, match=r'no stack named "no-such-technology"'):
+        parse_suite('[suite]\nstacks = ["no-such-technology"]\n' + REDIS, "quick.toml")
+
+
+# --- files that are no suites
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[suite]\nname = quick\n", "quick.toml: line 2: not TOML: invalid value"),
+        ('[suite]\nname = "a"\nname = "b"\n', "quick.toml: line 3: not TOML: cannot overwrite a value"),
+        ('[suite]\nname = "a', "quick.toml: at its end: not TOML: unterminated string"),
+    ],
+)
+def test_what_is_not_toml_is_reported_with_its_line(text: str, what: str) -> None:
+    [(found, hint)] = faults(text)
+    assert found == what
+    assert hint == 'a line is `key = value` or `[table]`; texts stand in "quotes", lists in [brackets]'
+
+
+def file_fault(path: Path) -> tuple[str, str]:
+    with pytest.raises(SuiteError) as caught:
+        read_suite(path, Shelf())
+    [fault] = caught.value.faults
+    return fault.what, fault.hint
+
+
+def test_a_suite_is_read_from_its_file_and_named_after_it(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(NATIVE + REDIS)
+    assert read_suite(tmp_path / "small.toml", Shelf()).name == "small"
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(NATIVE + REDIS, encoding="utf-8-sig")
+    assert read_suite(tmp_path / "small.toml", Shelf()).text == NATIVE + REDIS
+
+
+def test_a_missing_file_is_reported_with_the_nearest_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").touch()
+    missing = tmp_path / "quik.toml"
+    assert file_fault(missing) == (f"{missing}: no such file", f'did you mean "{tmp_path / "quick.toml"}"?')
+
+
+def test_a_file_given_without_its_ending_is_found_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").touch()
+    assert file_fault(tmp_path / "quick")[1] == f'did you mean "{tmp_path / "quick.toml"}"?'
+
+
+def test_a_missing_file_with_none_like_it_says_what_to_give(tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "quick.toml"
+    assert file_fault(missing) == (
+        f"{missing}: no such file",
+        "give a suite such as examples/quick.toml",
+    )
+
+
+def test_a_directory_is_no_suite(tmp_path: Path) -> None:
+    assert file_fault(tmp_path) == (
+        f"{tmp_path}: cannot be read: is a directory",
+        "give the path of a .toml file that you may read",
+    )
+
+
+def test_a_path_through_a_file_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "quick.toml"
+    assert file_fault(path) == (
+        f"{path}: cannot be read: not a directory",
+        "give the path of a .toml file that you may read",
+    )
+
+
+def test_a_file_that_is_not_utf_8_is_reported_with_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'name = "caf\xe9"\n')
+    assert file_fault(path) == (
+        f"{path}: not UTF-8 text: byte 11 cannot be read",
+        "save the file in the encoding UTF-8",
+    )

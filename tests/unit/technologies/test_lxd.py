@@ -1,0 +1,298 @@
+"""LXD's technology drives Incus by the same file: a stand-in named `incus` checks what it is told, and keeps state."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TrialFailed
+from tare.guests import boot_medium, monitors
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.hosts.process import LocalProcess
+from tare.launch import Launch
+from tare.model import Image, Instance, Limits, Output, Problem
+from tare.technologies.lxd import Lxd
+from tare.technologies.lxd_vm import LxdVm, settings
+
+# It knows no other words than these, as the real one does, and complains about whatever is not there.
+INCUS = """
+import json, os, signal, subprocess, sys, tarfile
+from pathlib import Path
+
+place = Path(__file__).parent / "state.json"
+state = json.loads(place.read_text()) if place.exists() else {"images": [], "pools": [], "instances": {}, "busy": 0}
+
+
+def keep():
+    place.write_text(json.dumps(state))
+
+
+def needs(condition, text):
+    if not condition:
+        sys.exit(f"Error: {text}")
+
+
+match sys.argv[1:]:
+    case ["--version"]:
+        print("6.0.4")
+    case ["info"]:
+        needs(not (place.parent / "down").exists(), "The incus daemon doesn't appear to be started")
+    case ["image", "info", alias]:
+        needs(alias in state["images"], "Image not found")
+    case ["image", "import", metadata, root, "--alias", alias]:
+        with tarfile.open(metadata) as archive:
+            text = archive.extractfile("metadata.yaml").read().decode()
+        needs("architecture: " in text and "creation_date: " in text, "Metadata file is incomplete")
+        needs(Path(root).read_text() == "the archive", "Not the archive")
+        state["images"].append(alias)
+    case ["storage", *_] if (place.parent / "down").exists():
+        sys.exit("Error: The incus daemon doesn't appear to be started")
+    case ["storage", "create", "--quiet", pool, "dir"]:
+        needs(pool not in state["pools"], "The storage pool already exists")
+        state["pools"].append(pool)
+    case ["storage", "show", pool]:
+        needs(pool in state["pools"], "Storage pool not found")
+    case ["storage", "delete", pool]:
+        used = [each["devices"]["root"]["pool"] for each in state["instances"].values()]
+        needs(pool not in used, "The storage pool is currently in use")
+        state["pools"].remove(pool)
+    case ["init", "--quiet", "--no-profiles", alias, name]:
+        needs(alias in state["images"], "Image not found")
+        settings = json.load(sys.stdin)
+        needs(settings["devices"]["root"]["pool"] in state["pools"], "Storage pool not found")
+        state["instances"][name] = settings
+    case ["start", name]:
+        needs(not (place.parent / "broken").exists(), "Failed to run: forkstart")
+        sleep = subprocess.Popen(["sleep", "600"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+        state["instances"][name]["pid"] = sleep.pid
+    case ["query", "/1.0"]:
+        print(json.dumps({"environment": {
+            "server": "incus", "server_version": "6.0.4",
+            **({"driver": "lxc", "driver_version": "6.0.4"} if (place.parent / "no-qemu").exists() else
+               {"driver": "qemu | lxc", "driver_version": "9.0.4 | 6.0.4"}),
+        }}))
+    case ["query", path]:
+        *_, name, _ = path.split("/")
+        print(json.dumps({"pid": state["instances"][name]["pid"]}))
+    case ["exec", "--mode=non-interactive", name, "--", "env", "-i", *words]:
+        needs("pid" in state["instances"][name], "Instance is not running")
+        command = words[words.index("/usr/lib/tare/run"):]
+        os.execvp("env", ["env", "-i", *command[command.index("--") + 1:]])
+    case ["delete", "--force", name]:
+        needs(name in state["instances"], "Instance not found")
+        state["busy"] -= 1
+        if state["busy"] < 0:
+            if pid := state["instances"].pop(name).get("pid"):
+                os.kill(pid, signal.SIGKILL)
+            state["busy"] = 0
+        else:
+            keep()
+            sys.exit('Error: Instance is busy running a "create" operation')
+    case words:
+        sys.exit(f"Error: unknown command {words}")
+keep()
+"""
+QUIET = "#!/bin/sh\n"
+SAYS = "#!/bin/sh\necho '{}'\n"
+TOOLS = ("cat", "echo", "env", "mktemp", "rm", "sh", "sleep", "tar", "uname")
+ALIAS = "tare-image-0123456789abcdef"
+
+
+class WithIncus(LocalHost):
+    """This machine as root of it would see it, with Incus as its only client, and without touching its network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._prefix = ("/usr/bin/env", f"PATH={folder}")
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        return super().run(*self._prefix, *argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(*self._prefix, *argv, life_line=life_line)
+
+    @property
+    def state(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def asked_of_ip(self) -> list[str]:
+        return (self.folder / "ip.log").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> WithIncus:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in TOOLS:
+        (folder / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
+    programs = {
+        "incus": f"#!{sys.executable}\n{INCUS}",
+        "ip": f'#!/bin/sh\necho "ip $*" >> {folder}/ip.log\n',
+        "id": SAYS.format("0"),
+        "du": SAYS.format("4096\t/"),
+        "sync": QUIET,
+    }
+    for name, text in programs.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return WithIncus(folder)
+
+
+Start = Callable[[], AbstractContextManager[Instance]]
+
+
+@pytest.fixture
+def launch(host: WithIncus, tmp_path: Path) -> Launch:
+    """Describe an instance."""
+    ledger = Ledger(tmp_path / "ledger/tare-test.jsonl", host)
+    archive = tmp_path / "root.tar"
+    archive.write_text("the archive", encoding="utf-8")
+    image = Image("0123456789abcdef" * 4, tmp_path, archive, tmp_path, tmp_path, tmp_path, "")
+    return Launch(
+        name="tare-1-a",
+        image=image,
+        limits=Limits((1, 3), 512 << 20, 4096),
+        network=Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
+        ports=(17007,),
+        folder=tmp_path / "tare-1-a",
+        ledger=ledger,
+        knock=lambda address, port=None: None,  # noqa: ARG005 - nobody answers
+    )
+
+
+@pytest.fixture
+def start(host: WithIncus, launch: Launch) -> Start:
+    """Start an instance on the stand-in."""
+
+    @contextmanager
+    def started() -> Iterator[Instance]:
+        with Lxd().launch(host, replace(launch)) as instance:
+            yield instance
+        assert not launch.ledger.path.exists()
+
+    return started
+
+
+def test_an_instance_of_incus_is_started_entered_and_removed(host: WithIncus, start: Start) -> None:
+    with start() as instance:
+        assert instance.inside is not None
+        assert instance.inside.run("echo", "hello", timeout=20).text == "hello\n"
+        assert instance.proof["incus"] == "6.0.4"
+        assert instance.proof["liblxc"] == "6.0.4"
+        assert instance.address == "198.18.0.10"
+        assert set(host.state["instances"]) == {"tare-1-a"}  # type: ignore[call-overload]
+    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+
+
+def test_the_container_is_told_its_limits_its_card_and_its_first_process(host: WithIncus, start: Start) -> None:
+    with start():
+        settings = host.state["instances"]["tare-1-a"]  # type: ignore[index]
+    assert settings["config"] == {
+        "limits.cpu": "1-1,3-3",
+        "limits.memory": "536870912",
+        "limits.kernel.nofile": "4096:4096",
+        "raw.lxc": "lxc.init.cmd = /usr/lib/tare/init 0.0.0.0:17007\n"
+        "lxc.net.0.ipv4.address = 198.18.0.10/24 198.18.0.255\n"
+        "lxc.net.0.ipv4.gateway = 198.18.0.1\n",
+    }
+    assert settings["devices"] == {
+        "root": {"type": "disk", "path": "/", "pool": "tare-1-a"},
+        "eth0": {
+            "type": "nic",
+            "nictype": "physical",
+            "parent": "tare-1-e",
+            "name": "eth0",
+            "hwaddr": "02:74:61:72:65:01",
+        },
+    }
+    assert host.asked_of_ip == [
+        "ip link add tare-1-e type veth peer name tare-1-i netns tare-1-lan",
+        "ip -n tare-1-lan link set tare-1-i master bridge up",
+        "ip -n tare-1-lan link delete tare-1-i",
+    ]
+
+
+def test_the_image_is_imported_once(host: WithIncus, start: Start) -> None:
+    for _ in range(2):
+        with start():
+            pass
+    assert host.state["images"] == [ALIAS]
+
+
+def test_nothing_is_left_of_an_instance_that_does_not_start(host: WithIncus, start: Start) -> None:
+    (host.folder / "broken").touch()
+    with pytest.raises(TrialFailed, match="Failed to run: forkstart"), start():
+        pytest.fail("it cannot start")
+    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+
+
+def test_an_instance_that_is_still_being_made_is_removed_as_soon_as_it_can_be(host: WithIncus, start: Start) -> None:
+    with start():
+        (host.folder / "state.json").write_text(json.dumps(host.state | {"busy": 3}), encoding="utf-8")
+    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+
+
+def test_an_instance_is_removed_once_its_daemon_answers_again(host: WithIncus, start: Start) -> None:
+    back = threading.Timer(1, (host.folder / "down").unlink)
+    with start():
+        (host.folder / "down").touch()
+        back.start()
+    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+
+
+def test_incus_says_that_it_is_incus(host: WithIncus) -> None:
+    assert Lxd().version(host) == "Incus 6.0.4"
+    assert list(Lxd().problems(host)) == []
+
+
+def test_an_incus_without_its_daemon_says_so(host: WithIncus) -> None:
+    (host.folder / "down").touch()
+    what = "no daemon: The incus daemon doesn't appear to be started"
+    assert list(Lxd().problems(host)) == [Problem(what, "systemctl start incus")]
+
+
+def test_where_there_is_no_client_lxd_is_what_to_install(host: WithIncus) -> None:
+    (host.folder / "incus").unlink()
+    assert list(Lxd().problems(host)) == [Problem("lxc is not installed", "apt-get install lxd")]
+    assert Lxd().version(host) == ""
+
+
+def test_a_machine_is_told_its_limits_its_card_and_the_cd_that_boots_it(launch: Launch) -> None:
+    found = settings(launch, "/cd.iso", "/serial")
+    assert found["config"]["limits.cpu"] == "1-1,3-3"
+    assert found["config"]["limits.memory"] == "536870912"
+    assert found["config"]["raw.qemu"] == "-serial file:/serial"
+    assert found["devices"] == {
+        "root": {"type": "disk", "path": "/", "pool": "tare-1-a"},
+        "boot": {"type": "disk", "source": "/cd.iso", "boot.priority": "10"},
+        "eth0": {
+            "type": "nic",
+            "nictype": "p2p",
+            "host_name": "tare-1-t",
+            "name": "eth0",
+            "hwaddr": "02:74:61:72:65:01",
+        },
+    }
+
+
+def test_a_daemon_without_a_driver_for_machines_says_so(host: WithIncus) -> None:
+    for tool in {*boot_medium.EFI_TOOLS, *monitors.KVM_TOOLS} - {"ip"}:
+        (host.folder / tool).symlink_to("/bin/true")
+    (host.folder / "test").symlink_to("/usr/bin/test")  # the files of the boot loader are this machine's
+    (host.folder / "no-qemu").touch()
+    (problem,) = LxdVm().problems(host)
+    assert problem.what == "the daemon cannot run virtual machines: its driver of QEMU does not work"
+    assert "ovmf" in problem.fix

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import ast
+import ipaddress
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tare import plugins
+from tare.errors import TrialFailed
+from tare.guests import boot_medium, guest
+from tare.hosts.exec import ExecHost
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.launch import Launch
+from tare.model import Image, Limits, Problem
+from tare.technologies.kata import Kata
+from tare.technologies.libvirt import Libvirt
+from tare.technologies.libvirt_tcg import LibvirtTcg
+from tare.technologies.virtualbox import Virtualbox
+from tare.technologies.vmware import configuration, free_vmnet
+from tare.technologies.xen import Xen
+
+STAND_INS = Path(__file__).parents[2] / "stand_ins"
+DEPENDENCIES = """
+kernel/drivers/scsi/scsi_common.ko:
+kernel/drivers/scsi/scsi_mod.ko: kernel/drivers/scsi/scsi_common.ko
+kernel/drivers/scsi/sd_mod.ko: kernel/drivers/scsi/scsi_mod.ko kernel/drivers/scsi/scsi_common.ko
+kernel/drivers/scsi/vmw_pvscsi.ko.xz: kernel/drivers/scsi/scsi_mod.ko kernel/drivers/scsi/scsi_common.ko
+"""
+NETWORKING = """VERSION=1,0
+answer VNET_1_DHCP yes
+answer VNET_2_HOSTONLY_SUBNET 10.0.0.0
+answer VNL_DEFAULT_BRIDGE_VNET -1
+add_bridge_mapping eth1 3
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class Within(ExecHost):
+    """This machine, with its commands behind a prefix."""
+
+    def __init__(self, *prefix: str) -> None:
+        super().__init__(LocalHost(), *prefix)
+
+    def run(self, *argv: str, **options: object) -> object:  # type: ignore[override]
+        return self.outer.run(*self.prefix, *argv, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    archive, disk, kernel = tmp_path / "root.tar", tmp_path / "disk", tmp_path / "kernel"
+    image = Image("0" * 64, tmp_path / "root", archive, disk, kernel, tmp_path / "initrd", "")
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
+    limits = Limits((1, 3), 513 << 20, 4096)
+    return Launch("tare-test-1", image, limits, network, (17007,), tmp_path / "tare-1", network.ledger, lambda *_: None)
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Put the programs that stand in on the PATH; gives what runs one of them."""
+    monkeypatch.setenv("PATH", f"{STAND_INS}:{os.environ['PATH']}")
+    monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return lambda *argv: subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:
+    files = boot_medium.in_order(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
+    names = ["scsi_common.ko", "scsi_mod.ko", "sd_mod.ko", "vmw_pvscsi.ko.xz"]
+    assert [Path(file).name for file in files] == names
+
+
+def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
+    with pytest.raises(TrialFailed, match="no module mptspi"):
+        boot_medium.in_order(DEPENDENCIES, ("mptspi",))
+
+
+def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None:
+    said = (
+        *("BdsDxe: starting Boot0001", "Linux version 6.1", "Kernel command line: panic=-1"),
+        *("Kernel panic - not syncing: no root", "Kernel Offset: disabled"),
+    )
+    script = "for boot in 1 2; do printf '%s\\n' \"$@\"; done; sleep 60"
+    with LocalHost().spawn("sh", "-c", script, "sh", *said) as console, pytest.raises(TrialFailed) as caught:
+        guest.watch_boot(console, launch)
+    assert str(caught.value) == "the guest did not boot: it began again"
+    assert caught.value.hint == "before that, it said: 'Kernel panic - not syncing: no root'"
+
+
+def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:
+    assert free_vmnet(NETWORKING) == 4
+    assert free_vmnet("") == 2
+
+
+def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: Launch) -> None:
+    lines = configuration(launch, "4").splitlines()
+    assert {'numvcpus = "2"', 'memsize = "512"', 'ethernet0.vnet = "/dev/vmnet4"'} <= set(lines)
+    assert 'scsi0.virtualDev = "pvscsi"' in lines
+
+
+def test_virtualbox_is_told_vtmark_s_settings(launch: Launch) -> None:
+    steps = [" ".join(words) for words in Virtualbox().steps(launch, ("D", "C"), ("card", "serial"))]
+    assert "--nic1 bridged --bridgeadapter1 card" in steps[1]
+    assert "--cpus 2 --memory 513" in steps[1]
+    assert steps[2] == "storagectl tare-test-1 --name SCSI --add scsi --controller BusLogic"
+    assert steps[4].endswith("--storagectl SCSI --port 0 --device 0 --type hdd --medium D")
+
+
+def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> None:
+    domain = ET.fromstring(Libvirt().domain(launch, "KEY", ("/d'isk", "tap"), "/serial"))  # noqa: S314 - ours
+    assert domain.get("type") == "kvm"
+    assert [pin.attrib for pin in domain.iter("vcpupin")] == [
+        {"vcpu": "0", "cpuset": "1"},
+        {"vcpu": "1", "cpuset": "3"},
+    ]
+    assert domain.findtext("memory") == "513"
+    assert next(source.get("file") for source in domain.iter("source")) == "/d'isk"
+    assert "tare.key=KEY" in (domain.findtext("os/cmdline") or "")
+    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, "KEY", ("/disk", "tap"), "/serial")
+
+
+def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: Launch) -> None:
+    options = Kata(runtime="kata-runtime").limits(LocalHost(), launch)
+    assert options[:3] == ("--runtime=kata-runtime", "--cpus=2", "--cpuset-cpus=1,3")
+
+
+@pytest.mark.parametrize(
+    ("docker", "runtime", "what"),
+    [
+        ("20.10.24 runc", "kata-runtime", "Docker knows no runtime kata-runtime, but runc"),
+        ("20.10.24 runc kata-runtime", "kata-runtime", None),
+        ("20.10.24 runc", "io.containerd.kata.v2", "Docker 20 starts only runtimes that its daemon.json names"),
+        ("26.1.0 runc", "io.containerd.kata.v2", None),
+    ],
+)
+def test_a_docker_that_cannot_start_kata_says_why(
+    tool: Run, monkeypatch: pytest.MonkeyPatch, docker: str, runtime: str, what: str | None
+) -> None:
+    monkeypatch.setenv("TARE_STAND_IN_DOCKER", docker)
+    found = Kata(runtime=runtime).runtime_problems(LocalHost())
+    assert [problem.what for problem in found] == ([] if what is None else [what])
+    assert tool("docker", "run", f"--runtime={runtime}").returncode == (0 if what is None else 125)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("firecracker", "1.13.0"),
+        ("cloud-hypervisor", "48.0.0"),
+        ("virtualbox", "7.0.26r168464"),
+        ("vmware", "1.17.0"),
+        ("uml", "6.1.0"),
+        ("kata", "3.2.0"),
+    ],
+)
+def test_a_tool_tells_its_version(tool: Run, name: str, version: str) -> None:
+    del tool  # only on the PATH
+    assert plugins.find("technologies", name)().version(LocalHost()) == version
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("firecracker", "firecracker is not installed"),
+        ("cloud-hypervisor", "cloud-hypervisor is not installed"),
+        ("virtualbox", "VBoxManage is not installed"),
+        ("vmware", "vmrun is not installed"),
+    ],
+)
+def test_a_tool_that_is_not_there_is_named_with_where_to_get_it(name: str, what: str) -> None:
+    (problem,) = plugins.find("technologies", name)().problems(Within("env", "PATH=/usr/bin:/bin"))
+    assert problem.what == what
+    assert problem.fix
+
+
+def test_user_mode_linux_is_usable_only_where_it_runs_a_program(tool: Run) -> None:
+    del tool  # only on the PATH
+    host = LocalHost()
+    fine = plugins.find("technologies", "uml")().problems(host)
+    assert [problem for problem in fine if "program" in problem.what] == []
+    broken = Within(
+        "env",
+        f"PATH={STAND_INS}:{os.environ['PATH']}",
+        "sh",
+        "-c",
+        'case $1 in linux.uml) echo bad;; *) "$@";; esac',
+        "sh",
+    )
+    assert Problem("it does not run a program on this CPU: bad", _uml_fix()) in plugins.find(
+        "technologies", "uml"
+    )().problems(broken)
+
+
+def _uml_fix() -> str:
+    return "try a newer kernel, or a CPU without AVX-512: an emulated one has none"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("firecracker", "--api"), 153, "wasn't expected"),
+        (("firecracker", "--no-api"), 153, "'--config-file' required"),
+        (("cloud-hypervisor", "--kernel", "/none", "--initrd", "x"), 2, "unexpected argument '--initrd'"),
+        (("cloud-hypervisor", "--kernel", "/none"), 1, "KernelFile"),
+        (("VBoxManage", "modifyvm", "none", "--cpus", "1"), 1, "Could not find a registered machine named 'none'"),
+        (("VBoxManage", "unregistervm", "none", "--delete"), 1, "VBOX_E_OBJECT_NOT_FOUND"),
+        (("VBoxManage", "startvms"), 2, "Syntax error: Invalid command"),
+        (("vmrun", "-T", "ws", "start", "/none.vmx", "nogui"), 255, "The virtual machine cannot be found"),
+        (("vmrun", "-T", "esx", "list"), 255, "Unrecognized host type"),
+    ],
+)
+def test_what_stands_in_for_a_tool_refuses_what_the_tool_refuses(
+    tool: Run, argv: tuple[str, ...], code: int, words: str
+) -> None:
+    ended = tool(*argv)
+    assert ended.returncode == code
+    assert words in ended.stdout + ended.stderr
+
+
+def test_firecracker_s_file_may_have_no_other_names_and_no_compressed_kernel(tool: Run, tmp_path: Path) -> None:
+    file, kernel = tmp_path / "machine.json", tmp_path / "kernel"
+    kernel.write_bytes(b"MZ compressed")
+    part = f'"boot-source": {{"kernel_image_path": "{kernel}", "boot_args": ""}}, "drives": []'
+    file.write_text(f'{{{part}, "machine-config": {{"vcpus": 1}}}}')
+    assert (tool("firecracker", "--no-api", "--config-file", str(file))).returncode == 152
+    file.write_text(f"{{{part}}}")
+    ended = tool("firecracker", "--no-api", "--config-file", str(file))
+    assert (ended.returncode, "Invalid Elf magic number" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
+def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
+    text = Xen(mode=mode).configuration(launch, "KEY", ("/dev/mapper/tare-1", "/run/card"))
+    domain = {name: ast.literal_eval(value) for name, value in (line.split(" = ", 1) for line in text.splitlines())}
+    words = domain.pop("extra").split()
+    assert {"root=/dev/xvda", f"console={console}", "tare.key=KEY", "tare.files=4096"} <= set(words)
+    expected = {
+        "name": "tare-test-1",
+        "type": mode,
+        "kernel": str(launch.image.kernel),
+        "ramdisk": str(launch.image.initrd),
+        "memory": 513,
+        "maxmem": 513,
+        "vcpus": 2,
+        "cpus": "1,3",
+        "disk": ["phy:/dev/mapper/tare-1,xvda,w"],
+        "vif": [f"mac={launch.network.instance_mac},script=/run/card"],
+        "on_poweroff": "destroy",
+        "on_reboot": "destroy",
+        "on_crash": "destroy",
+    }
+    assert domain == expected | ({"serial": "pty", "vga": "none", "nographic": 1} if mode == "hvm" else {})
+
+
+def test_virtualbox_s_machines_are_registered_once_and_have_what_is_attached(tool: Run, tmp_path: Path) -> None:
+    create = (
+        "VBoxManage",
+        "createvm",
+        "--name",
+        "m",
+        "--ostype",
+        "Debian_64",
+        "--basefolder",
+        str(tmp_path),
+        "--register",
+    )
+    assert tool(*create).returncode == 0
+    assert "already exists" in tool(*create).stderr
+    assert "not currently running" in tool("VBoxManage", "controlvm", "m", "poweroff").stderr
+    attach = (
+        "VBoxManage",
+        "storageattach",
+        "m",
+        "--storagectl",
+        "SCSI",
+        "--port",
+        "0",
+        "--device",
+        "0",
+        "--type",
+        "hdd",
+    )
+    assert "Could not find a controller" in tool(*attach, "--medium", "/none").stderr
+    assert tool("VBoxManage", "unregistervm", "m", "--delete").returncode == 0
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,202 @@
+"""Every monitor boots the image and leaves nothing: QEMU's emulation stands in for what cannot be had here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare import plugins
+from tare.errors import TrialFailed
+from tare.guests import boot_medium
+from tare.hosts.ledger import Ledger, state_folder
+from tare.hosts.local import LocalHost
+from tare.hosts.network import connected
+from tare.images.image import built_image
+from tare.launch import Launch, Timeline
+from tare.model import Image, Instance, Limits, Output
+
+pytestmark = pytest.mark.machine
+
+STAND_INS = Path(__file__).parents[2] / "stand_ins"
+VMWARE = Path("/etc/vmware")
+# libvirt asks QEMU again at every step where its own user may not open a /dev/kvm that works for root: ours is root.
+LIBVIRTD = """
+if grep -q " /sys/fs/cgroup/unified cgroup2 " /proc/self/mounts; then umount /sys/fs/cgroup/unified; fi
+mount --bind "$1" /etc/libvirt/qemu.conf
+exec libvirtd
+"""
+
+
+@pytest.fixture(scope="module")
+def image() -> Image:
+    if os.geteuid():
+        pytest.skip("only root can start machines and networks")
+    return built_image(print)
+
+
+@pytest.fixture
+def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
+    prefix = f"tare-{os.getpid() & 0xFFFF:x}"
+    ledger = Ledger(tmp_path / "ledger")
+    cpus = (max(os.sched_getaffinity(0)),)
+    folder = state_folder() / "instances" / f"{prefix}-boot"
+    with connected(ledger, prefix) as network:
+        knocked: list[tuple[str, int | None]] = []
+
+        def knock(address: str, port: int | None = None) -> None:
+            knocked.append((address, port))
+
+        limits = Limits(cpus, 512 << 20, 4096)
+        yield Launch(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
+        assert knocked == [(network.instance_address, None)]
+
+
+@pytest.fixture
+def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image: Image) -> Iterator[None]:
+    if VMWARE.exists():
+        pytest.skip("there is a VMware here")
+    monkeypatch.setenv("PATH", f"{STAND_INS}:{os.environ['PATH']}")
+    monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
+    monkeypatch.setenv("TARE_STAND_IN_IMAGE", str(image.kernel.parent))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    VMWARE.mkdir()
+    (VMWARE / "networking").write_text("VERSION=1,0\nanswer VNET_2_DHCP no\n")
+    yield
+    shutil.rmtree(VMWARE)
+
+
+@pytest.mark.usefixtures("_stand_ins")
+@pytest.mark.parametrize(
+    ("name", "disk", "driver"),
+    [
+        ("firecracker", "vda", "virtio_net"),
+        ("cloud-hypervisor", "vda", "virtio_net"),
+        ("virtualbox", "sda", "virtio_net"),
+        ("vmware", "sda", "vmxnet3"),
+        ("uml", "vda", "virtio_net"),
+    ],
+)
+def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
+    name: str, disk: str, driver: str, launch: Launch
+) -> None:
+    technology = plugins.find("technologies", name)()
+    technology.imported(LocalHost(), launch.image)
+    with technology.launch(LocalHost(), launch) as instance:
+        _answers_within_its_limits(instance, launch)
+        assert instance.inside is not None
+        assert disk in instance.inside.read("/proc/partitions")
+        link = instance.inside.run("readlink", "/sys/class/net/eth0/device/driver", timeout=30).text
+        assert link.strip().endswith(f"/{driver}")
+    assert _left(launch) == []
+    if name == "vmware":
+        assert (VMWARE / "networking").read_text() == "VERSION=1,0\nanswer VNET_2_DHCP no\n"
+
+
+@pytest.mark.usefixtures("_stand_ins")
+@pytest.mark.parametrize("name", ["firecracker", "virtualbox"])
+def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: Launch) -> None:
+    technology = plugins.find("technologies", name)()
+    technology.imported(LocalHost(), launch.image)
+    began = time.monotonic()
+    huge = replace(launch, limits=replace(launch.limits, cpus=launch.limits.cpus * 300))
+    with (
+        pytest.raises(TrialFailed, match=r"vCPU number is invalid|Invalid SMP CPUs"),
+        technology.launch(LocalHost(), huge),
+    ):
+        pytest.fail("it started")
+    assert time.monotonic() - began < 60
+    assert _left(launch) == []
+
+
+def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch, tmp_path: Path) -> None:
+    technology, host = plugins.find("technologies", "libvirt-tcg")(), LocalHost()
+    if not shutil.which("virsh") or not shutil.which("libvirtd"):
+        pytest.skip("apt-get install libvirt-daemon-system libvirt-clients")
+    groups = set(Path("/sys/fs/cgroup").glob("*/machine"))
+    with ExitStack() as stack:
+        if technology.daemon_problems(host):
+            stack.enter_context(host.spawn("virtlogd"))
+            (tmp_path / "qemu.conf").write_text('user = "root"\ngroup = "root"\n', encoding="utf-8")
+            command = ("unshare", "--mount", "sh", "-c", LIBVIRTD, "sh", str(tmp_path / "qemu.conf"))
+            stack.enter_context(host.spawn(*command))
+        stack.enter_context(technology.engine(host))
+        with technology.launch(host, launch) as instance:
+            _answers_within_its_limits(instance, launch)
+            assert [caution.kind for caution in instance.cautions] == ["emulated"]
+            assert instance.path == "tap"
+        assert _left(launch) == []
+        assert not Path(f"/var/log/libvirt/qemu/{launch.name}.log").exists()
+    for folder in set(Path("/sys/fs/cgroup").glob("*/machine")) - groups:  # libvirt's own, around its machines'
+        folder.rmdir()
+
+
+def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None:
+    host = LocalHost()
+    host.run("mkdir", "-p", str(launch.folder), timeout=30)
+    with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
+        initrd = boot_medium.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
+        words = boot_medium.command_line(launch, "KEY")
+        cd = boot_medium.efi_cd(host, launch, initrd, words)
+        assert [path.name for path in launch.folder.iterdir()] == ["cd.iso"]
+        shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", tmp_path / "variables")
+        drives = {
+            "disk": f"file={launch.image.disk},format=raw,snapshot=on",
+            "cd": f"file={cd},format=raw,readonly=on",
+        }
+        command = (
+            *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35", "-cpu", "max", "-m", "512M"),
+            *("-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-device", "virtio-scsi-pci"),
+            *("-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd"),
+            *("-drive", f"if=pflash,format=raw,file={tmp_path / 'variables'}"),
+            *(word for name, text in drives.items() for word in ("-drive", f"if=none,id={name},{text}")),
+            *("-device", "scsi-hd,drive=disk,bootindex=1", "-device", "scsi-cd,drive=cd,bootindex=0"),
+        )
+        with host.spawn(*command) as console:
+            lines = []
+            while "tare-guest: userspace" not in (line := console.read_line(120).text):
+                lines.append(line)
+    assert any(line.endswith(f"Kernel command line: {words}") for line in map(str.strip, lines))
+    launch.knock(launch.network.instance_address)  # as every start does
+
+
+def _left(launch: Launch) -> list[str]:
+    """Find what bears the instance's name; other people's instances may come and go meanwhile."""
+    prefix = launch.network.prefix
+    links = _run("ip", "-br", "link").text + _run("ip", "-n", launch.network.lan, "-br", "link").text
+    found = [line for line in links.splitlines() if line.startswith((f"{prefix}-t", f"{prefix}-p", "port"))]
+    found += [line for line in _run("ip", "netns").text.splitlines() if line.startswith(f"{prefix}-p")]
+    found += [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*{launch.name}*")]
+    found += [str(path) for path in (launch.folder, Path(f"/run/{launch.name}.ssh")) if path.exists()]
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [path.read_text()] if launch.name in path.read_text() else []
+    return found
+
+
+def _answers_within_its_limits(instance: Instance, launch: Launch) -> None:
+    assert instance.inside is not None
+    assert instance.address == launch.network.instance_address
+    limits = instance.inside.run("/usr/lib/tare/run", "--limits", timeout=60).text
+    assert "cpus: 1\n" in limits
+    assert "open_files: 4096\n" in limits
+    memory = int(next(line for line in limits.splitlines() if line.startswith("memory: ")).split()[1])
+    assert 0.85 * 512 * 2**20 <= memory <= 512 * 2**20
+    knock = str(launch.image.root / "usr/lib/tare/knock")
+    answer = _run("ip", "netns", "exec", launch.network.client, knock, instance.address, "17007", "20").text
+    assert answer.split()[1] == "tare"
+    names = [mark.name for mark in launch.timeline.marks]
+    assert names == ["requested", "started", "kernel", "userspace"]
+    assert instance.processes()
+    assert {cpu for pid in instance.processes() for cpu in os.sched_getaffinity(pid)} == set(launch.limits.cpus)
+    assert instance.proof["guest kernel"]
+
+
+def _run(*argv: str) -> Output:
+    return LocalHost().run(*argv, timeout=60)

@@ -1,0 +1,382 @@
+"""Images of the user's own: the documented command lines, and real kernels that stand in for the images."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import LIMITS
+from pydantic import TypeAdapter, ValidationError
+
+from tare.errors import TrialFailed, Unavailable
+from tare.guests import own_image
+from tare.guests.own_image import Boot, OwnImage
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.network import Network, connected
+from tare.images.image import built_image
+from tare.launch import Launch
+from tare.loads.load import server_port
+from tare.model import Image, Instance, Output, Setup
+from tare.technologies.mirage import Mirage
+from tare.technologies.nanos import Nanos
+from tare.technologies.osv import Osv
+from tare.technologies.rumprun import Rumprun
+from tare.technologies.unikraft import Unikraft
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.nginx import Nginx
+from tare.workloads.redis import Redis
+from tare.workloads.startup import Startup
+
+ALL = (Osv, Rumprun, Unikraft, Nanos, Mirage)
+HERE = Image("0" * 64, Path("/root"), Path("/archive"), Path("/disk"), Path("/kernel"), Path("/initrd"), "")
+# Prints the command line that QEMU has given it on the serial port, then resets the machine by a triple fault.
+ECHO = """
+.set MAGIC, 0x1badb002
+.section .text
+.align 4
+.long MAGIC, 0, -MAGIC
+.globl _start
+_start: movl 16(%ebx), %esi
+        movw $0x3f8, %dx
+next:   lodsb
+        testb %al, %al
+        jz done
+        outb %al, %dx
+        jmp next
+done:   lidt nothing
+        int3
+nothing: .long 0, 0
+"""
+# The first program of a Linux kernel that stands in for Unikraft: it takes its address from the documented place.
+STAND_IN = """#!/bin/sh
+mount -t proc proc /proc
+for module in MODULES
+do insmod "/modules/$module.ko"; done
+read -r line < /proc/cmdline
+address=${line#*netdev.ip=}
+ip addr add "${address%%:*}" dev eth0
+ip link set eth0 up
+exec "$@"
+"""
+PROGRAMS = ("/bin/sh", "/bin/mount", "/sbin/insmod", "/sbin/ip", "/usr/bin/redis-server")
+MODULES = (
+    *("drivers/virtio/virtio_ring", "drivers/virtio/virtio", "drivers/virtio/virtio_pci_legacy_dev"),
+    *("drivers/virtio/virtio_pci_modern_dev", "drivers/virtio/virtio_pci"),
+    *("net/core/failover", "drivers/net/net_failover", "drivers/net/virtio_net"),
+)
+
+
+def launch_on(network: Network, image: Image, folder: Path) -> Launch:
+    limits = replace(LIMITS, memory_bytes=256 << 20)
+    return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Boot:
+    """What a monitor would be given on a network that is never made."""
+    network = Network("tare-own", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
+    launch = launch_on(network, HERE, tmp_path / "instance")
+    return Boot(launch, "/images/kernel", "/instance/disk.qcow2", "tare-own-t", {"/images/root": "/carried/root"})
+
+
+def option(command: tuple[str, ...], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
+def test_osv_is_told_its_address_as_run_py_tells_it(boot: Boot) -> None:
+    command = Osv("/images/kernel", "redis", disk="/usr.img", arguments="/redis-server --port 6379").command(boot)
+    assert option(command, "-append") == (
+        "--ip=eth0,198.18.0.10,255.255.255.0 --defaultgw=198.18.0.1 --nameserver=198.18.0.1 /redis-server --port 6379"
+    )
+    assert option(command, "-kernel") == "/images/kernel"
+    assert option(command, "-drive") == "file=/instance/disk.qcow2,if=none,id=hd0,format=qcow2"
+    assert option(command, "-m") == "256M"
+
+
+def test_rumprun_is_told_its_address_in_json(boot: Boot) -> None:
+    rumprun = Rumprun("/images/nginx.bin", "nginx", arguments="-c /data/nginx.conf", disk="/data.iso")
+    assert json.loads(option(rumprun.command(boot), "-append")) == {
+        "net": {
+            "if": "vioif0",
+            "type": "inet",
+            "method": "static",
+            "addr": "198.18.0.10",
+            "mask": "24",
+            "gw": "198.18.0.1",
+        },
+        "blk": {"source": "dev", "path": "/dev/ld0a", "fstype": "blk", "mountpoint": "/data"},
+        "cmdline": "nginx.bin -c /data/nginx.conf",
+    }
+
+
+def test_rumprun_has_one_env_for_each_variable(boot: Boot) -> None:
+    rumprun = Rumprun("/images/redis.bin", "redis", environment=("RUMPRUN_SYSPROXY=tcp://0:12345", "A=1"))
+    line = option(rumprun.command(replace(boot, disk="")), "-append")
+    assert line.startswith('{"env":"RUMPRUN_SYSPROXY=tcp://0:12345","env":"A=1","net":{')
+
+
+def test_unikraft_has_its_parameters_before_the_dashes_and_the_programs_after_them(boot: Boot) -> None:
+    fstab = 'vfs.fstab=[ "initrd0:/:extract::ramfs=1:" ]'
+    unikraft = Unikraft("/k", "redis", initrd="/images/root", parameters=fstab, arguments="/redis-server --port 6379")
+    command = unikraft.command(boot)
+    assert option(command, "-append") == f"netdev.ip=198.18.0.10/24:198.18.0.1 {fstab} -- /redis-server --port 6379"
+    assert option(command, "-initrd") == "/carried/root"
+
+
+def test_nanos_boots_its_disk_as_ops_does(boot: Boot) -> None:
+    command = Nanos("/images/disk", "redis").command(boot)
+    assert "-kernel" not in command
+    assert option(command, "-drive") == "file=/instance/disk.qcow2,format=qcow2,if=none,id=hd0"
+    assert "scsi-hd,bus=scsi0.0,drive=hd0" in command
+    assert "virtio-net,bus=pci.4,addr=0x0,netdev=net0,mac=02:74:61:72:65:01" in command
+
+
+def test_mirage_runs_in_the_tender_of_its_target(boot: Boot) -> None:
+    arguments = ("--ipv4=198.18.0.10/24", "--ipv4-gateway=198.18.0.1", "--hello=a b")
+    hvt = Mirage("/u.hvt", "micro-http", arguments="--hello='a b'").command(boot)
+    network = ("--net:service=tare-own-t", "--net-mac:service=02:74:61:72:65:01")
+    assert hvt == ("solo5-hvt", "--mem=256", *network, "--", "/images/kernel", *arguments)
+    assert Mirage("/u.spt", "micro-http", tender="spt", device="net").command(boot)[0] == "solo5-spt"
+
+
+def test_mirage_for_virtio_runs_in_qemu_emulated_or_not(boot: Boot) -> None:
+    kvm = Mirage("/u.virtio", "micro-http", tender="virtio").command(boot)
+    assert (option(kvm, "-accel"), option(kvm, "-cpu"), option(kvm, "-M")) == ("kvm", "host", "pc,acpi=off")
+    tcg = Mirage("/u.virtio", "micro-http", tender="virtio", accelerator="tcg").command(boot)
+    assert (option(tcg, "-accel"), option(tcg, "-cpu")) == ("tcg", "Westmere")
+    assert option(tcg, "-append") == "--ipv4=198.18.0.10/24 --ipv4-gateway=198.18.0.1"
+
+
+def test_only_what_uses_one_cpu_has_one_and_a_caution_says_so(boot: Boot) -> None:
+    two = replace(boot, launch=replace(boot.launch, limits=replace(LIMITS, cpus=(2, 3))))
+    assert option(Osv("/k", "redis").command(two), "-smp") == "2"
+    assert option(Rumprun("/k", "redis").command(two), "-smp") == "1"
+    assert Osv("/k", "redis")._cautions(two.launch) == ()
+    assert [caution.kind for caution in Rumprun("/k", "redis", accelerator="tcg")._cautions(two.launch)] == [
+        "emulated",
+        "limits-differ",
+    ]
+
+
+def test_an_image_runs_its_own_workload_and_its_start_and_nothing_else() -> None:
+    osv = Osv("/k", "redis")
+    assert osv.refuses(Redis()) is None
+    assert osv.refuses(Startup()) is None
+    assert osv.refuses(Nginx()) == "a unikernel has no shell: this image serves redis alone"
+    assert osv.refuses(Dhrystone()) == "a unikernel has no shell: this image serves redis alone"
+
+
+def test_the_port_is_the_services_usual_one_unless_said() -> None:
+    assert Osv("/k", "redis").serves == {"redis": 6379}
+    assert Osv("/k", "nginx").serves == {"nginx": 80}
+    assert Osv("/k", "redis", port=16379).serves == {"redis": 16379}
+
+
+@pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"accelerator": "hvf"}])
+def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Osv).validate_python({"image": "/k", "service": "redis"} | wrong)
+
+
+@pytest.mark.parametrize("technology", ALL)
+def test_without_an_image_it_says_what_to_write(technology: type[OwnImage]) -> None:
+    (problem,) = technology()._setting_problems()
+    assert problem.what == "it boots an image of your own, and none is given"
+    assert f'stack = "{technology.name}"' in problem.fix
+
+
+def test_settings_that_cannot_be_served_are_problems() -> None:
+    (problem,) = Osv("/k", "rediss")._setting_problems()
+    assert (problem.what, problem.fix) == ('service = "rediss": no workload of this name', 'did you mean "redis"?')
+    (problem,) = Osv("/k", "dhrystone")._setting_problems()
+    assert problem.what == "the port of dhrystone is not given"
+    (problem,) = Nanos("/k", "redis", arguments="--port 1").problems(LocalHost())
+    assert problem.what == "arguments cannot reach an image of nanos"
+
+
+def test_a_file_that_is_missing_is_named_with_its_layer(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"unikraft: there is no file {tmp_path}/root.cpio"):
+        Unikraft("/k", "redis")._look_for(LocalHost(), str(tmp_path / "root.cpio"))
+
+
+def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boot, tmp_path: Path) -> None:
+    class Elsewhere(LocalHost):
+        """A host that has no file of this machine's."""
+
+        def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+            if argv[0] == "test":
+                return Output(argv, 1, b"", b"", 0.0)
+            return super().run(*argv, timeout=timeout, input=input, check=check)
+
+    kernel = tmp_path / "kernel"
+    kernel.write_bytes(b"kernel")
+    boot.launch.folder.mkdir()
+    carried = Osv(str(kernel), "redis")._placed(Elsewhere(), boot.launch, str(kernel))
+    assert carried == str(boot.launch.folder / "kernel")
+    assert Path(carried).read_bytes() == b"kernel"
+    assert Osv(str(kernel), "redis")._placed(LocalHost(), boot.launch, str(kernel)) == str(kernel)
+
+
+def test_the_load_asks_the_port_of_the_image() -> None:
+    instance = Instance("tare-own", None, "198.18.0.10", "tap", processes=tuple, serves={"redis": 6379})
+    setup = Setup(instance, LocalHost(), ())
+    assert server_port(setup, "redis", 16379) == 6379
+    assert server_port(setup, "nginx", 18080) == 18080
+
+
+def test_nanos_tells_which_address_the_image_should_have(boot: Boot) -> None:
+    hint = Nanos("/images/disk", "redis").hint(boot.launch)
+    assert hint.endswith("--ip-address 198.18.0.10 --netmask 255.255.255.0 --gateway 198.18.0.1")
+
+
+# --- real kernels in QEMU ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def image() -> Image:
+    if os.geteuid():
+        pytest.skip("only root can make networks")
+    isolate_mounts()
+    return built_image(print)
+
+
+@pytest.fixture
+def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
+    """An instance that is to be started on a real network; nothing may be left when the test is over."""
+    with connected(Ledger(tmp_path / "ledger.jsonl"), f"tare-{os.getpid() % 0x10000:x}") as network:
+        yield launch_on(network, image, tmp_path / "tare-own")
+        assert not (tmp_path / "tare-own").exists()
+        links = subprocess.run(("ip", "-n", network.lan, "link"), capture_output=True, text=True, check=True).stdout
+        assert f"{network.prefix}-t" not in links
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> str:
+    """A multiboot kernel that says what its command line is, and ends."""
+    source, kernel = tmp_path / "echo.s", tmp_path / "echo"
+    source.write_text(ECHO, encoding="ascii")
+    subprocess.run(("as", "--32", "-o", f"{kernel}.o", source), check=True)
+    subprocess.run(("ld", "-m", "elf_i386", "-Ttext=0x100000", "-o", kernel, f"{kernel}.o"), check=True)
+    return str(kernel)
+
+
+def started(technology: OwnImage, launch: Launch) -> AbstractContextManager[Instance]:
+    return technology.launch(LocalHost(), launch)
+
+
+def told(technology: OwnImage, launch: Launch) -> str:
+    """Give the command line that has arrived in the echoing kernel."""
+    with (
+        pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
+        started(technology, launch),
+    ):
+        pass
+    return error.value.hint.partition("it said last: ")[2]
+
+
+@pytest.mark.machine
+def test_the_command_line_arrives_whole_with_its_commas_and_quotes(launch: Launch, echo: str) -> None:
+    address, gateway = launch.network.instance_address, launch.network.gateway
+    osv = Osv(echo, "redis", arguments="/redis-server --port 6379", accelerator="tcg")
+    assert told(osv, launch) == (
+        f"{echo} --ip=eth0,{address},255.255.255.0 --defaultgw={gateway} --nameserver={gateway}"
+        " /redis-server --port 6379"
+    )
+
+
+@pytest.mark.machine
+def test_the_json_of_rumprun_arrives_whole(launch: Launch, echo: str) -> None:
+    line = told(Rumprun(echo, "redis", accelerator="tcg"), launch)
+    found = json.loads(line[line.index("{") :])
+    assert found["net"]["addr"] == launch.network.instance_address
+    assert found["cmdline"] == "echo"
+
+
+@pytest.mark.machine
+def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch: Launch) -> None:
+    with (
+        pytest.raises(TrialFailed, match="osv: /etc/passwd did not boot: qemu-system-x86_64 ended") as error,
+        started(Osv("/etc/passwd", "redis", accelerator="tcg"), launch),
+    ):
+        pass
+    assert error.value.hint == "it said last: qemu: invalid kernel header"
+
+
+@pytest.mark.machine
+def test_an_image_that_never_answers_fails_in_its_time(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_image, "BOOT_SECONDS", 1.0)
+    address = launch.network.instance_address
+    disk = launch.folder.with_name("empty")
+    disk.write_bytes(bytes(1 << 20))
+    with (
+        pytest.raises(TrialFailed, match=rf"nanos: {disk} did not boot: nothing answers at {address}:6379") as error,
+        started(Nanos(str(disk), "redis", accelerator="tcg"), launch),
+    ):
+        pass
+    assert f"--ip-address {address} " in error.value.hint
+    assert disk.read_bytes() == bytes(1 << 20)
+
+
+@pytest.mark.machine
+def test_a_real_server_in_an_image_is_served_by_its_command_line_alone(
+    launch: Launch, stand_in: Callable[[Path], Unikraft]
+) -> None:
+    knocks: list[tuple[str, int | None]] = []
+    launch = replace(launch, knock=lambda address, port=None: knocks.append((address, port)))
+    address = launch.network.instance_address
+    with started(stand_in(launch.folder.with_name("root.cpio")), launch) as instance:
+        assert knocks == [(address, 6379)]
+        assert (instance.inside, instance.address, instance.serves) == (None, address, {"redis": 6379})
+        assert [mark.name for mark in launch.timeline.marks] == ["requested", "started"]
+        assert len(instance.processes()) == 1
+        assert [caution.kind for caution in instance.cautions] == ["emulated"]
+        assert instance.proof["accelerator"] == "tcg"
+        asked = ("chroot", str(launch.image.root), "redis-cli", "-h", address, "ping")
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
+        assert said.stdout == "PONG\n"
+
+
+@pytest.fixture
+def stand_in(image: Image) -> Callable[[Path], Unikraft]:
+    """Make an image of your own from tare's: its kernel, and Redis in a cpio archive."""
+
+    def made(initrd: Path) -> Unikraft:
+        folder = initrd.with_suffix(".d")
+        kernel = "".join(f"/lib/modules/{each.name}/kernel/" for each in (image.root / "lib/modules").iterdir())
+        modules = [f"{kernel}{name}.ko" for name in MODULES]
+        archive = ("chroot", str(image.root), "tar", "-chf-", *PROGRAMS, *_libraries(image.root), *modules)
+        packed = subprocess.run(archive, capture_output=True, check=True).stdout
+        folder.mkdir()
+        subprocess.run(("tar", "-C", folder, "-xf-"), input=packed, check=True)
+        (folder / "modules").symlink_to(kernel)
+        (folder / "proc").mkdir()
+        (folder / "init").write_text(STAND_IN.replace("MODULES", " ".join(MODULES)), encoding="ascii")
+        (folder / "init").chmod(0o755)
+        script = f"cd {shlex.quote(str(folder))} && find . | cpio --quiet -o -H newc > {shlex.quote(str(initrd))}"
+        subprocess.run(("sh", "-c", script), check=True)
+        server = "/usr/bin/redis-server --protected-mode no"
+        return Unikraft(
+            str(image.kernel),
+            "redis",
+            arguments=server,
+            accelerator="tcg",
+            initrd=str(initrd),
+            parameters="console=ttyS0 rdinit=/init",
+        )
+
+    return made
+
+
+def _libraries(root: Path) -> set[str]:
+    """Give the shared libraries of the stand-in's programs."""
+    said = subprocess.run(("chroot", root, "ldd", *PROGRAMS), capture_output=True, text=True, check=True).stdout
+    return {word for line in said.splitlines() for word in line.split() if word.startswith("/") and ":" not in word}

@@ -1,0 +1,377 @@
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.model import Caution
+from tare.telemetry.footprint import footprint
+from tare.telemetry.parsers import (
+    CpuTimes,
+    ProcessTimes,
+    Transfer,
+    parse_cpu_each,
+    parse_cpu_total,
+    parse_disks,
+    parse_interfaces,
+    parse_process_times,
+    parse_process_transfer,
+    parse_proportional_bytes,
+    parse_resident_bytes,
+    parse_swapped_in_pages,
+    parse_used_memory_bytes,
+    whole_disks,
+)
+from tare.telemetry.readings import Reading, Totals
+from tare.telemetry.sampler import (
+    Pace,
+    Telemetry,
+    cpu_seconds,
+    sample,
+    steal_caution,
+    swap_caution,
+    throttling_caution,
+    write,
+)
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
+NO_PROCESS = 2**22 + 1  # above the highest number that Linux gives out
+
+# Uses half a second of CPU once it is told to, says so, and stays.
+BUSY = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while time.process_time() < 0.5: pass
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+# Lets a child use 0.3 seconds of CPU, waits for it, and stays.
+PARENT = """
+import os, sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+child = os.fork()
+if not child:
+    while time.process_time() < 0.3: pass
+    os._exit(0)
+os.waitpid(child, 0)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def captured(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def running(program: str) -> Iterator[subprocess.Popen[str]]:
+    argv = [sys.executable, "-c", program]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert hear(process) == "ready"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def rows(file: Path, columns: str, scope: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        table = connection.read_parquet(str(file))
+        return table.filter(f"scope = '{scope}'").order("seconds").project(columns).fetchall()
+
+
+def alone(pid: int) -> list[int]:
+    return [pid]
+
+
+def family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [pid, *(int(child) for child in children)]
+
+
+# --- parsers -------------------------------------------------------------------------------------------------------
+
+
+def test_cpu_times_are_read_in_seconds() -> None:
+    assert parse_cpu_total(captured("stat")) == CpuTimes(272.35, 126.67, 3028.05, 26.47, 7.85)
+
+
+def test_cpu_times_of_single_cpus_are_read_by_number() -> None:
+    found = parse_cpu_each(captured("stat"))
+    assert sorted(found) == [0, 1]
+    assert found[1] == CpuTimes(138.50, 64.75, 1514.79, 8.84, 2.91)
+
+
+def test_what_was_used_between_two_readings_is_their_difference() -> None:
+    spent = parse_cpu_total(captured("stat-later")).since(parse_cpu_total(captured("stat")))
+    assert spent.user_seconds == pytest.approx(1.66)
+    assert spent.system_seconds == pytest.approx(0.18)
+    assert spent.total_seconds == pytest.approx(2.02)
+    assert spent.steal_share == pytest.approx(0.10 / 1.94)
+
+
+def test_a_text_that_is_not_stat_is_refused() -> None:
+    with pytest.raises(ValueError, match="begins with"):
+        parse_cpu_total("garbage\n")
+    with pytest.raises(ValueError, match="4 times"):
+        parse_cpu_total("cpu 1 2 3 4\n")
+
+
+def test_a_command_named_with_parentheses_does_not_shift_the_times() -> None:
+    assert parse_process_times(captured("process-stat")) == ProcessTimes(737, 0.26, 0.30, 0.0, 0.0, 1732.67)
+
+
+def test_an_empty_file_of_a_process_is_refused() -> None:
+    for parse in (parse_process_times, parse_resident_bytes, parse_process_transfer, parse_proportional_bytes):
+        with pytest.raises(ValueError, match=r"."):
+            parse("")
+
+
+def test_memory_of_a_process_is_read_in_bytes() -> None:
+    assert parse_resident_bytes(captured("process-statm")) == 1769472
+    assert parse_proportional_bytes(captured("process-smaps-rollup")) == 345088
+
+
+def test_disk_transfers_of_a_process_leave_cancelled_writes_out() -> None:
+    text = captured("process-io").replace("\nread_bytes: 0\nwrite_bytes: 0\n", "\nread_bytes: 512\nwrite_bytes: 4096\n")
+    assert parse_process_transfer(text) == Transfer("", 512, 4096)
+
+
+def test_disk_transfers_are_read_in_bytes() -> None:
+    assert parse_disks(captured("diskstats"))[8] == Transfer("vda", 2186802176, 8994562048)
+
+
+def test_only_whole_disks_are_counted() -> None:
+    names = [disk.name for disk in parse_disks(captured("diskstats"))]
+    assert whole_disks(names) == ("vda",)
+    bare_metal = ["nvme0n1", "nvme0n1p1", "nvme0n1p2", "sda", "sda1", "sdb", "mmcblk0", "mmcblk0p1", "dm-0", "md127"]
+    assert whole_disks(bare_metal) == ("nvme0n1", "sda", "sdb", "mmcblk0")
+
+
+def test_a_partition_without_its_disk_is_a_disk() -> None:
+    assert whole_disks(["xvda1", "xvda2", "xvdb"]) == ("xvda1", "xvda2", "xvdb")
+
+
+def test_network_interfaces_are_read_in_bytes() -> None:
+    assert parse_interfaces(captured("net-dev"))[-1] == Transfer("eth0", 902134599, 1397784)
+    assert [each.name for each in parse_interfaces(captured("net-dev"))] == ["lo", "ifb0", "ifb1", "eth0"]
+
+
+def test_memory_that_cannot_be_had_is_read_in_bytes() -> None:
+    assert parse_used_memory_bytes(captured("meminfo")) == 25325268992 - 24840204288
+    with pytest.raises(ValueError, match="MemAvailable"):
+        parse_used_memory_bytes("MemTotal:  1024 kB\n")
+
+
+def test_pages_that_came_back_from_swap_are_read() -> None:
+    assert parse_swapped_in_pages(captured("vmstat")) == 0
+    assert parse_swapped_in_pages("pswpout 3\npswpin 17\n") == 17
+
+
+# --- the sampler on this machine -----------------------------------------------------------------------------------
+
+
+def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.05)) as telemetry:
+        say(busy)
+        assert hear(busy) == "done"
+    assert telemetry.cpu_seconds is not None
+    assert 0.35 <= telemetry.cpu_seconds <= 0.60  # 0.5 less what the interpreter's own start took
+    last = rows(tmp_path / "trial.parquet", "cpu_user, cpu_system, memory_bytes", "instance")[-1]
+    assert last[0] + last[1] == pytest.approx(telemetry.cpu_seconds)
+    assert 1 * 2**20 < last[2] < 100 * 2**20
+    host = rows(tmp_path / "trial.parquet", "cpu_user + cpu_system + cpu_steal", "host")
+    assert host[-1][0] >= 0.3  # the kernel counts it by ticks for the host, and exactly for a process
+    assert len(host) >= 5
+
+
+@pytest.mark.parametrize("seen", [alone, family])
+def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
+    seen: Callable[[int], list[int]], tmp_path: Path
+) -> None:
+    with (
+        running(PARENT) as parent,
+        sample(tmp_path / "trial.parquet", lambda: seen(parent.pid), pace=Pace(0.05)) as telemetry,
+    ):
+        say(parent)
+        assert hear(parent) == "done"
+    assert telemetry.cpu_seconds is not None
+    assert 0.27 <= telemetry.cpu_seconds <= 0.45
+
+
+def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
+    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", lambda: family(parent.pid), pace=Pace(0.01)):
+        say(parent)
+        hear(parent)
+    for scope in ("host", "instance"):
+        found = rows(tmp_path / "trial.parquet", "seconds, cpu_user", scope)
+        assert found == sorted(found)
+        assert len(set(found)) >= 5
+
+
+def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -> None:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.02)) as telemetry:
+        say(busy)
+        hear(busy)
+        time.sleep(0.05)
+        busy.kill()
+        busy.wait()
+        time.sleep(0.05)
+    assert telemetry.cpu_seconds is not None
+    assert 0.35 <= telemetry.cpu_seconds <= 0.60
+    assert rows(tmp_path / "trial.parquet", "cpu_user, memory_bytes", "instance")[-1] == (None, None)
+
+
+def test_a_process_that_never_was_is_null_and_never_zero(tmp_path: Path) -> None:
+    with sample(tmp_path / "trial.parquet", lambda: [NO_PROCESS]) as telemetry:
+        pass
+    assert telemetry.cpu_seconds is None
+    found = rows(tmp_path / "trial.parquet", "* exclude (seconds, scope)", "instance")
+    assert found == [(None,) * 9] * 2
+
+
+def test_what_an_instance_cannot_tell_is_null(tmp_path: Path) -> None:
+    with sample(tmp_path / "trial.parquet", lambda: [os.getpid()]):
+        pass
+    columns = "cpu_iowait, cpu_steal, network_receive_bytes, network_send_bytes"
+    assert rows(tmp_path / "trial.parquet", columns, "instance") == [(None, None, None, None)] * 2
+
+
+def test_a_function_that_fails_does_not_fail_the_trial(tmp_path: Path) -> None:
+    def broken() -> list[int]:
+        raise RuntimeError
+
+    with sample(tmp_path / "trial.parquet", broken, pace=Pace(0.01)) as telemetry:
+        time.sleep(0.05)
+    assert len(telemetry.samples) >= 3
+    assert rows(tmp_path / "trial.parquet", "cpu_user", "instance")[0] == (None,)
+    assert rows(tmp_path / "trial.parquet", "cpu_user", "host")[-1][0] >= 0.0
+
+
+def test_a_trial_that_fails_leaves_its_telemetry_and_no_thread(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the trial"), sample(tmp_path / "trial.parquet", lambda: [os.getpid()]):
+        raise RuntimeError("the trial")
+    assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 2
+    assert [thread.name for thread in threading.enumerate() if thread.name == "tare-sampler"] == []
+
+
+def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
+    with sample(tmp_path / "missing" / "trial.parquet", lambda: [os.getpid()]) as telemetry:
+        pass
+    assert [caution.kind for caution in telemetry.cautions() if caution.kind == "telemetry"] == ["telemetry"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
+    with sample(tmp_path / "first.parquet", lambda: [os.getpid()]) as telemetry:
+        pass
+    used_seconds = {}
+    for count in (1, 51):
+        tries = []
+        for _ in range(5):
+            began = time.process_time()  # CPU time, so that a busy machine does not fail the test
+            assert write(tmp_path / "trial.parquet", telemetry.samples[:1] * count) == ""
+            tries.append(time.process_time() - began)
+        used_seconds[count] = min(tries)
+    assert used_seconds[51] < 3 * used_seconds[1]
+    assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 51
+
+
+# --- summaries -----------------------------------------------------------------------------------------------------
+
+
+def between(start: Totals, end: Totals) -> Telemetry:
+    telemetry = Telemetry()
+    telemetry.start, telemetry.end = start, end
+    return telemetry
+
+
+def captured_totals(name: str, swapped_in_pages: int = 0, throttled: int | None = None) -> Totals:
+    text = captured(name)
+    return Totals(parse_cpu_total(text), parse_cpu_each(text), swapped_in_pages, throttled)
+
+
+def test_shares_of_single_cpus_are_those_of_the_trial() -> None:
+    telemetry = between(captured_totals("stat"), captured_totals("stat-later"))
+    # CPU 0: 0.78 s user, 0.08 s system, 0.10 s steal, 0.03 s iowait; CPU 1: 0.88, 0.10, 0, 0.02, and 0.01 s idle
+    assert telemetry.busy_share([0]) == pytest.approx(0.96 / 0.99)
+    assert telemetry.client_cpu_share([0]) == pytest.approx(0.86 / 0.99)
+    assert telemetry.busy_share([0, 1]) == pytest.approx(1.94 / 2.00)
+    assert telemetry.busy_share([7]) is None
+    assert telemetry.busy_share([]) is None
+
+
+def test_summaries_are_none_before_the_end() -> None:
+    telemetry = Telemetry()
+    assert (telemetry.steal_share, telemetry.cpu_seconds, telemetry.busy_share([0])) == (None, None, None)
+    assert telemetry.cautions() == ()
+
+
+def test_what_happened_on_the_machine_becomes_cautions() -> None:
+    telemetry = between(captured_totals("stat", 5, 1), captured_totals("stat-later", 8, 3))
+    assert telemetry.cautions() == (
+        Caution("steal", "the hypervisor gave 5.2% of the CPU time to others while the trial ran"),
+        Caution("swap", "3 pages came back from swap while the trial ran"),
+        Caution("throttling", "CPU cores were slowed down to cool 2 times while the trial ran"),
+    )
+
+
+def test_a_quiet_trial_has_no_cautions() -> None:
+    assert steal_caution(0.01) is None
+    assert swap_caution(5, 5) is None
+    assert throttling_caution(None, None) is None
+
+
+def test_the_cpu_time_of_an_instance_is_its_last_known_one() -> None:
+    assert cpu_seconds([Reading(0.0, 0.0), Reading(1.5, 0.5), Reading()]) == 2.0
+    assert cpu_seconds([Reading()]) is None
+
+
+# --- footprint -----------------------------------------------------------------------------------------------------
+
+
+def processes(root: Path, *, readable: bool) -> str:
+    for pid in (1, 2):
+        (root / str(pid)).mkdir()
+        (root / str(pid) / "smaps_rollup").write_text(captured("process-smaps-rollup"), encoding="ascii")
+    if not readable:
+        (root / "2" / "smaps_rollup").unlink()
+    return str(root)
+
+
+def test_the_footprint_is_the_sum_over_processes_that_are_there(tmp_path: Path) -> None:
+    assert footprint(LocalHost(), [1, 2, NO_PROCESS], processes(tmp_path, readable=True)) == (690176, 2)
+
+
+def test_a_footprint_that_is_not_whole_is_none(tmp_path: Path) -> None:
+    assert footprint(LocalHost(), [1, 2], processes(tmp_path, readable=False)) == (None, 2)
+    assert footprint(LocalHost(), [NO_PROCESS]) == (None, 0)
+
+
+def test_the_footprint_of_this_process_is_some_megabytes() -> None:
+    memory_bytes, count = footprint(LocalHost(), [os.getpid()])
+    assert memory_bytes is not None
+    assert 5 * 2**20 < memory_bytes < 2**30
+    assert count == 1

@@ -1,0 +1,242 @@
+"""The workloads of our own server, and how it is built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tare.errors import SuiteError, TareError, TrialFailed
+from tare.hosts.local import LocalHost
+from tare.images import micro
+from tare.images.image import HOST, Recipe
+from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
+from tare.model import Instance, Output, Raw, Service, Setup, Value, Workload
+from tare.suites.suite import parse_suite
+from tare.workloads.micro_http import MicroHttp
+from tare.workloads.micro_redis import MicroRedis
+from tare.workloads.nginx import Nginx
+from tare.workloads.redis import Redis
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+CLIENTS = (1, 50, 200)
+BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="ascii")
+
+
+def page(clients: int, text: str | None = None) -> Raw:
+    text = sample(f"micro-http/clients-{clients}.txt") if text is None else text
+    return Raw(f"clients {clients}", ("wrk",), text, 1.0)
+
+
+def operation(label: str) -> Raw:
+    return Raw(label, ("redis-benchmark",), sample(f"micro-redis/{label.lower().replace(' ', '-')}.csv"), 1.0)
+
+
+def address_of(serves: dict[str, int]) -> Setup:
+    instance = Instance("tare-x", None, "198.18.0.10", "tap", processes=tuple, serves=serves)
+    return Setup(instance, LocalHost(), ())
+
+
+# --- values: captured from solo5-spt -------------------------------------------------------------------------------
+
+
+def test_a_captured_run_gives_pages_a_second_for_each_number_of_clients() -> None:
+    assert MicroHttp().parse([page(clients) for clients in CLIENTS]) == (
+        Value("throughput", 1.0, 16354.92),
+        Value("throughput", 50.0, 56275.59),
+        Value("throughput", 200.0, 28818.83),
+    )
+
+
+def test_a_captured_run_gives_requests_a_second_for_each_operation() -> None:
+    assert MicroRedis(clients=(50,)).parse([operation("GET 50"), operation("SET 50")]) == (
+        Value("get", 50.0, 34615.59),
+        Value("set", 50.0, 41173.55),
+    )
+
+
+@pytest.mark.parametrize("text", ["", sample("nginx/not-found.txt"), sample("nginx/broken-connections.txt")])
+def test_an_output_with_errors_fails_the_trial(text: str) -> None:
+    with pytest.raises(TrialFailed, match=r"wrk (gave no rate for|with) 50 clients"):
+        MicroHttp(clients=(50,)).parse([page(50, text)])
+
+
+@pytest.mark.parametrize("labels", [(), ("GET 50",), ("SET 50", "GET 50")])
+def test_a_missing_point_fails_the_trial(labels: Sequence[str]) -> None:
+    with pytest.raises(TrialFailed, match="expected outputs of"):
+        MicroRedis(clients=(50,)).parse([operation(label) for label in labels])
+
+
+# --- settings and server -------------------------------------------------------------------------------------------
+
+
+def test_the_load_is_that_of_the_usual_server_and_the_page_has_no_size() -> None:
+    http, redis = MicroHttp(), MicroRedis()
+    assert {each.name for each in fields(Nginx)} - {each.name for each in fields(http)} == {"size"}
+    assert [each.name for each in fields(Redis)] == [each.name for each in fields(redis)]
+    assert (http.metrics, http.sweep, http.seconds()) == (Nginx.metrics, Nginx.sweep, Nginx().seconds())
+    assert (redis.metrics, redis.sweep, redis.seconds()) == (Redis.metrics, Redis.sweep, Redis().seconds())
+
+
+@pytest.mark.parametrize(("workload", "port"), [(MicroHttp(), 18080), (MicroRedis(), 16379)])
+def test_the_server_is_the_one_in_the_image(workload: Workload, port: int) -> None:
+    assert workload.service("0.0.0.0") == Service(  # noqa: S104 - in an instance
+        ("/usr/lib/tare/micro", "--listen", "0.0.0.0"),  # noqa: S104 - likewise
+        port,
+    )
+    assert workload.port == port
+
+
+@pytest.mark.parametrize("line", ['size = "1KiB"', "clients = [50, 1]", 'duration = "0s"', 'operations = ["GET"]'])
+def test_settings_that_it_has_not_are_faults_of_the_suite(line: str) -> None:
+    with pytest.raises(SuiteError) as error:
+        parse_suite(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "micro-http"\n{line}\n', "a.toml")
+    (fault,) = error.value.faults
+    assert line.partition(" ")[0] in fault.what
+
+
+def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
+    calls: list[tuple[str, ...]] = []
+
+    class Client(LocalHost):
+        def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+            del timeout, input, check
+            calls.append(argv)
+            return Output(argv, 0, sample("micro-http/clients-50.txt").encode(), b"0m0.0s 0m0.0s\n0m0.2s 0m0.3s\n", 1.0)
+
+    setup = Setup(address_of({"micro-http": 8080}).instance, Client(), ())
+    tuple(MicroHttp(clients=(50,)).measure(setup))
+    assert calls[0][-1] == "http://198.18.0.10:8080/file"
+
+
+# --- how it is built -----------------------------------------------------------------------------------------------
+
+
+def test_the_key_follows_from_the_sources_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "unikernel"
+    for name in ("build", "linux/main.rs", "solo5/lib.rs", "application/lib.rs", "application/tests/a.rs"):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / name).write_text(name)
+    monkeypatch.setattr(micro, "program_folder", lambda: tmp_path)
+
+    def changed(name: str) -> tuple[bool, bool]:
+        before = LINUX.key, UNIKERNELS.key
+        (sources / name).write_text("changed")
+        return LINUX.key != before[0], UNIKERNELS.key != before[1]
+
+    assert changed("linux/main.rs") == (True, False)
+    assert changed("solo5/lib.rs") == (False, True)
+    assert changed("application/tests/a.rs") == (False, False)
+    assert changed("application/lib.rs") == (True, True)
+    assert changed("build") == (True, True)
+
+
+def test_only_the_image_of_instances_has_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours, machine = Recipe().key, HOST.key
+    other = tmp_path / "unikernel"
+    other.mkdir()
+    (other / "build").write_text("other")
+    monkeypatch.setattr(micro, "_sources", lambda: other)
+    assert Recipe().key != ours
+    assert HOST.key == machine
+
+
+def test_the_version_of_a_crate_is_that_of_the_lock_file() -> None:
+    assert crate_version("axstd") == "0.3.0-preview.1"
+    assert crate_version("no-such-crate") == ""
+
+
+def test_what_is_missing_is_told_with_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
+    with pytest.raises(TareError) as error:
+        UNIKERNELS.built(print)
+    assert str(error.value).startswith("cannot build micro: cargo is not installed; cc is not installed; ld.lld is not")
+    assert error.value.hint == (
+        "apt-get install cargo-web rustc-web rust-web-src gcc libc6-dev lld make binutils pkg-config libseccomp-dev"
+    )
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_rust_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cargo", "rustc"):
+        (tmp_path / name).write_text("#!/bin/sh\necho rustc 1.63.0\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
+    (problem,) = micro._rust_problems(bare=False)
+    assert problem.what == "rustc 1.63.0 is too old: it has to be 1.85 or newer"
+    assert problem.fix == "apt-get install cargo-web rustc-web"
+
+
+def _sources_with(folder: Path, build: str) -> None:
+    (folder / "unikernel").mkdir(parents=True)
+    (folder / "unikernel" / "build").write_text(build)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of tare's and sources of their own, which need nothing to be built."""
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(micro, "program_folder", lambda: tmp_path / "programs")
+    monkeypatch.setattr(micro, "_rust_problems", lambda bare: ())  # noqa: ARG005 - the name is given
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    return tmp_path
+
+
+def test_a_build_that_fails_is_never_used_and_says_why(elsewhere: Path) -> None:
+    _sources_with(elsewhere / "programs", 'mkdir -p "$1" && touch "$1/micro" && echo no registry >&2 && exit 1')
+    with pytest.raises(TareError, match="cannot build micro: env: exit code 1: no registry") as error:
+        LINUX.built(print)
+    assert error.value.hint
+    assert not LINUX.folder.exists()
+    assert list((elsewhere / "home/unikernels").iterdir()) == []
+
+
+def test_it_is_built_once_and_cargo_stays_below_the_state_folder(elsewhere: Path) -> None:
+    script = 'mkdir -p "$1" && echo "$CARGO_HOME $CARGO_TARGET_DIR $*" >"$1/micro"'
+    _sources_with(elsewhere / "programs", script)
+    said: list[str] = []
+    folder = LINUX.built(said.append)
+    assert LINUX.built(said.append) == folder
+    assert said == ["micro: building the server for Linux, which is done once"]
+    home, target, _, *targets = (folder / "micro").read_text().split()
+    assert home == str(elsewhere / "home/unikernels/cargo")
+    assert target.startswith(str(elsewhere / "home/unikernels/tare-building-"))
+    assert targets == ["linux"]
+    assert [each.name for each in (elsewhere / "home/unikernels").iterdir()] == [folder.name]
+
+
+def test_the_unikernels_are_carried_to_another_host_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _sources_with(elsewhere / "programs", "")
+    monkeypatch.setattr(micro, "_CARRIED", PurePosixPath(elsewhere / "there"))
+    UNIKERNELS.folder.mkdir(parents=True)
+    for name in BUILT:
+        (UNIKERNELS.folder / name).write_text(name)
+    puts: list[str] = []
+
+    class Other:
+        """A host that is not this machine, in a folder of it."""
+
+        def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+            return LocalHost().run(*argv, timeout=timeout, input=input, check=check)
+
+        def put(self, source: Path, target: PurePosixPath) -> None:
+            puts.append(source.name)
+            LocalHost().put(source, target)
+
+    other = Other()
+    there = bring_unikernels(other, print)  # type: ignore[arg-type] # all that is asked of it
+    assert there == str(elsewhere / "there" / UNIKERNELS.key)
+    assert sorted(path.name for path in Path(there).iterdir()) == list(BUILT)
+    assert bring_unikernels(other, print) == there  # type: ignore[arg-type]
+    assert puts == list(BUILT)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.model import Instance, Output, Raw, Setup, Value, Workload
+from tare.workloads.redis import Operation, Redis
+
+SAMPLES = Path(__file__).parents[2] / "samples/redis"
+LABELS = ("GET 1", "GET 50", "GET 200", "SET 1", "SET 50", "SET 200")
+HEAD = (SAMPLES / "get-1.csv").read_text().splitlines()[0]
+
+
+def captured(label: str) -> Raw:
+    return Raw(label, ("redis-benchmark",), (SAMPLES / f"{label.lower().replace(' ', '-')}.csv").read_text(), 1.0)
+
+
+def get_50_printed(text: str) -> list[Raw]:
+    return [replace(captured(label), text=text) if label == "GET 50" else captured(label) for label in LABELS]
+
+
+@dataclass
+class Client(LocalHost):
+    """A client whose redis-benchmark meets a server of a given speed. It notes the calls and how long each sends."""
+
+    requests_per_second: float
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        assert argv[:2] == ("sh", "-c")
+        assert timeout > 0
+        assert not input
+        assert not check
+        self.calls.append(argv[4:])
+        operation = self.option("-t", -1).upper()
+        row = f'"{operation}","{self.requests_per_second:.2f}"' + 6 * ',"0.100"'
+        seconds = 0.5 + self.sending_seconds(-1)
+        return Output(argv, 0, f"{HEAD}\n{row}\n".encode(), b"0m0.0s 0m0.0s\n0m0.2s 0m0.3s\n", seconds)
+
+    def option(self, name: str, call: int) -> str:
+        return self.calls[call][self.calls[call].index(name) + 1]
+
+    def sending_seconds(self, call: int) -> float:
+        return int(self.option("-n", call)) / self.requests_per_second
+
+
+def measure(workload: Redis, client: Client) -> Sequence[Raw]:
+    instance = Instance(name="tare-x", inside=None, address="198.18.0.10", path="bridge", processes=tuple)
+    return tuple(workload.measure(Setup(instance, client, ())))
+
+
+# --- parse
+
+
+def test_a_captured_run_gives_requests_a_second_for_each_operation_and_number_of_clients() -> None:
+    assert Redis().parse([captured("fill"), captured("probe GET 1"), *(captured(label) for label in LABELS)]) == (
+        Value("get", 1.0, 23327.6),
+        Value("get", 50.0, 63891.74),
+        Value("get", 200.0, 55551.85),
+        Value("set", 1.0, 20319.17),
+        Value("set", 50.0, 45704.45),
+        Value("set", 200.0, 87392.62),
+    )
+
+
+def test_the_values_are_those_of_the_declared_metrics() -> None:
+    workload: Workload = Redis()
+    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [
+        ("get", "requests/s", "higher"),
+        ("set", "requests/s", "higher"),
+    ]
+    assert workload.sweep is not None
+    assert workload.sweep.name == "clients"
+    assert {value.metric for value in workload.parse([captured(label) for label in LABELS])} == {"get", "set"}
+
+
+def test_one_operation_alone_gives_its_values_alone() -> None:
+    assert Redis(operations=("SET",), clients=(50,)).parse([captured("SET 50")]) == (Value("set", 50.0, 45704.45),)
+
+
+@pytest.mark.parametrize("number", ["0.00", "-1.00", "nan", "inf", "", "fast", "1e400", "9" * 400 + ".0"])
+def test_a_rate_that_is_no_positive_number_fails_the_trial_and_is_quoted(number: str) -> None:
+    text = captured("GET 50").text.replace("63891.74", number)
+    with pytest.raises(TrialFailed, match="no rate for GET") as failure:
+        Redis().parse(get_50_printed(text))
+    assert f'"GET","{number}'[:60] in str(failure.value)
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Error: Connection reset by peer\n",
+        (SAMPLES / "out-of-memory.csv").read_text(),
+        captured("fill").text,
+        captured("SET 50").text,
+        captured("GET 50").text + "Error from server: OOM command not allowed\n",
+        2 * captured("GET 50").text,
+        captured("GET 50").text.replace('"rps"', '"rpm"'),
+        captured("GET 50").text[:-12],
+        captured("GET 50").text.splitlines()[1],
+    ],
+)
+def test_an_output_that_is_not_the_result_of_the_operation_fails_the_trial_with_what_was_found(text: str) -> None:
+    with pytest.raises(TrialFailed, match="no rate for GET") as failure:
+        Redis().parse(get_50_printed(text))
+    assert text[:60].splitlines()[:1] == [] or text[:60].splitlines()[0] in str(failure.value)
+
+
+@pytest.mark.parametrize("labels", [(), ("fill",), LABELS[:-1], (*LABELS, "GET 1"), LABELS[::-1], ("probe GET 1",)])
+def test_a_missing_or_surplus_point_fails_the_trial(labels: Sequence[str]) -> None:
+    with pytest.raises(TrialFailed, match="expected outputs of"):
+        Redis().parse([captured(label) for label in labels])
+
+
+# --- measure
+
+
+@pytest.mark.parametrize("requests_per_second", [150_000.0, 3_000.0, 400.0])
+def test_a_point_takes_about_its_duration_whatever_the_server_does(requests_per_second: float) -> None:
+    client = Client(requests_per_second)
+    raw = measure(Redis(clients=(1, 50)), client)
+    for call, each in enumerate(raw):
+        if each.label in ("GET 1", "GET 50", "SET 1", "SET 50"):
+            assert client.sending_seconds(call) == pytest.approx(1.0, rel=0.01)
+        else:
+            assert client.sending_seconds(call) <= 2.5
+
+
+def test_the_first_probe_of_a_fast_server_is_repeated_and_later_ones_use_what_is_known() -> None:
+    raw = measure(Redis(operations=("GET",)), Client(150_000.0))
+    assert [each.label for each in raw] == [
+        "fill",
+        "probe GET 1",
+        "probe GET 1",
+        "GET 1",
+        "probe GET 50",
+        "GET 50",
+        "probe GET 200",
+        "GET 200",
+    ]
+
+
+def test_what_was_measured_can_be_parsed() -> None:
+    workload = Redis(clients=(1, 50))
+    assert [value.value for value in workload.parse(measure(workload, Client(3_000.0)))] == [3000.0] * 4
+
+
+def test_every_client_sends_five_times_at_least() -> None:
+    client = Client(1_000.0)
+    measure(Redis(operations=("GET",), clients=(1000,), pipeline=2), client)
+    assert client.option("-n", -1) == "10000"
+
+
+def test_the_settings_reach_redis_benchmark() -> None:
+    client = Client(3_000.0)
+    measure(Redis(operations=("SET",), clients=(7,), pipeline=16, keep_alive=False), client)
+    command = ("redis-benchmark", "-h", "198.18.0.10", "-p", "16379", "-t", "set")
+    assert client.calls[-1] == (*command, "-n", "3000", "-c", "7", "-P", "16", "-k", "0", "--csv")
+
+
+def test_a_key_is_set_before_anything_is_read() -> None:
+    client = Client(3_000.0)
+    assert measure(Redis(operations=("GET",)), client)[0].label == "fill"
+    assert client.option("-t", 0) == "set"
+
+
+def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_and_probes_have_none() -> None:
+    raw = measure(Redis(operations=("GET",), clients=(1,)), Client(3_000.0))
+    assert [each.label for each in raw[1:]] == ["probe GET 1", "GET 1"]
+    assert raw[1].client_cpu is None
+    assert raw[2].client_cpu == pytest.approx(0.5)
+
+
+def test_an_instance_without_a_network_fails_the_trial() -> None:
+    instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
+    with pytest.raises(TrialFailed, match="has no network"):
+        tuple(Redis().measure(Setup(instance, Client(1.0), ())))
+
+
+# --- service and settings
+
+
+def test_the_server_listens_where_it_is_told_and_keeps_nothing_on_disk() -> None:
+    service = Redis().service("198.18.0.10")
+    words = service.argv
+    assert (service.port, Redis().port, service.files) == (16379, 16379, ())
+    assert [words[words.index(option) + 1] for option in ("--bind", "--port", "--save", "--appendonly")] == [
+        "198.18.0.10",
+        "16379",
+        "",
+        "no",
+    ]
+
+
+def test_the_settings_of_a_suite_are_read() -> None:
+    wanted = {"operations": ["SET"], "clients": [1, 1000], "pipeline": 16, "keep_alive": False, "duration": "250ms"}
+    expected = Redis(operations=("SET",), clients=(1, 1000), pipeline=16, keep_alive=False, duration=0.25)
+    assert TypeAdapter(Redis).validate_python(wanted) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"operations": []},
+        {"operations": ["GET", "GET"]},
+        {"operations": ["DEL"]},
+        {"clients": []},
+        {"clients": [0, 50]},
+        {"clients": [50, 50]},
+        {"clients": [1, 1001]},
+        {"pipeline": 0},
+        {"pipeline": 129},
+        {"duration": 1},
+        {"duration": "0s"},
+        {"duration": "1h"},
+    ],
+)
+def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        TypeAdapter(Redis).validate_python(wrong)
+    assert refusal.value.errors()[0]["loc"][0] in wrong
+
+
+@pytest.mark.parametrize(
+    ("operations", "clients"), [((), (1,)), (("GET", "GET"), (1,)), (("GET",), ()), (("GET",), (2, 1))]
+)
+def test_wrong_settings_are_refused_in_python_too(operations: tuple[Operation, ...], clients: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="for example"):
+        Redis(operations=operations, clients=clients)
+
+
+def test_the_estimate_counts_probes_and_connecting() -> None:
+    assert Redis().seconds() == pytest.approx(0.1 + 2 * (3 * 1.2 + 0.03 + 2 * (0.09 + 0.15)))
+    assert Redis(operations=("GET",), clients=(1000,)).seconds() == pytest.approx(0.1 + 1.2 + 3 * 0.78)

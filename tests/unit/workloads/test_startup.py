@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.model import Instance, Mark, Raw, Setup, Value, Workload
+from tare.workloads.startup import Startup
+
+SAMPLE = (Path(__file__).parents[2] / "samples/startup/timeline.json").read_text()
+
+
+def parse(text: str) -> tuple[Value, ...]:
+    return tuple(Startup().parse([Raw("timeline", (), text, 0.0)]))
+
+
+def measured(*marks: Mark) -> tuple[Raw, ...]:
+    instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
+    return tuple(Startup().measure(Setup(instance, LocalHost(), marks)))
+
+
+def test_a_captured_timeline_gives_the_seconds_from_requested_to_ready() -> None:
+    (value,) = parse(SAMPLE)
+    assert (value.metric, value.point) == ("total", None)
+    assert value.value == pytest.approx(0.032446014, abs=1e-9)
+
+
+def test_the_value_is_that_of_the_declared_metric() -> None:
+    workload: Workload = Startup()
+    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [("total", "s", "lower")]
+
+
+def test_a_timeline_is_kept_with_all_its_digits_and_can_be_parsed() -> None:
+    marks = (
+        Mark("requested", 100.1),
+        Mark("started", 100.2),
+        Mark("userspace", 100.30000000000001),
+        Mark("ready", 102.6),
+    )
+    (raw,) = measured(*marks)
+    assert raw.text == (
+        '[["requested", 100.1], ["started", 100.2], ["userspace", 100.30000000000001], ["ready", 102.6]]\n'
+    )
+    assert Startup().parse([raw]) == (Value("total", None, 2.5),)
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        (),
+        (Mark("requested", 1.0),),
+        (Mark("ready", 1.0),),
+        (Mark("requested", 1.0), Mark("ready", 2.0), Mark("ready", 3.0)),
+        (Mark("requested", 1.0), Mark("requested", 1.5), Mark("ready", 3.0)),
+        (Mark("requested", 1.0), Mark("ready", float("inf"))),
+        (Mark("requested", float("nan")), Mark("ready", 2.0)),
+    ],
+)
+def test_a_timeline_without_one_beginning_and_one_end_fails_the_trial(marks: tuple[Mark, ...]) -> None:
+    with pytest.raises(TrialFailed, match="expected one moment"):
+        Startup().parse(measured(*marks))
+
+
+@pytest.mark.parametrize("ready", [1.0, 0.5])
+def test_an_answer_that_did_not_come_after_the_request_fails_the_trial(ready: float) -> None:
+    with pytest.raises(TrialFailed, match="not after it was requested"):
+        Startup().parse(measured(Mark("requested", 1.0), Mark("ready", ready)))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage", "null", "{}", "[1]", '[["ready"]]', '[["ready", "1"]]', '[["ready", true]]', SAMPLE[:40]]
+)
+def test_a_text_that_is_no_timeline_fails_the_trial_and_is_quoted(text: str) -> None:
+    with pytest.raises(TrialFailed, match="expected a timeline") as failure:
+        parse(text)
+    assert repr(text) in str(failure.value)
+
+
+@pytest.mark.parametrize("labels", [[], ["redis"], ["timeline", "timeline"]])
+def test_outputs_of_other_commands_fail_the_trial(labels: list[str]) -> None:
+    with pytest.raises(TrialFailed, match="expected one timeline"):
+        Startup().parse([Raw(label, (), SAMPLE, 0.0) for label in labels])
+
+
+def test_it_serves_nothing_and_takes_no_time_of_its_own() -> None:
+    workload: Workload = Startup()
+    assert workload.port is None
+    assert workload.service("127.0.0.1") is None
+    assert workload.seconds() == 0.0
