@@ -39,6 +39,7 @@ check: setup test-packages
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache --no-logo
 	clang-format --dry-run -Werror programs/*.c programs/*.h
 	/usr/bin/rustfmt --check --edition 2024 --config-path programs/unikernel programs/unikernel/*/src/*.rs
 	shellcheck programs/guest $(SCRIPTS) .ci/run
