@@ -1,5 +1,6 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    every test, linters and types included
+# make quick   linters, types, and the tests that start no engine: 3 minutes
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
@@ -24,7 +25,7 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test check setup packages test-packages bench audit wheel lab lab-stop test-lab picture format
+.PHONY: demo test quick check setup packages test-packages bench audit wheel lab lab-stop test-lab picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -34,6 +35,9 @@ demo: setup
 test: setup test-packages check
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
 	$(WITH_ENGINES) .venv/bin/pytest
+
+quick: check
+	.venv/bin/pytest -m "not lab and not machine" tests/unit
 
 check: setup test-packages
 	.venv/bin/ruff check
