@@ -35,11 +35,14 @@ class Reason:
 
 
 def doubts(summary: Summary) -> tuple[Doubt, ...]:
-    """Give the kinds of cautions of a run, numbered in the order in which they are met."""
+    """Give the kinds of cautions of a run, numbered in the order in which they are met: headlines, then single values.
+
+    A single value may have a caution that no headline has. Where both have it, the headline's counts are given.
+    """
     found: dict[str, dict[tuple[str, str], CautionCount]] = {}
-    for cell in summary.headlines:
+    for cell in (*summary.headlines, *summary.cells):
         for caution in cell.cautions:
-            found.setdefault(caution.kind, {})[cell.workload, caution.stack] = caution
+            found.setdefault(caution.kind, {}).setdefault((cell.workload, caution.stack), caution)
     with_values: dict[str, int] = {}
     for cell in summary.headlines:
         with_values[cell.workload] = with_values.get(cell.workload, 0) + (cell.trials > 0)
