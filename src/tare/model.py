@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
+Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
 
 
 # --- hosts ---------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_every_whole_suite_can_be_read(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_suite_is_described() -> None:
-    for heading, table in (("Suite", suite._SuiteTable), ("Limits", suite._LimitsTable)):
+    for heading, table in (("Suite", suite._SuiteTable), ("Limits", suite._LimitsTable), ("Image", suite._ImageTable)):
         described = rows(section(DOCS / "suites.md", heading)).keys() - {"key"}
         assert described == {field.name for field in dataclasses.fields(table)}
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.console import Console
 
-from tare.images.image import built_image
+from tare.images.image import Recipe, built_image
+from tare.model import Release
 
 
-def image() -> None:
+def image(
+    release: Annotated[Release, typer.Option(help="The Debian release, as a suite's [image] says it.")] = "bookworm",
+) -> None:
     """Build the guest image if it is not cached, and print its hash."""
     console = Console(stderr=True)
     with console.status("image") as status:
-        found = built_image(lambda text: console.print(text) if not console.is_terminal else status.update(text))
+
+        def say(text: str) -> None:
+            console.print(text) if not console.is_terminal else status.update(text)
+
+        found = built_image(say, Recipe(release))
     print(found.digest)

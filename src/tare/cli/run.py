@@ -24,7 +24,7 @@ from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
-from tare.images.image import HOST, built_image, carried
+from tare.images.image import HOST, Recipe, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
 from tare.model import Image, Limits, Problem
 from tare.report import write_report
@@ -63,7 +63,7 @@ def run(
     with only_one(), _stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
-        image = built_image(lambda text: console.print(text, style="dim"))
+        image = built_image(lambda text: console.print(text, style="dim"), Recipe(session.suite.release))
         with reached(session.suite.hosts, image) as there:
             stopped = _work(session, there, image, console)
     _finish(session, console, stopped)

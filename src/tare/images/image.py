@@ -20,7 +20,7 @@ from tare.errors import TareError
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.micro import LINUX, program_folder
-from tare.model import Host, Image
+from tare.model import Host, Image, Release
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
@@ -34,7 +34,7 @@ _DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "
 class Recipe:
     """What an image is made of. Two recipes with the same `key` share a cached image."""
 
-    suite: str = "bookworm"
+    release: Release = "bookworm"
     packages: tuple[str, ...] = (
         "iproute2",
         "kmod",
@@ -61,7 +61,7 @@ class Recipe:
         return digest.hexdigest()
 
 
-# What a machine boots in which other technologies are to run: the engines, in the same Debian.
+# What a machine boots in which other technologies are to run: the engines, always in Debian 12.
 HOST = replace(
     Recipe(),
     packages=(
@@ -117,7 +117,7 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
         _compile(scratch / "overlay")
         if recipe.server:
             shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
-        say(f"image: installing Debian {recipe.suite}")
+        say(f"image: installing Debian {recipe.release}")
         _bootstrap(recipe, scratch)
         say("image: making the directory and the disk")
         _convert(recipe, scratch)
@@ -149,12 +149,17 @@ def _image(digest: str) -> Image:
 
 
 def image_on(host: Host) -> Image | None:
-    """Give the cached image where a host has it: this machine, or one that it was carried to."""
-    found = cached_image()
-    if found is None or isinstance(host, LocalHost):
-        return found
-    there = located(found)
-    return None if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code else there
+    """Give the newest cached image that a host has: this machine, or one that it was carried to."""
+    recipes = state_folder() / "images" / "recipes"
+    links = [link for link in recipes.glob("*") if link.exists()]
+    for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
+        found = _image(link.resolve().name)
+        if isinstance(host, LocalHost):
+            return found
+        there = located(found)
+        if not host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
+            return there
+    return None
 
 
 def carried(host: Host, image: Image) -> Image:
@@ -254,7 +259,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         "--variant=minbase",
         f"--include={','.join((*recipe.packages, recipe.kernel))}",
         *(f"--customize-hook={hook}" for hook in hooks),
-        recipe.suite,
+        recipe.release,
         str(scratch / "root.tar"),
         timeout=_BUILD_SECONDS,
     )

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from tare import plugins
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
-from tare.model import Hosts, Machine, Workload
+from tare.model import Hosts, Machine, Release, Workload
 from tare.suites.document import Catalogue, Document, Key
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size
@@ -70,6 +70,7 @@ class Suite:
     workloads: tuple[Planned, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
+    release: Release = "bookworm"
 
     @property
     def again(self) -> str:
@@ -116,6 +117,13 @@ class _LimitsTable:
     open_files: Annotated[int, Field(ge=1)] = 4096
 
 
+@dataclass(frozen=True)
+class _ImageTable:
+    """The table `[image]`: what every instance runs."""
+
+    release: Release = "bookworm"
+
+
 # --- reading it ----------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +150,7 @@ def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite
         tables = tomllib.loads(text, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise SuiteError([_not_toml(str(error), source)]) from None
-    document = Document(tables | {"limits": tables.get("limits", {})}, catalogue)
+    document = Document(tables | {name: tables.get(name, {}) for name in ("limits", "image")}, catalogue)
     suite = _read_document(document, source, text)
     if suite is None:
         raise SuiteError(document.in_file_order(source))
@@ -169,6 +177,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     _check_tables(document)
     suite = document.build(("suite",), _SuiteTable)
     limits = document.build(("limits",), _LimitsTable)
+    image = document.build(("image",), _ImageTable)
     stacks = read_stacks(document)
     workloads = _read_workloads(document)
     hosts = _read_hosts(document)
@@ -191,16 +200,17 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         workloads=workloads,
         text=text,
         hosts=hosts,
+        release=image.release,
     )
 
 
 def _check_tables(document: Document) -> None:
-    guesses = document.refuse_unknown((), ("suite", "limits", "stacks", "workloads", "hosts"))
+    guesses = document.refuse_unknown((), ("suite", "limits", "image", "stacks", "workloads", "hosts"))
     if "suite" not in guesses | document.tables.keys():
         document.fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
     if "workloads" not in guesses and document.tables.get("workloads", []) == []:
         document.fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
-    for name in ("suite", "limits", "stacks", "hosts"):
+    for name in ("suite", "limits", "image", "stacks", "hosts"):
         if not isinstance(document.tables.get(name, {}), dict):
             document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
 

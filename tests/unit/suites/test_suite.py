@@ -35,6 +35,7 @@ def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
     assert suite.margin == 0.03
     assert suite.seed == 1
     assert suite.limits == LimitsWanted(cpus=1, memory_bytes=536870912, open_files=4096)
+    assert suite.release == "bookworm"
     [planned] = suite.workloads
     assert (planned.name, planned.use) == ("redis", "redis")
     assert settings(planned) == Redis()
@@ -57,6 +58,9 @@ def test_every_setting_of_a_suite_is_read() -> None:
         cpus = 2
         memory = "1GiB"
         open_files = 1024
+
+        [image]
+        release = "trixie"
 
         [stacks.docker-bridge]
         stack = "docker"
@@ -86,6 +90,7 @@ def test_every_setting_of_a_suite_is_read() -> None:
     assert (suite.baseline, suite.blocks, suite.budget_seconds) == ("docker-bridge", 12, 600.0)
     assert (suite.margin, suite.seed) == (0.05, 7)
     assert suite.limits == LimitsWanted(cpus=2, memory_bytes=1073741824, open_files=1024)
+    assert suite.release == "trixie"
     assert [planned.name for planned in suite.workloads] == ["redis-set", "redis"]
     assert settings(suite.workloads[0]) == Redis(
         operations=("SET",), clients=(1, 50, 200), keep_alive=False, timeout=90.0, share=1.0, pipeline=16

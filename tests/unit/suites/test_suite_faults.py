@@ -32,6 +32,13 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             "limits.x: unknown key",
             "the keys here are cpus, memory, open_files",
         ),
+        (
+            NATIVE + '[image]\nrelease = "trixy"\n' + REDIS,
+            'image.release: "trixy" is not known',
+            'did you mean "trixie"?',
+        ),
+        (NATIVE + "[image]\nrelease = 13\n" + REDIS, "image.release: 13 is not known", "write one of bookworm, trixie"),
+        ("image = 13\n" + NATIVE + REDIS, "image: not a table", "write [image] in one pair of brackets"),
         (NATIVE + REDIS + "[limit]\n", "limit: unknown key", 'did you mean "limits"?'),
         ('[suit]\nstacks = ["native"]\n' + REDIS, "suit: unknown key", 'did you mean "suite"?'),
         (NATIVE + '[[workload]]\nuse = "redis"\n', "workload: unknown key", 'did you mean "workloads"?'),

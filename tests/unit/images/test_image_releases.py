@@ -1,0 +1,47 @@
+"""Images of several releases: each has a recipe of its own, and any of them proves KVM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.images.image import Recipe, cached_image, image_on
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    folder = tmp_path / "images/recipes"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def built(recipes: Path, recipe: Recipe, digest: str, seconds: int) -> None:
+    """Put an image where tare looks for it, as if it had been built then."""
+    home = recipes.parent / digest
+    home.mkdir()
+    (home / "packages.txt").write_text(f"redis-server {digest}\n")
+    link = recipes / recipe.key
+    link.symlink_to(Path("..") / digest)
+    os.utime(link, (seconds, seconds), follow_symlinks=False)
+
+
+def test_each_release_has_an_image_of_its_own(recipes: Path) -> None:
+    built(recipes, Recipe("trixie"), "thirteen", 1)
+    assert cached_image() is None
+    found = cached_image(Recipe("trixie"))
+    assert found is not None
+    assert found.digest == "thirteen"
+
+
+def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes: Path) -> None:
+    assert image_on(LocalHost()) is None
+    built(recipes, Recipe("trixie"), "thirteen", 2)
+    built(recipes, Recipe(), "twelve", 1)
+    (recipes / "gone").symlink_to("../gone")
+    found = image_on(LocalHost())
+    assert found is not None
+    assert found.digest == "thirteen"
