@@ -21,6 +21,7 @@ ANSWER_PORT = 17007
 START_SECONDS = 120.0  # until an instance that has not answered the client has failed
 PATIENCE = 5  # a machine in a machine, or on an emulated one, and what is in it, has so many times as long to start
 INIT = "/usr/lib/tare/init"
+NOT_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 
 
@@ -196,9 +197,7 @@ def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...
     script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
     missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()
     return tuple(
-        Problem("tare is not run by root", "sudo tare …")
-        if tool == "root"
-        else Problem(f"{tool} is not installed", f"apt-get install {packages[tool]}")
+        NOT_ROOT if tool == "root" else Problem.mended_by(f"{tool} is not installed", *packages[tool].split())
         for tool in missing
     )
 

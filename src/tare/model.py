@@ -239,10 +239,28 @@ class Instance:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is missing for a technology here, and the command or step that mends it."""
+    """Something that is missing for a technology here, and the command or step that mends it.
+
+    `packages` are the Debian packages that mend it, where nothing else is needed. `yours` says that only the user has
+    what is missing, such as an image of their own.
+    """
 
     what: str
     fix: str
+    packages: tuple[str, ...] = ()
+    yours: bool = False
+
+    @classmethod
+    def mended_by(cls, what: str, *packages: str) -> Problem:
+        """Describe a problem that Debian packages mend."""
+        return cls(what, f"apt-get install {' '.join(packages)}", packages)
+
+
+def together(problems: Iterable[Problem]) -> str:
+    """Give the one command that mends all these problems; an empty text where Debian packages do not mend them all."""
+    found = tuple(problems)
+    packages = dict.fromkeys(package for problem in found for package in problem.packages)
+    return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in found) else ""
 
 
 # --- workloads -----------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
     machine_without: Callable[[str], LocalHost], name: str, tool: str, package: str
 ) -> None:
     problems = tuple(_made(name).problems(machine_without(tool)))
-    assert problems == (Problem(f"{tool} is not installed", f"apt-get install {package}"),)
+    assert problems == (Problem.mended_by(f"{tool} is not installed", *package.split()),)
 
 
 def test_every_technology_that_is_known_is_tried_without_its_program() -> None:

@@ -141,7 +141,7 @@ def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
 def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
     """Find which files of a boot loader a host lacks. `packages` names the Debian package of each."""
     return tuple(
-        Problem(f"{file} is not there", f"apt-get install {package}")
+        Problem.mended_by(f"{file} is not there", package)
         for file, package in packages.items()
         if host.run("test", "-e", file, timeout=10, check=False).exit_code
     )

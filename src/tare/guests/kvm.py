@@ -28,8 +28,8 @@ def qemu_version(host: Host) -> str:
     return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
-def problems(host: Host) -> tuple[Problem, ...]:
-    """Find why KVM cannot be used on a host."""
+def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]:
+    """Find why KVM cannot be used on a host; `otherwise` is what can be done without it."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
         return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
     if (image := image_on(host)) is None:
@@ -37,7 +37,7 @@ def problems(host: Host) -> tuple[Problem, ...]:
     seconds = PROBE_SECONDS * (PATIENCE if is_emulated(host) else 1)
     if not _boots(host, image, seconds):
         what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
-        return (Problem(what, "use qemu-tcg here; look at the kernel's log and at the machine around this one"),)
+        return (Problem(what, f"{otherwise} here; look at the kernel's log and at the machine around this one"),)
     return ()
 
 

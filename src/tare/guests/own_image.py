@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
@@ -78,7 +78,7 @@ class OwnImage(Technology):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     board: ClassVar[str] = "pc"
     one_cpu: ClassVar[bool] = False
-    without_kvm: ClassVar[str] = 'accelerator = "tcg"'
+    without_kvm: ClassVar[str] = 'use accelerator = "tcg"'
 
     image: str = ""
     service: str = ""
@@ -135,8 +135,7 @@ class OwnImage(Technology):
                 self._look_for(host, path)
         except Unavailable as error:
             return (Problem(str(error), error.hint),)
-        found = kvm.problems(host) if self.needs_kvm else ()
-        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg here", self.without_kvm)) for each in found)
+        return kvm.problems(host, self.without_kvm) if self.needs_kvm else ()
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all but what the image was built to serve; that it starts can be measured too."""
@@ -186,7 +185,7 @@ class OwnImage(Technology):
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
         if not self.image or not self.service:
-            return (Problem("it boots an image of your own, and none is given", table),)
+            return (Problem("it boots an image of your own, and none is given", table, yours=True),)
         known = plugins.names("workloads")
         if self.service not in known:
             hint = did_you_mean(self.service, known, "`tare workloads` lists the names")

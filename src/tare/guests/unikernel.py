@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.errors import TimedOut, TrialFailed
@@ -189,8 +189,7 @@ class InQemu(Unikernel):
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used, where it is wanted."""
-        found = kvm.problems(host) if self.accelerator == "kvm" else ()
-        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", 'use accelerator = "tcg"')) for each in found)
+        return kvm.problems(host, 'use accelerator = "tcg"') if self.accelerator == "kvm" else ()
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Give QEMU's command."""

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.model import Host, Problem
+from tare.model import Host, Problem, together
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()
@@ -59,7 +59,7 @@ class Product:
         if self.folder.exists():
             return ()
         missing = [
-            Problem(f"{tool} is not installed", f"apt-get install {package}")
+            Problem.mended_by(f"{tool} is not installed", *package.split())
             for tool, package in self.tools.items()
             if not shutil.which(tool)
         ]
@@ -77,8 +77,7 @@ class Product:
         if folder.exists():
             return folder
         if problems := self.problems():
-            fixes = [problem.fix.removeprefix("apt-get install ") for problem in problems]
-            hint = f"apt-get install {' '.join(dict.fromkeys(fixes))}" if _all_packages(problems) else problems[0].fix
+            hint = together(problems) or problems[0].fix
             raise TareError(f"cannot build micro: {'; '.join(problem.what for problem in problems)}", hint)
         say(f"micro: building {self.about}, which is done once")
         home = folder.parent
@@ -178,13 +177,13 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
     """Find why there is no Rust that can build it."""
     debian = all(map(shutil.which, _DEBIAN_RUST))
     if not debian and not (shutil.which("cargo") and shutil.which("rustc")):
-        return (_missing("cargo", "cargo-web rustc-web" + " rust-web-src" * bare),)
+        return (_missing("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)
     rustc = _DEBIAN_RUST[1] if debian else "rustc"
     version = _HOST.run(rustc, "--version", timeout=30, check=False).text
     found = re.match(r"rustc (\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < _LEAST_RUST:
         what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _LEAST_RUST))} or newer"
-        return (Problem(what, "apt-get install cargo-web rustc-web"),)
+        return (Problem.mended_by(what, "cargo-web", "rustc-web"),)
     root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()
     if bare and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
         if debian:
@@ -193,9 +192,5 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
     return ()
 
 
-def _missing(what: str, package: str) -> Problem:
-    return Problem(f"{what} {'are' if what.endswith('s') else 'is'} not installed", f"apt-get install {package}")
-
-
-def _all_packages(problems: tuple[Problem, ...]) -> bool:
-    return all(problem.fix.startswith("apt-get install ") for problem in problems)
+def _missing(what: str, *packages: str) -> Problem:
+    return Problem.mended_by(f"{what} {'are' if what.endswith('s') else 'is'} not installed", *packages)

@@ -15,11 +15,13 @@ Settings beside those of every image of your own: `tender`, which must be the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
 from tare.model import Host, Problem
+
+_OPAM = "opam install solo5, and have it on root's PATH"
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Mirage(OwnImage):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
-        fixes = {"apt-get install solo5": "opam install solo5, and have it on root's PATH"}
-        return tuple(replace(each, fix=fixes.get(each.fix, each.fix)) for each in super().problems(host))
+        found = super().problems(host)
+        return tuple(Problem(each.what, _OPAM) if each.packages == ("solo5",) else each for each in found)
 
     def addresses(self, boot: Boot) -> tuple[str, ...]:
         """Give the unikernel's arguments that set its address."""

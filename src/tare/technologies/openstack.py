@@ -80,7 +80,7 @@ class Openstack(Technology):
         if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
             settings = f"{' = …, '.join(missing)} = …"
             table = f'in [stacks.NAME] stack = "native/openstack", below it [stacks.NAME.openstack] with {settings}'
-            return (Problem("which server to ask for is not given", table),)
+            return (Problem("which server to ask for is not given", table, yours=True),)
         if self.cloud not in (known := known_clouds()):
             hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
             return (Problem(f"no cloud named {self.cloud}", hint),)

@@ -7,7 +7,7 @@ that is installed, as for `qemu`; where it is not, by the unikernel itself, once
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.errors import TrialFailed
@@ -38,8 +38,7 @@ class Solo5Hvt(Solo5):
         """Find why KVM cannot be used."""
         if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and missing_tools(host, _QEMU):
             return () if not has_unikernels(host) or self._boots(host) else (_UNPROVED,)
-        found = kvm.problems(host)
-        return tuple(replace(each, fix=each.fix.replace("use qemu-tcg", "use solo5-spt")) for each in found)
+        return kvm.problems(host, "use solo5-spt")
 
     def _boots(self, host: Host) -> bool:
         """Tell whether the unikernel comes as far as serving."""

@@ -266,7 +266,7 @@ def test_an_incus_without_its_daemon_says_so(host: WithIncus) -> None:
 
 def test_where_there_is_no_client_lxd_is_what_to_install(host: WithIncus) -> None:
     (host.folder / "incus").unlink()
-    assert list(Lxd().problems(host)) == [Problem("lxc is not installed", "apt-get install lxd")]
+    assert list(Lxd().problems(host)) == [Problem.mended_by("lxc is not installed", "lxd")]
     assert Lxd().version(host) == ""
 
 
