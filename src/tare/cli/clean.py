@@ -18,6 +18,7 @@ from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
+from tare.hosts.undoing import trouble_of
 from tare.model import Host, Machine
 
 _UNDO_SECONDS = 60.0
@@ -60,15 +61,13 @@ def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
     try:
         with _machine(left.machine) as there:
             for argv in left.entries:
-                words = " ".join(argv)
-                try:
-                    there.run(*argv, timeout=_UNDO_SECONDS, check=False)
-                except TimedOut as error:
-                    troubles.append(f"on {where}: {error}")
-                    console.print(f"not undone: {words}"[: console.width], markup=False, highlight=False)
+                trouble = trouble_of(there, argv, _UNDO_SECONDS)
+                if trouble:
+                    troubles.append(f"on {where}: {trouble}")
                 else:
                     kept.remove(argv)
-                    console.print(f"undone: {words}"[: console.width], markup=False, highlight=False)
+                said = f"{'not undone' if trouble else 'undone'}: {' '.join(argv)}"
+                console.print(said[: console.width], markup=False, highlight=False)
     except TareError as error:  # it cannot be reached, or not any more
         troubles.append(f"on {where}: {error}")
         console.print(f"not undone: {len(kept)} things on {where}", markup=False, highlight=False)

@@ -64,7 +64,7 @@ def run(
         _warn_of_leftovers(console)
         isolate_mounts()
         image = built_image(lambda text: console.print(text, style="dim"), Recipe(session.suite.release))
-        with reached(session.suite.hosts, image) as there:
+        with _saying_what_stays(console), reached(session.suite.hosts, image) as there:
             stopped = _work(session, there, image, console)
     _finish(session, console, stopped)
 
@@ -240,6 +240,22 @@ def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) 
 def _warn_of_leftovers(console: Console) -> None:
     if leftovers(state_folder() / "ledger"):
         console.print("a killed run left things on this machine: `tare clean` removes them", style="yellow")
+
+
+@contextmanager
+def _saying_what_stays(console: Console) -> Iterator[None]:
+    """Print what of a run could not be undone: it stays in the ledger."""
+    before = leftovers(state_folder() / "ledger")
+    try:
+        yield
+    finally:
+        after = leftovers(state_folder() / "ledger")
+        stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
+        for left, argv in stays:
+            where = f" (on {left.machine.ssh})" if left.machine else ""
+            console.print(f"not undone: {' '.join(argv)}{where}", style="yellow", markup=False, highlight=False)
+        if stays:
+            console.print("`tare clean` tries again, and says what is in the way", style="yellow")
 
 
 @contextmanager

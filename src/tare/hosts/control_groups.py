@@ -37,7 +37,9 @@ for group do
         find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
         sleep 0.05
     done
+    [ ! -d "$group" ] || { echo "$group: cannot be removed" >&2; failed=1; }
 done
+exit ${failed:-0}
 """
 _NO_LIMIT = 1 << 62  # version 1 says "no limit" by a huge number of pages
 
@@ -193,7 +195,8 @@ def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
     disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
     with contextlib.ExitStack() as stack:
         if disabled:
-            script = 'for name do echo "-$name" > "$0"; done # tare-controllers'
+            # Whoever else has come to use one of them keeps it.
+            script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
             stack.enter_context(ledger.undone_by("sh", "-c", script, control, *disabled))
         if missing := [name for name in _NEEDED if name not in enabled]:
             words = " ".join(f"+{name}" for name in missing)

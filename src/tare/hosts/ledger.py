@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tare.errors import TareError, Unreachable
 from tare.hosts.local import LocalHost
+from tare.hosts.undoing import trouble_of
 from tare.model import Host, Machine
 
-_UNDO_SECONDS = 60.0
 # Places of others in which an undo may name something that does not bear tare's name.
 _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
@@ -53,24 +53,27 @@ class Ledger:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Undo what should have been undone while the host did not answer."""
+        """Undo what should have been undone while the host did not answer. What cannot be undone stays written."""
         while self._overdue:
             argv = self._overdue.pop(0)
             try:
-                self.host.run(*argv, timeout=_UNDO_SECONDS, check=False)
+                trouble = trouble_of(self.host, argv)
             except Unreachable:
                 self._overdue.insert(0, argv)
                 break
-            if argv in self._entries:
+            if not trouble and argv in self._entries:
                 self._entries.remove(argv)
         self._write()
 
     def sweep(self) -> None:
-        """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block."""
+        """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block.
+
+        What cannot be undone stays written, for `tare clean`, and the rest is undone.
+        """
         with contextlib.suppress(Unreachable):
-            while self._entries:
-                self.host.run(*self._entries[-1], timeout=_UNDO_SECONDS, check=False)
-                self._entries.pop()
+            for index in reversed(range(len(self._entries))):
+                if not trouble_of(self.host, self._entries[index]):
+                    del self._entries[index]
         self._write()
 
     def _write(self) -> None:

@@ -21,7 +21,7 @@ losetup -d "$from"
 losetup -d "$onto"
 exit $made
 """
-_REMOVE = 'dmsetup remove --retry "$1"; dmsetup mknodes "$1"'
+_REMOVE = '! dmsetup info "$1" >/dev/null 2>&1 || dmsetup remove --retry "$1" && dmsetup mknodes "$1"'
 
 
 @contextmanager

@@ -42,14 +42,15 @@ REMOVE = """
 attempt=0
 while [ $attempt -lt 80 ]; do
     if "$1" info >/dev/null 2>&1; then
-        "$1" storage show "$2" >/dev/null 2>&1 || break
+        "$1" storage show "$2" >/dev/null 2>&1 || exit 0
         "$1" delete --force "$2" || sleep 0.2
-        "$1" storage delete "$2" && break
+        "$1" storage delete "$2" && exit 0
     else
         sleep 0.2
     fi
     attempt=$((attempt + 1))
 done
+exit 1
 """
 
 

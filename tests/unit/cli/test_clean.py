@@ -13,7 +13,7 @@ import pytest
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.hosts.ledger import keep, leftovers
+from tare.hosts.ledger import Leftovers, keep, leftovers
 from tare.model import Machine
 
 Clean = Callable[..., tuple[int, str]]
@@ -92,6 +92,21 @@ def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     assert not any(thing.exists() for thing in (first, last, other))
     assert {path: left.entries for path, left in leftovers(ledgers).items()} == {path: (SLOW,)}
     assert (tmp_path / "home" / "instances" / "tare-1").exists()
+
+
+def test_an_undo_that_fails_is_said_and_kept_and_the_others_are_done(
+    ledgers: Path, tmp_path: Path, cleaned: Clean
+) -> None:
+    busy, thing = tmp_path / "tare-busy", tmp_path / "tare-thing"
+    (busy / "in-use").mkdir(parents=True)
+    path = _ledger(ledgers / "tare-1.jsonl", _removal(thing), ("rmdir", str(busy)), ("rmdir", "/tmp/tare-gone"))  # noqa: S108
+    code, said = cleaned()
+    assert code == 3
+    assert said.splitlines()[0] == "undone: rmdir /tmp/tare-gone"
+    assert said.splitlines()[1].startswith(f"not undone: rmdir {busy}"[:120])
+    assert "error: not all is clean: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
+    assert not thing.exists()
+    assert leftovers(ledgers) == {path: Leftovers(None, (("rmdir", str(busy)),))}
 
 
 def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp_path: Path, cleaned: Clean) -> None:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tare.errors import TareError
 from tare.hosts.ledger import Ledger, Leftovers, leftovers, state_folder
+from tare.hosts.local import LocalHost
+from tare.hosts.undoing import trouble_of
+from tare.model import Output
 
 
 @pytest.fixture
@@ -57,6 +61,52 @@ def test_an_undo_that_fails_does_not_stop_the_others(ledger: Ledger, tmp_path: P
     with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(tmp_path / "tare-not-there")):
         thing.touch()
     assert not thing.exists()
+
+
+def test_an_undo_that_fails_stays_in_the_ledger_and_the_rest_is_undone(ledger: Ledger, tmp_path: Path) -> None:
+    busy, thing = tmp_path / "tare-busy", tmp_path / "tare-thing"
+    (busy / "somebody's").mkdir(parents=True)
+    with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(busy)):
+        thing.touch()
+    assert not thing.exists()
+    assert leftovers(ledger.path.parent) == {ledger.path: Leftovers(None, (("rmdir", str(busy)),))}
+    (busy / "somebody's").rmdir()
+    ledger.sweep()
+    assert not busy.exists()
+    assert not ledger.path.exists()
+
+
+def test_an_undo_that_takes_too_long_ends_neither_the_block_nor_the_sweep(ledger: Ledger, tmp_path: Path) -> None:
+    class Hasty(LocalHost):
+        def run(self, *argv: str, timeout: float, **options: Any) -> Output:
+            return super().run(*argv, timeout=timeout / 200, **options)
+
+    ledger.host = Hasty()
+    thing, slow = tmp_path / "tare-thing", ("sh", "-c", "sleep 60", "tare-slow")
+    with ledger.undone_by(*_removal(thing)), ledger.undone_by(*slow):
+        thing.touch()
+    ledger.sweep()
+    assert not thing.exists()
+    assert leftovers(ledger.path.parent) == {ledger.path: Leftovers(None, (slow,))}
+
+
+@pytest.mark.parametrize(
+    ("argv", "trouble"),
+    [
+        (("ip", "link", "delete", "tare-none"), ""),
+        (("ip", "-n", "tare-none", "link", "delete", "tare-none"), ""),
+        (("ip", "netns", "delete", "tare-none"), ""),
+        (("umount", "--lazy", "/var/tare-none"), ""),
+        (("rmdir", "/tare-none"), ""),
+        (("rmdir", "/proc"), "rmdir: exit code 1: rmdir: failed to remove '/proc': "),
+        (("tare-no-such-tool", "x"), "tare-no-such-tool: exit code 127: "),
+        (("sh", "-c", "echo 'Cannot find device' >&2; exit 127"), "sh: exit code 127: Cannot find device"),
+        (("false", "tare-x"), "false: exit code 1: it printed nothing"),
+    ],
+)
+def test_what_is_already_gone_is_undone_and_all_else_that_fails_is_told(argv: tuple[str, ...], trouble: str) -> None:
+    found = trouble_of(LocalHost(), argv)
+    assert found.startswith(trouble) if trouble else found == ""
 
 
 @pytest.mark.parametrize("argv", [("rm", "-rf", "/"), ("tare-looks-like-ours", "/etc"), ("true",)])

@@ -1,0 +1,37 @@
+"""Undoing one thing: what is already gone counts as undone; what could not be undone is told with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tare.errors import TimedOut
+from tare.model import Host
+
+_SECONDS = 60.0
+_CANNOT_START = (126, 127)
+# What tools say of a thing that is not there, in the language that they are asked to speak.
+_GONE = (
+    r"Cannot find device|Cannot open network namespace|Cannot remove namespace file .*: No such file",
+    r"RTNETLINK answers: No such (?:process|device)",
+    r"no mount point specified|umount: .*: (?:not mounted|not found|No such file)",
+    r"rmdir: .*: No such file",
+    r"does a matching rule exist|No chain/target/match by that name",
+    r"[Nn]o such (?:container|network)|[Nn]o container with name|network .*not found",
+    r"container .*does not exist|error opening file .*/status.*: No such file",
+    r"is an invalid domain identifier|failed to get domain|Domain not found|domain is not running",
+    r"Could not find a registered machine|is not currently running",
+    r"virtual machine is not powered on|virtual machine cannot be found",
+)
+
+
+def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
+    """Undo one thing; gives why it could not be, or an empty text. Raises Unreachable where the host is away."""
+    try:
+        output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
+    except TimedOut:
+        return f"{argv[0]}: did not end within {seconds:g} s"
+    words = " / ".join((output.stderr.decode("utf-8", "replace").strip() or output.text.strip()).splitlines()[-3:])
+    if output.exit_code == 0 or (output.exit_code not in _CANNOT_START and re.search("|".join(_GONE), words)):
+        return ""
+    return f"{argv[0]}: exit code {output.exit_code}: {words[-300:] or 'it printed nothing'}"
