@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -10,45 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError, TrialFailed
+from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network, _free_subnet, connected
+from tare.hosts.network import Network, connected
 
 pytestmark = pytest.mark.machine
 
 HOST = LocalHost()
 SECONDS = 30.0
 LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
-HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
-DEFAULT = "eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
-
-
-def _route(destination: str) -> str:
-    return f"tare-1-m\t{destination}\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-
-
-@pytest.mark.parametrize(
-    ("routes", "subnet"),
-    [
-        ("", "198.18.0.0/24"),
-        (HEADER + DEFAULT, "198.18.0.0/24"),
-        (HEADER + _route("000012C6"), "198.18.2.0/24"),  # 198.18.0.0 is taken
-        (HEADER + _route("000112C6"), "198.18.2.0/24"),  # 198.18.1.0, the engine's half, is taken
-        (HEADER + _route("000012C6") + _route("000212C6"), "198.18.4.0/24"),
-        (HEADER + _route("0000000A"), "198.18.0.0/24"),  # 10.0.0.0 is somebody else's
-        (HEADER + "".join(_route(f"00{third:02X}12C6") for third in range(256)), "198.19.0.0/24"),
-    ],
-)
-def test_the_first_subnet_without_a_route_is_taken(routes: str, subnet: str) -> None:
-    assert _free_subnet(routes) == ipaddress.IPv4Network(subnet)
-
-
-def test_a_machine_with_routes_to_all_subnets_is_told_about_clean() -> None:
-    routes = "".join(_route(f"00{third:02X}{second}C6") for second in ("12", "13") for third in range(256))
-    with pytest.raises(TareError, match=r"no free subnet left in 198\.18\.0\.0/15") as caught:
-        _free_subnet(HEADER + routes)
-    assert caught.value.hint == "`tare clean` removes what killed runs left behind"
 
 
 @pytest.fixture

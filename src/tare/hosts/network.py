@@ -25,6 +25,8 @@ from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.model import Host
 
 _SECONDS = 30.0
+_OURS = ipaddress.IPv4Network("198.18.0.0/15")
+_SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
 # Inside a guest, in one go and with the same address: we are connected through the very card that is moved.
 _BRIDGED = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
@@ -306,14 +308,23 @@ def _set(host: Host, settings: Mapping[str, str], *place: str) -> None:
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
     """Find two neighboring /24 of 198.18.0.0/15 without a route. `routes` is /proc/net/route of one machine or two."""
-    taken = set()
+    taken = _routed_networks(routes)
+    for subnet in _OURS.subnets(new_prefix=23):
+        if not any(subnet.overlaps(network) for network in taken):
+            return next(subnet.subnets(new_prefix=24))
+    covering = [str(network) for network in taken if network.supernet_of(_OURS)]
+    if covering:
+        what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
+        raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
+    raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
+
+
+def _routed_networks(routes: str) -> list[ipaddress.IPv4Network]:
+    """Read the networks with a route of their own; shorter prefixes than /8 lead to all that has none."""
+    networks = []
     for line in routes.splitlines():
         if line.startswith("Iface"):
             continue
-        destination = int.from_bytes(bytes.fromhex(line.split()[1]), "little")
-        taken.add(destination >> 8)
-    for subnet in ipaddress.IPv4Network("198.18.0.0/15").subnets(new_prefix=23):
-        start = int(subnet.network_address) >> 8
-        if start not in taken and start + 1 not in taken:
-            return ipaddress.IPv4Network((int(subnet.network_address), 24))
-    raise TareError("no free subnet left in 198.18.0.0/15", "`tare clean` removes what killed runs left behind")
+        destination, mask = (int.from_bytes(bytes.fromhex(line.split()[column]), "little") for column in (1, 7))
+        networks.append(ipaddress.IPv4Network((destination, mask.bit_count())))
+    return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
