@@ -6,8 +6,10 @@ Only `__main__` prints errors, in two lines, and exits.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -58,6 +60,22 @@ class TimedOut(TrialFailed):
 
 class Unreachable(TrialFailed):
     """A machine over SSH does not answer, or does not let us in."""
+
+
+class NotRecorded(TareError):
+    """A trial could not be written to the run folder: the run ends, and does it again when it goes on."""
+
+
+def in_words(error: Exception) -> TareError:
+    """Give what was raised as an error of ours: a refusal of the operating system, or a bug of a plug-in or of tare."""
+    if isinstance(error, TareError):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return TrialFailed(f"{where}{error.strerror.lower()}", "`tare show` has where it happened")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+    return TrialFailed(what, "this is a bug of a plug-in, or of tare: `tare show` has the traceback")
 
 
 @dataclass(frozen=True)

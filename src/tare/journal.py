@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from tare.errors import UsageError
+from tare.errors import NotRecorded, UsageError
 from tare.model import Facts, Metric, Raw, Sweep, Trial
 
 FORMAT = 1
@@ -98,7 +98,17 @@ class Journal:
         fresh.replace(self.folder / "run.json")
 
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
-        """Keep a trial: its raw output first, so that a line in the journal always has it."""
+        """Keep a trial: its raw output first, so that a line in the journal always has it.
+
+        Raises NotRecorded where the disk is full or not there any more. What was written before stays readable.
+        """
+        try:
+            self._append(trial, raw)
+        except OSError as error:
+            what = f"{self.folder}: a trial could not be recorded: {(error.strerror or str(error)).lower()}"
+            raise NotRecorded(what, "make room there") from error
+
+    def _append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         (self.folder / "raw" / f"{trial.trial}.json").write_bytes(_RAW.dump_json(tuple(raw), indent=1) + b"\n")
         with (self.folder / "trials.jsonl").open("ab+") as file:
             _drop_torn_end(file)

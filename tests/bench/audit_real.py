@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
-from fakes import Bench, Watcher, _record, suite
+from fakes import Bench, Watcher, record, suite
 
 from tare import plugins
 from tare.errors import TrialFailed
@@ -175,7 +175,7 @@ def container() -> tuple[Cell, Cell]:
         stack.enter_context(only_one())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-"))) / "run"
         journal = Journal(folder)
-        journal.create(_record(planned), planned.text)
+        journal.create(record(planned), planned.text)
         (folder / "telemetry").mkdir(exist_ok=True)
         limits = Limits(placement.server, 512 << 20, 4096)
         here = stack.enter_context(prepared_place(Reached(), (image, None), limits, placement, journal))

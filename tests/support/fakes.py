@@ -92,10 +92,32 @@ class Faulty(Startup):
         return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
 
 
+@dataclass(frozen=True)
+class Lacking(Startup):
+    """A workload that opens a file which is not there."""
+
+    name: ClassVar[str] = "lacking"
+
+    def measure(self, setup: Setup) -> Sequence[Raw]:
+        return (Raw(setup.instance.name, (), Path("/nowhere/at-all").read_text(encoding="utf-8"), 0.0),)
+
+
+@dataclass(frozen=True)
+class Confused(Fake):
+    """A fake that cannot even tell whether it is usable."""
+
+    name: ClassVar[str] = "confused"
+
+    def problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - as technologies are asked
+        return [Problem(str(int("none")), "")]
+
+
 class Shelf:
     """The plug-ins of tare, and those above."""
 
-    OWN: ClassVar[Mapping[str, type[Any]]] = {each.name: each for each in (Stopped, Gone, Silent, Impatient, Faulty)}
+    OWN: ClassVar[Mapping[str, type[Any]]] = {
+        each.name: each for each in (Stopped, Gone, Silent, Confused, Impatient, Faulty, Lacking)
+    }
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:
         return (*plugins.names(kind), *self.OWN)
@@ -150,7 +172,7 @@ class Bench:
         """Begin a run of the suite, or go on with it."""
         journal = Journal(self.folder)
         if not self.folder.exists():
-            journal.create(_record(suite), suite.text)
+            journal.create(record(suite), suite.text)
         return work_through(Work(suite, self.all_trials, unusable or {}, budget), self._place(), journal, self.watcher)
 
     def _place(self) -> Place:
@@ -168,10 +190,10 @@ class Bench:
         )
 
 
-def _record(suite: Suite) -> RunRecord:
+def record(suite: Suite) -> RunRecord:
     names = tuple(stack.name for stack in suite.measured)
-    record = replace(make_run([]).record, stacks=names, baseline=suite.baseline, again=suite.again)
-    return replace(record, workloads=decisions_of(suite).workloads)
+    blank = replace(make_run([]).record, stacks=names, baseline=suite.baseline, again=suite.again)
+    return replace(blank, workloads=decisions_of(suite).workloads)
 
 
 def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tare.errors import TrialFailed
+from tare.errors import UsageError, in_words
 from tare.journal import load, load_raw, rewrite
 from tare.model import Trial, Workload
 from tare.running.trial import read_values
@@ -34,6 +34,9 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
         return trial
     try:
         values = read_values(workload, load_raw(run, trial.trial))
-    except TrialFailed as error:
-        return trial if trial.status == "failed" else replace(trial, status="failed", reason=str(error), values=())
+    except UsageError:  # it has no raw output: nothing can be read again
+        raise
+    except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+        reason = str(in_words(error))
+        return trial if trial.status == "failed" else replace(trial, status="failed", reason=reason, values=())
     return replace(trial, status="ok", reason="", values=values)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +132,8 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
         if not (folder / "run.json").exists():
             raise
         stopped = "interrupt"
-    session.journal.keep(replace(load(folder).record, stop_reason=stopped))
+    with suppress(OSError):  # on a full disk the record stays as it was: the run looks as if it were going on
+        session.journal.keep(replace(load(folder).record, stop_reason=stopped))
     return stopped
 
 
@@ -208,11 +209,7 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
     failed = [trial for trial in found.trials if trial.status == "failed"]
     if ok:
         Console(file=sys.stdout).print(matrix(summarize(found), console.width))
-        began = time.monotonic()
-        pages = write_report([found])
-        console.print(
-            f"report: {pages[0]} (written in {format_duration(round(time.monotonic() - began, 1))})", highlight=False
-        )
+        _report(found, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {trial.reason}", style="red", markup=False)
     words = {
@@ -227,9 +224,21 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
         console.print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
         raise typer.Exit(_INTERRUPTED)
     if stopped not in words:
-        raise TareError(stopped, f"once it answers: tare clean, then tare run --resume {folder}")
+        raise TareError(stopped, f"when that is mended: tare clean, then tare run --resume {folder}")
     if not ok:
         raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
+
+
+def _report(found: Run, console: Console) -> None:
+    began = time.monotonic()
+    try:
+        pages = write_report([found])
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        console.print(f"no report: {why}; later: tare report {found.folder}", style="red", markup=False)
+        return
+    seconds = format_duration(round(time.monotonic() - began, 1))
+    console.print(f"report: {pages[0]} (written in {seconds})", highlight=False)
 
 
 def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) -> None:

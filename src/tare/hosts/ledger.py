@@ -63,7 +63,7 @@ class Ledger:
                 break
             if not trouble and argv in self._entries:
                 self._entries.remove(argv)
-        self._write()
+        self._write_less()
 
     def sweep(self) -> None:
         """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block.
@@ -74,7 +74,11 @@ class Ledger:
             for index in reversed(range(len(self._entries))):
                 if not trouble_of(self.host, self._entries[index]):
                     del self._entries[index]
-        self._write()
+        self._write_less()
+
+    def _write_less(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: what is written and already undone can be undone again
+            self._write()
 
     def _write(self) -> None:
         _write(self.path, self._machine, self._entries)

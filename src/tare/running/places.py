@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.errors import TareError, Unavailable
+from tare.errors import TareError, Unavailable, in_words
 from tare.hosts.cpus import Placement, place
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
@@ -227,9 +227,13 @@ def give_image(
             say(f"preparing {name}")
             try:
                 layers[0].imported(place.host, place.image)
-            except TareError as error:
-                found[name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+            except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+                found[name] = (_problem(in_words(error)),)
     return found
+
+
+def _problem(error: TareError) -> Problem:
+    return Problem(str(error), error.hint or "`tare doctor` says more")
 
 
 def find_unusable(
@@ -241,8 +245,8 @@ def find_unusable(
         say(f"checking {name}")
         try:
             problems = tuple(layers[-1].problems(host))
-        except TareError as error:  # an engine that hangs costs its own stack, not the run
-            problems = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+        except Exception as error:  # noqa: BLE001 - an engine that hangs, or a bug, costs its own stack, not the run
+            problems = (_problem(in_words(error)),)
         if problems:
             found[name] = problems
     return found

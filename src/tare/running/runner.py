@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Protocol
 
-from tare.errors import Unreachable
+from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
 from tare.model import Caution, Problem, Raw, Trial, Workload
@@ -122,7 +122,10 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
                 trial, raw = attempt(place, step, stacks[step.stack], workloads[step.workload])
             if (step.workload, step.block) in broken:
                 trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
-            journal.append(trial, raw)
+            try:
+                journal.append(trial, raw)
+            except NotRecorded as error:
+                return str(error)
             pace.learn(trial)
             decisions.learn(trial)
             watch.trial_ended(trial)

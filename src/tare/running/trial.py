@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
-from tare.errors import TareError, TrialFailed, Unavailable
+from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
 from tare.hosts.exec import RUN
 from tare.launch import Technology
@@ -59,15 +60,17 @@ class _Notes(Notes):
 def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
     """Do a trial of a stack, given with its inner technology first.
 
-    Whatever goes wrong in it becomes its reason; only a stop from outside, or a bug, comes through.
+    Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in; only a stop from
+    outside comes through.
     """
-    notes = _Notes(path="/".join(technology.path for technology in stack), cautions=[])
+    notes = _Notes()
     if not stack[-1].gives_machine:  # its own CPUs are told with it
         notes.cautions += place.placement.cautions
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
     reason = ""
     try:
+        notes.path = "/".join(technology.path for technology in stack)
         _measure(place, step, (stack, workload), notes)
     except Unavailable as error:
         status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
@@ -75,6 +78,9 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
         status, reason = "failed", str(error)
         if isinstance(error, TrialFailed) and error.output is not None:
             notes.raw.append(_last_words(error.output))
+    except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+        status, reason = "failed", str(in_words(error))
+        notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
     trial = Trial(
         trial=step.trial,
         block=step.block,

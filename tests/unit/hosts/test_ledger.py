@@ -76,6 +76,18 @@ def test_an_undo_that_fails_stays_in_the_ledger_and_the_rest_is_undone(ledger: L
     assert not ledger.path.exists()
 
 
+def test_a_full_disk_does_not_keep_things_from_being_undone(ledger: Ledger, tmp_path: Path) -> None:
+    outer, inner = tmp_path / "tare-outer", tmp_path / "tare-inner"
+    with ledger.undone_by(*_removal(outer)):
+        with ledger.undone_by(*_removal(inner)):
+            outer.touch()
+            inner.touch()
+            ledger.path.with_suffix(".new").symlink_to("/dev/full")
+        assert not inner.exists()
+    assert not outer.exists()
+    assert not ledger.path.exists()
+
+
 def test_an_undo_that_takes_too_long_ends_neither_the_block_nor_the_sweep(ledger: Ledger, tmp_path: Path) -> None:
     class Hasty(LocalHost):
         def run(self, *argv: str, timeout: float, **options: Any) -> Output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -9,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, Bench, Watcher, suite
+from fakes import LIMITS, Bench, Watcher, record, suite
 
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
-from tare.journal import load_raw
+from tare.journal import Journal, load_raw
 from tare.model import Facts, Problem, Trial
 from tare.running.places import find_unusable
 from tare.running.runner import Pace, Schedule
@@ -156,10 +157,34 @@ def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
     assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.all_trials}
 
 
-def test_a_bug_of_tare_is_not_taken_for_a_failed_trial(bench: Bench) -> None:
-    with pytest.raises(ZeroDivisionError):
-        bench.work(suite("a:", workloads=("faulty",)))
-    assert bench.trials == ()
+def test_a_bug_of_a_plug_in_fails_its_trial_with_its_reason_and_the_run_goes_on(bench: Bench) -> None:
+    assert bench.work(suite("a:", blocks=1, workloads=("faulty", "startup"))) == "plan"
+    [faulty], [startup] = by_stack(bench.trials, "a", "faulty"), by_stack(bench.trials, "a", "startup")
+    assert startup.status == "ok"
+    assert (faulty.status, faulty.values) == ("failed", ())
+    assert re.fullmatch(r"ZeroDivisionError: division by zero \(fakes\.py, line \d+\)", faulty.reason)
+    [raw] = load_raw(bench.folder, faulty.trial)
+    assert raw.label == "traceback"
+    assert raw.text.startswith("Traceback (most recent call last):")
+
+
+def test_what_the_operating_system_refuses_fails_the_trial_with_its_reason(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("lacking",)))
+    [trial] = bench.trials
+    assert (trial.status, trial.reason) == ("failed", "/nowhere/at-all: no such file or directory")
+
+
+def test_a_trial_that_a_full_disk_cannot_take_ends_the_run_which_can_go_on(bench: Bench) -> None:
+    what = suite("a:", "b:", blocks=2, workloads=("startup",))
+    Journal(bench.folder).create(record(what), what.text)
+    full = bench.folder / "raw" / f"{planned(what)[3]}.json"
+    full.symlink_to("/dev/full")
+    said = f"{bench.folder}: a trial could not be recorded: no space left on device"
+    assert bench.work(what) == said
+    assert [trial.trial for trial in bench.all_trials] == planned(what)[:3]
+    full.unlink()
+    assert bench.work(what) == "plan"
+    assert [trial.trial for trial in bench.all_trials] == planned(what)
 
 
 # --- blocks, skips, budget -----------------------------------------------------------------------------------------
@@ -386,6 +411,13 @@ def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> Non
     found = find_unusable(stacks, LocalHost(), said.append)
     assert said == ["checking good", "checking bad"]
     assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
+
+
+def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> None:
+    stacks = [(stack.name, stack.layers) for stack in suite("good:", 'bad: stack = "confused"').stacks]
+    found = find_unusable(stacks, LocalHost(), lambda _: None)
+    assert list(found) == ["bad"]
+    assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
 
 
 def test_a_fake_says_that_it_is_made_up() -> None:
