@@ -241,14 +241,14 @@ class Instance:
 class Problem:
     """Something that is missing for a technology here, and the command or step that mends it.
 
-    `packages` are the Debian packages that mend it, where nothing else is needed. `yours` says that only the user has
-    what is missing, such as an image of their own.
+    `packages` are the Debian packages that mend it, where nothing else is needed. `missing` tells of what Debian does
+    not have: a `program` of another project, or what only the user has, an image or an account.
     """
 
     what: str
     fix: str
     packages: tuple[str, ...] = ()
-    yours: bool = False
+    missing: Literal["", "program", "yours"] = ""
 
     @classmethod
     def mended_by(cls, what: str, *packages: str) -> Problem:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +21,7 @@ from tare.model import Family
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Quickly = Callable[..., tuple[int, str, str]]
 TARE = Path(sys.executable).parent / "tare"
+ENOUGH_SECONDS = 120
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.toml"))
 FAMILIES: set[Family] = {"bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"}
@@ -244,8 +249,36 @@ def test_doctor_keeps_its_contract_and_leaves_no_trace(tare: Call, home: Path) -
 
 
 @pytest.mark.machine
-def test_doctor_counts_what_can_be_used_for_people(tare: Call) -> None:
-    output = tare("doctor")
+def test_doctor_fits_a_terminal_of_80_by_24(environment: dict[str, str]) -> None:
+    shown = on_terminal((str(TARE), "doctor"), environment, rows=24, columns=80)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).splitlines()
+    assert any(re.match(r"Usable, \d+ of \d+: ", line) for line in lines)
+    assert lines[-1] == "Every version, reason and fix: tare doctor --all"
+    assert len(lines) <= 22  # and the command above, and the next prompt below
+    assert max(map(len, lines)) <= 80
+
+
+def on_terminal(argv: tuple[str, ...], environment: dict[str, str], rows: int, columns: int) -> str:
+    """Run a command whose standard output is a terminal of a size; gives what it printed there."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (rows, columns))
+    asked = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES"}}
+    process = subprocess.Popen(
+        argv, env=asked | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    printed = b""
+    with suppress(OSError):  # the last one at the terminal has gone
+        while chunk := os.read(ours, 65536):
+            printed += chunk
+    os.close(ours)
+    assert process.wait(ENOUGH_SECONDS) == 0
+    return printed.decode()
+
+
+@pytest.mark.machine
+def test_doctor_says_everything_for_people_who_ask(tare: Call) -> None:
+    output = tare("doctor", "--all")
     assert output.returncode == 0
     assert " technologies can be used here" in output.stdout
     assert "→" in output.stdout

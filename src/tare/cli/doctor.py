@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tare.cli.screen import screen
 from tare.doctor.noise import Noise, assess
 from tare.doctor.usable import Usable, look_at
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
@@ -24,7 +25,10 @@ _STEAL_SECONDS = 1.0
 _STYLES = {"quiet": "green", "watch": "yellow", "noisy": "red", "unknown": "dim"}
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False) -> None:
+def doctor(
+    everything: Annotated[bool, typer.Option("--all", help="Print every version, reason and fix in full.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
     """Tell which technologies can be used here, with the fix for the rest, and how noisy this machine is.
 
     It only observes: nothing on the machine is changed.
@@ -37,41 +41,52 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for 
     if os.geteuid() == 0:
         isolate_mounts()
     with waiting.status("looking at the machine") as status:
-        found = []
+        technologies = []
         for each in look_at(host):
             status.update(f"looked at {each.name}")
-            found.append(each)
+            technologies.append(each)
         time.sleep(max(0.0, _STEAL_SECONDS - (time.monotonic() - began)))
     # The mounts as the machine has them, not as tare sees them in its own namespace.
     noise = assess(lambda path: mounts if path.endswith("/mounts") else read_text(path), before)
     if as_json:
-        print(_json(found, facts, noise))
+        print(_json(technologies, facts, noise))
+    elif everything:
+        _print_all(technologies, facts, noise)
     else:
-        _print(found, facts, noise)
+        console = Console(file=sys.stdout, highlight=False)
+        for line in screen(technologies, about(facts), noise, console.width):
+            console.print(line, soft_wrap=True)
 
 
-def _json(found: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> str:
-    technologies = [{**dataclasses.asdict(each), "usable": each.usable} for each in found]
-    machine = {**dataclasses.asdict(facts), "noise": [dataclasses.asdict(each) for each in noise]}
-    return json.dumps({"format": 1, "technologies": technologies, "machine": machine}, indent=2)
-
-
-def _print(found: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> None:
-    console = Console(file=sys.stdout, highlight=False)
-    console.print(_technologies(found))
-    usable = sum(each.usable for each in found)
-    console.print(f"\n{usable} of {len(found)} technologies can be used here\n", style="bold")
-    console.print(f"{facts.operating_system}, Linux {facts.kernel} on {facts.architecture}", markup=False)
+def about(facts: Facts) -> tuple[str, str]:
+    """Describe a machine in two lines."""
     around = f", inside {facts.virtualization}" if facts.virtualization else ", bare metal"
-    console.print(f"{facts.cpu_model}, {facts.cpus} CPUs, {format_size(facts.memory_bytes)}{around}\n", markup=False)
+    return (
+        f"{facts.operating_system}, Linux {facts.kernel} on {facts.architecture}",
+        f"{facts.cpu_model}, {facts.cpus} CPUs, {format_size(facts.memory_bytes)}{around}",
+    )
+
+
+def _json(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> str:
+    entries = [{**dataclasses.asdict(each), "usable": each.usable} for each in technologies]
+    machine = {**dataclasses.asdict(facts), "noise": [dataclasses.asdict(each) for each in noise]}
+    return json.dumps({"format": 1, "technologies": entries, "machine": machine}, indent=2)
+
+
+def _print_all(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(_technologies(technologies))
+    usable = sum(each.usable for each in technologies)
+    console.print(f"\n{usable} of {len(technologies)} technologies can be used here\n", style="bold")
+    console.print("\n".join(about(facts)), "\n", sep="", markup=False)
     console.print(_noise(noise))
 
 
-def _technologies(found: list[Usable]) -> Table:
+def _technologies(technologies: list[Usable]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("", "technology", "family", "version", "problem and fix"):
         table.add_column(column, overflow="fold")
-    for each in found:
+    for each in technologies:
         sign = Text("✓", style="green") if each.usable else Text("✗", style="red")
         problems = Text("\n").join(Text(f"{problem.what}\n  → {problem.fix}") for problem in each.problems)
         table.add_row(sign, each.name, each.family, each.version, problems)

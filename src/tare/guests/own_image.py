@@ -185,7 +185,7 @@ class OwnImage(Technology):
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
         if not self.image or not self.service:
-            return (Problem("it boots an image of your own, and none is given", table, yours=True),)
+            return (Problem("it boots an image of your own, and none is given", table, missing="yours"),)
         known = plugins.names("workloads")
         if self.service not in known:
             hint = did_you_mean(self.service, known, "`tare workloads` lists the names")

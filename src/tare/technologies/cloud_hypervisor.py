@@ -40,7 +40,7 @@ class CloudHypervisor(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
         if host.run("sh", "-c", f"command -v {_PROGRAM}", timeout=10, check=False).exit_code:
-            return (Problem("cloud-hypervisor is not installed", _INSTALL),)
+            return (Problem("cloud-hypervisor is not installed", _INSTALL, missing="program"),)
         return missing_tools(host, {"lz4": "lz4", **monitors.KVM_TOOLS}) or kvm.problems(host)
 
     def imported(self, host: Host, image: Image) -> None:

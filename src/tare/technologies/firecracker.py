@@ -44,7 +44,7 @@ class Firecracker(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
         if host.run("sh", "-c", "command -v firecracker", timeout=10, check=False).exit_code:
-            return (Problem("firecracker is not installed", _INSTALL),)
+            return (Problem("firecracker is not installed", _INSTALL, missing="program"),)
         if missing := missing_tools(host, {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}):
             return missing
         version = self.version(host)

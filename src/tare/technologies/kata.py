@@ -58,7 +58,7 @@ class Kata(Docker):
             what = f"Docker knows no runtime {self.runtime}, but {', '.join(sorted(known)) or 'none'}"
             return (Problem(what, 'add it to "runtimes" in /etc/docker/daemon.json'),)
         if host.run("sh", "-c", f"command -v {_SHIM}", timeout=10, check=False).exit_code:
-            return (Problem(f"{_SHIM} is not installed", _INSTALL),)
+            return (Problem(f"{_SHIM} is not installed", _INSTALL, missing="program"),)
         major = first_line(host, "docker", "version", "--format", "{{.Server.Version}}").partition(".")[0]
         if major.isdigit() and int(major) < 23:
             what = f"Docker {major} starts only runtimes that its daemon.json names"

@@ -52,7 +52,9 @@ class Mirage(OwnImage):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
         found = super().problems(host)
-        return tuple(Problem(each.what, _OPAM) if each.packages == ("solo5",) else each for each in found)
+        return tuple(
+            Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in found
+        )
 
     def addresses(self, boot: Boot) -> tuple[str, ...]:
         """Give the unikernel's arguments that set its address."""

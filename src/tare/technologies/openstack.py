@@ -76,11 +76,11 @@ class Openstack(Technology):
         if found := missing_tools(host, _TOOLS):
             return found
         if not self.version(host):
-            return (Problem("openstacksdk is not installed", INSTALL),)
+            return (Problem("openstacksdk is not installed", INSTALL, missing="program"),)
         if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
             settings = f"{' = …, '.join(missing)} = …"
             table = f'in [stacks.NAME] stack = "native/openstack", below it [stacks.NAME.openstack] with {settings}'
-            return (Problem("which server to ask for is not given", table, yours=True),)
+            return (Problem("which server to ask for is not given", table, missing="yours"),)
         if self.cloud not in (known := known_clouds()):
             hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
             return (Problem(f"no cloud named {self.cloud}", hint),)

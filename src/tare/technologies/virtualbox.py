@@ -46,7 +46,7 @@ class Virtualbox(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VirtualBox and its kernel modules are there."""
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
-            return (Problem("VBoxManage is not installed", _INSTALL),)
+            return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
         if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing

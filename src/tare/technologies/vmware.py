@@ -52,7 +52,7 @@ class Vmware(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VMware and what makes its CD are there, and whether it works."""
         if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
-            return (Problem("vmrun is not installed", _INSTALL),)
+            return (Problem("vmrun is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
         if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing

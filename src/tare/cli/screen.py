@@ -1,0 +1,124 @@
+"""One screen of `tare doctor`: what can be used in a list, the rest in groups by what mends it, the noise in brief.
+
+It has at most 22 lines of 80 columns, so that a terminal of 80x24 shows it beside the command and the next prompt.
+Where there is more to say than fits, the last reasons are only counted: `tare doctor --all` has everything.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from tare.doctor.noise import Noise
+from tare.doctor.usable import Usable
+from tare.launch import NOT_ROOT
+from tare.model import Problem, together
+
+LINES = 22
+_WIDEST = 100
+_SHORT_FIX = 32
+_LAST = "Every version, reason and fix: tare doctor --all"
+_STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"}
+
+
+def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterable[Noise], width: int) -> list[Text]:
+    """Give the lines of the screen. `machine` are the lines that describe it."""
+    width = min(width, _WIDEST)
+    usable = [each for each in technologies if each.usable]
+    rest = [each for each in technologies if not each.usable]
+    installable = [each for each in rest if together(_problems(each))]
+    yours = [each for each in rest if _lacks(each, "yours")]
+    foreign = [each for each in rest if _lacks(each, "program")]
+    others = [each for each in rest if each not in (*installable, *yours, *foreign)]
+
+    command = together(problem for each in installable for problem in _problems(each))
+    lines = [
+        *(Text(_cut(line, width)) for line in machine),
+        *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
+        *_titled("Installable", _names(installable), width),
+        *_continued(command, width),
+        *_titled("Needs an image or an account of yours", _names(yours), width),
+        *_titled("Needs a program that Debian does not have", _names(foreign), width),
+    ]
+    after = [*_noise(noise, width), Text(_LAST, style="dim")]
+    return [*lines, *_reasons(others, width, LINES - len(lines) - len(after)), *after]
+
+
+def _problems(technology: Usable) -> tuple[Problem, ...]:
+    """Give what else is in its way than that tare is not run by root."""
+    return tuple(each for each in technology.problems if each != NOT_ROOT)
+
+
+def _lacks(technology: Usable, missing: str) -> bool:
+    return any(problem.missing == missing for problem in technology.problems)
+
+
+def _names(technologies: Iterable[Usable]) -> str:
+    return " ".join(each.name for each in technologies)
+
+
+def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text]:
+    """Give a title with a text after it; nothing without text."""
+    if not text:
+        return []
+    first, *more = _wrapped(f"{title}: {text}", width, "  ")
+    first = Text(first.plain.lstrip())
+    first.stylize(style, 0, len(title) + 1)
+    return [first, *more]
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[Text]:
+    """Wrap at spaces only: a name that is cut at its hyphen is no name, and a command not one to copy."""
+    wrapper = textwrap.TextWrapper(width, indent, indent, break_on_hyphens=False, break_long_words=False)
+    return [Text(line) for line in wrapper.wrap(text)]
+
+
+def _continued(command: str, width: int) -> list[Text]:
+    """Wrap a command so that it can still be copied to a shell."""
+    lines = _wrapped(command, width - 2, "  ")
+    return [*(Text(f"{line.plain} \\") for line in lines[:-1]), *lines[-1:]]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text]:
+    """Say why technologies cannot be used, those of one reason in one line; what does not fit is counted."""
+    sharing: dict[str, list[tuple[str, str]]] = {}
+    for each in technologies:
+        problem = (_problems(each) or each.problems)[0]
+        sharing.setdefault(problem.what, []).append((each.name, problem.fix))
+    if not sharing:
+        return []
+    reasons = list(sharing.items())
+    kept = reasons if len(reasons) < room else reasons[: max(0, room - 2)]
+    rows = [
+        (_cut(" ".join(name for name, _ in those), width // 2), what, {fix for _, fix in those}) for what, those in kept
+    ]
+    column = max((len(names) for names, _, _ in rows if len(names) <= width // 4), default=0)
+    lines = [Text(_reason(f"  {names:{column}}  ", what, fixes, width)) for names, what, fixes in rows]
+    left = sum(len(those) for _, those in reasons[len(kept) :])
+    return [Text("Not on this machine:", style="bold"), *lines, *([Text(f"  … and {left} more")] if left else [])]
+
+
+def _reason(names: str, what: str, fixes: set[str], width: int) -> str:
+    """Give one line; with the fix where all have the same and it is short."""
+    fix = next(iter(fixes)) if len(fixes) == 1 else ""
+    mended = f" → {fix}" if fix and len(fix) <= _SHORT_FIX else ""
+    return names + _cut(what, width - len(names) - len(mended)) + mended
+
+
+def _noise(noise: Iterable[Noise], width: int) -> list[Text]:
+    """Give the names for each verdict, with the values of what is doubtful."""
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in _STYLES}
+    for each in noise:
+        shown = f"{each.name} ({each.value})" if each.verdict in {"noisy", "watch"} else each.name
+        by_verdict[each.verdict].append(shown)
+    return [
+        line
+        for verdict, shown in by_verdict.items()
+        for line in _titled(f"Noise, {verdict}", ", ".join(shown), width, _STYLES[verdict])
+    ]

@@ -1,0 +1,113 @@
+"""`tare doctor` in one screen: whatever the machine is like, and nothing that one would copy is cut."""
+
+from __future__ import annotations
+
+import random
+import shlex
+
+import pytest
+
+from tare import plugins
+from tare.cli.screen import LINES, screen
+from tare.doctor.noise import Noise
+from tare.doctor.usable import Usable
+from tare.launch import NOT_ROOT
+from tare.model import Problem
+
+MACHINE = ("Debian GNU/Linux 12 (bookworm), Linux 6.1.0-30-amd64 on x86_64", "some CPU " * 12)
+QUIET = (Noise("load", "0.01 on 4 CPUs", "quiet", "Hardly anything else runs.", ""),)
+NAMES = plugins.names("technologies")
+NOISES = (
+    *("governor", "turbo", "SMT", "steal", "load", "swap", "transparent huge pages", "ASLR", "cgroups"),
+    *("clock source", "virtual machine", "thermal throttling", "free memory"),
+)
+
+
+def technology(name: str, *problems: Problem) -> Usable:
+    return Usable(name, name, "container", "1.0", problems)
+
+
+def said(*technologies: Usable, noise: tuple[Noise, ...] = QUIET, width: int = 80) -> list[str]:
+    return [line.plain for line in screen(technologies, MACHINE, noise, width)]
+
+
+def test_what_is_usable_is_a_list() -> None:
+    assert "Usable, 2 of 3: crun native" in said(
+        technology("crun"), technology("native"), technology("xen", Problem("no Xen", "boot it"))
+    )
+
+
+def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> None:
+    missing = [technology(name, Problem.mended_by("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
+    lines = said(*missing)
+    first = next(index for index, line in enumerate(lines) if "apt-get" in line)
+    last = next(index for index, line in enumerate(lines[first:], first) if not line.endswith("\\"))
+    words = shlex.split("\n".join(lines[first : last + 1]).replace("\\\n", ""))
+    assert words[:2] == ["apt-get", "install"]
+    assert sorted(words[2:]) == sorted({"iproute2", *(f"{name}-tools" for name in NAMES)})
+
+
+def test_what_a_package_alone_does_not_mend_is_not_called_installable() -> None:
+    both = (Problem.mended_by("no qemu", "qemu-system-x86"), Problem("no /dev/kvm", "turn on nesting"))
+    assert not any("Installable" in line for line in said(technology("qemu", *both)))
+
+
+def test_what_is_missing_is_said_to_be_installable_although_root_does_not_ask() -> None:
+    problems = (NOT_ROOT, Problem.mended_by("no crun", "crun"))
+    assert "Installable: crun" in said(technology("crun", *problems), technology("native", NOT_ROOT))
+
+
+def test_technologies_with_one_reason_share_a_line_with_a_short_fix() -> None:
+    problem = Problem("its daemon does not run", "systemctl start docker")
+    lines = said(technology("docker", problem), technology("kata", problem))
+    assert "  docker kata  its daemon does not run → systemctl start docker" in lines
+
+
+def test_what_only_the_user_has_and_what_debian_lacks_are_groups_of_their_own() -> None:
+    lines = said(
+        technology("osv", Problem("no image", "give one", missing="yours")),
+        technology("vmware", Problem("not installed", "buy it", missing="program")),
+    )
+    assert "Needs an image or an account of yours: osv" in lines
+    assert "Needs a program that Debian does not have: vmware" in lines
+
+
+def test_reasons_that_do_not_fit_are_counted() -> None:
+    lines = said(*(technology(f"technology-{number}", Problem(f"reason {number}", "mend")) for number in range(30)))
+    assert len(lines) == LINES
+    shown = sum(line.startswith("  technology-") for line in lines)
+    assert f"  … and {30 - shown} more" in lines
+
+
+def test_only_doubtful_noise_has_its_value() -> None:
+    noise = (
+        Noise("load", "0.1", "quiet", "", ""),
+        Noise("swap", "none", "quiet", "", ""),
+        Noise("turbo", "on", "watch", "", ""),
+    )
+    lines = said(technology("native"), noise=noise)
+    assert "Noise, watch: turbo (on)" in lines
+    assert "Noise, quiet: load, swap" in lines
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_it_is_one_screen_on_any_machine(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    kinds = (
+        (),
+        (Problem.mended_by("qemu-system-x86_64 is not installed", "qemu-system-x86", "qemu-utils"),),
+        (Problem("no image is given", "a table [stacks.NAME]", missing="yours"),),
+        (Problem("not installed", "put it on the PATH", missing="program"),),
+        (Problem("the daemon does not answer " * 4, "systemctl start it"),),
+    )
+    technologies = [
+        technology(name, *(kinds[choice] if (choice := chance.randrange(6)) < 5 else [Problem(name * 9, "mend" * 20)]))
+        for name in NAMES
+    ]
+    noise = tuple(
+        Noise(name, "0.12% of the CPU time", chance.choice(("quiet", "watch", "noisy", "unknown")), "", "")
+        for name in NOISES
+    )
+    lines = said(*technologies, noise=noise)
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= 80
