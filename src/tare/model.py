@@ -184,6 +184,22 @@ class SetLimits:
     seen: SeenLimits
 
 
+@dataclass(frozen=True)
+class FileSystem:
+    """The file system under a path that a workload uses, as the instance sees it.
+
+    `options` are those of its mount that can change what files cost, such as `relatime`, `sync` or `size=…`.
+    """
+
+    path: str
+    type: str
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Write it as people do: `tmpfs (relatime, size=64k)`."""
+        return f"{self.type} ({', '.join(self.options)})" if self.options else self.type
+
+
 # --- instances -----------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +351,7 @@ class Workload(Protocol):
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     sweep: ClassVar[Sweep | None]
+    paths: ClassVar[tuple[str, ...]]  # in the instance, that it reads or writes while it measures
 
     @property
     def port(self) -> int | None:
@@ -404,3 +421,4 @@ class Trial:
     cautions: tuple[Caution, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     layers: tuple[Layer, ...] = ()
+    file_systems: tuple[FileSystem, ...] = ()

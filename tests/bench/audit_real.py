@@ -105,6 +105,7 @@ class Job:
     title: ClassVar[str] = "A fixed number of Whetstone's passes"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "Time", "s", "lower"),)
     sweep: ClassVar[Sweep | None] = None
+    paths: ClassVar[tuple[str, ...]] = ()
     port: ClassVar[int | None] = None
 
     passes: int = 5000

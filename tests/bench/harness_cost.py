@@ -46,6 +46,7 @@ class Empty:
     title: ClassVar[str] = "Empty program"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
     sweep: ClassVar[Sweep | None] = None
+    paths: ClassVar[tuple[str, ...]] = ()
     port: ClassVar[int | None] = None
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - there is none

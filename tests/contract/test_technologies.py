@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tare import plugins
 from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import Host, Image, Instance, SetLimits
 from tare.running import trial
@@ -48,6 +50,16 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, pl
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
     assert trial.limit_cautions(SetLimits(place.limits, seen)) == ()
+
+
+def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
+    paths = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name).paths]
+    root, *used = file_systems_under(_inside(instance), ("/", *paths))
+    assert "/srv/tare-nginx-file" in paths
+    assert [(found.path, found.type, found.options) for found in used] == [
+        (path, root.type, root.options) for path in paths
+    ]
+    assert root.type not in {"tmpfs", "ramfs"}
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(

@@ -13,6 +13,7 @@ from tare.model import (
     Better,
     Caution,
     Facts,
+    FileSystem,
     Footprint,
     Limits,
     Mark,
@@ -224,6 +225,7 @@ def _dressed(trial: Trial) -> Trial:
             3,
         ),
         limits=SetLimits(asked, SeenLimits(1, 480 << 20 if guest else 512 << 20, 4096)),
+        file_systems=(FileSystem("/srv/file", "ext4" if guest else "overlay", ("relatime",)),),
         path={"native": "direct", "docker-bridge": "bridge", "qemu-tcg": "tap"}.get(trial.stack, "nat"),
         proof=(("kernel", "6.1.0-18-amd64"), ("runtime", f"{trial.stack} 1.2.3")),
         commands=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model import Trial
 from tare.report.limits import limits_of
+from tare.statistics.file_systems import with_file_systems_compared
 from tare.units import format_duration, format_quantity, format_size
 
 _PIPED = 1000  # columns for who is no terminal: a trial is one line then
@@ -26,6 +28,7 @@ def show(
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
     found = load(run)
+    found = replace(found, trials=tuple(with_file_systems_compared(found.trials, found.record.baseline)))
     if trial is None:
         _list(found)
         return
@@ -68,6 +71,8 @@ def _print(trial: Trial, console: Console) -> None:
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     for limit in limits_of(trial.limits) if trial.limits else ():
         console.print(f"limit on {limit.name}: {limit.asked} asked, {limit.seen} seen")
+    for file_system in trial.file_systems:
+        console.print(f"file system under {file_system.path}: {file_system}")
     console.print(f"path: {trial.path}")
     for name, text in trial.proof:
         console.print(f"{name}: {text}")

@@ -28,6 +28,7 @@ class Computing:
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     sweep: ClassVar[Sweep | None] = None
+    paths: ClassVar[tuple[str, ...]] = ()
     result: ClassVar[re.Pattern[str]]
     scale: ClassVar[float] = 1.0
 

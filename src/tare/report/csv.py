@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from tare.journal import Run
 from tare.model import Caution
 from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.file_systems import with_file_systems_compared
 
 VALUES = (
     "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
@@ -26,7 +27,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def _values(run: Run) -> Iterable[Sequence[object]]:
-    for trial in run.trials:
+    for trial in with_file_systems_compared(run.trials, run.record.baseline):
         if trial.status != "ok":
             continue
         where = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)

@@ -14,9 +14,11 @@ from tempfile import NamedTemporaryFile
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
 from tare.hosts.exec import RUN
+from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import (
     Caution,
+    FileSystem,
     Footprint,
     Host,
     Instance,
@@ -55,6 +57,7 @@ class _Notes(Notes):
     proof: tuple[tuple[str, str], ...] = ()
     cautions: list[Caution] = field(default_factory=list)
     layers: tuple[Layer, ...] = ()
+    file_systems: tuple[FileSystem, ...] = ()
 
 
 def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
@@ -96,6 +99,7 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
         footprint=notes.footprint,
         layers=notes.layers,
         limits=notes.limits,
+        file_systems=notes.file_systems,
         path=notes.path,
         proof=notes.proof,
         cautions=tuple(dict.fromkeys(notes.cautions)),
@@ -114,6 +118,8 @@ def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workloa
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         notes.limits = SetLimits(place.limits, _seen(parts[-1]))
+        if instance.inside is not None:
+            notes.file_systems = file_systems_under(instance.inside, workload.paths)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].place
         outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is

@@ -14,6 +14,7 @@ from tare.statistics.anytime import CONFIDENCE, least_count, told_together
 from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
+from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headline
 from tare.statistics.outcomes import Outcome, latest, outcome
@@ -36,7 +37,7 @@ class _Workload:
 
 def summarize(run: Run) -> Summary:
     """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
-    trials = latest(run.trials)
+    trials = with_file_systems_compared(latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     references = (run.record.baseline, run.record.again)
     workloads = [_workload(record, stacks, trials, references) for record in records(run)]

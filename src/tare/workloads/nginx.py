@@ -29,12 +29,13 @@ from tare.model import Metric, Raw, Service, Setup, Sweep, Value
 from tare.units import Duration, Size
 
 _PORT = 18080
-_CONFIGURATION_PATH = "/tmp/tare-nginx.conf"  # noqa: S108 - in an instance of our own
-_FILE_PATH = "/tmp/tare-nginx-file"  # noqa: S108 - likewise
+# Not in /tmp, which some technologies keep in memory and others on a disk.
+_CONFIGURATION_PATH = "/srv/tare-nginx.conf"
+_FILE_PATH = "/srv/tare-nginx-file"
 _CONFIGURATION = """\
 daemon off;
 user root;
-pid /tmp/tare-nginx.pid;
+pid /srv/tare-nginx.pid;
 error_log stderr;
 worker_processes 1;
 events { worker_connections 4000; }
@@ -74,6 +75,7 @@ class HttpLoad:
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep: ClassVar[Sweep | None] = Sweep("clients")
+    paths: ClassVar[tuple[str, ...]] = ()
 
     clients: ClientCounts = (1, 50, 200)
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
@@ -124,6 +126,7 @@ class Nginx(HttpLoad):
 
     name: ClassVar[str] = "nginx"
     title: ClassVar[str] = "nginx: static file over HTTP"
+    paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
     size: Annotated[Size, AfterValidator(_servable)] = 1024
 

@@ -62,6 +62,7 @@ class Ramspeed:
     title: ClassVar[str] = "RAMspeed: memory and caches"
     metrics: ClassVar[tuple[Metric, ...]] = tuple(_metrics())
     sweep: ClassVar[Sweep | None] = Sweep("block size", "bytes")
+    paths: ClassVar[tuple[str, ...]] = ()
 
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_each_once)] = _KINDS
     mark_sizes: Annotated[tuple[BlockSize, ...], Field(max_length=32), AfterValidator(_each_once)] = (

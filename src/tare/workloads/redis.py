@@ -53,6 +53,7 @@ class Redis:
         Metric("set", "SET throughput", "requests/s", "higher"),
     )
     sweep: ClassVar[Sweep | None] = Sweep("clients")
+    paths: ClassVar[tuple[str, ...]] = ()
 
     operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)

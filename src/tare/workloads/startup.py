@@ -26,6 +26,7 @@ class Startup:
     title: ClassVar[str] = "Start-up"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower"),)
     sweep: ClassVar[Sweep | None] = None
+    paths: ClassVar[tuple[str, ...]] = ()
 
     @property
     def port(self) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import believable_run, write
+from runs import believable_run, make_run, make_trial, write
 
 from tare.__main__ import run
 from tare.cli import app
+from tare.model import FileSystem
 
 
 def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +26,18 @@ def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest
     assert "limit on open files: 4096 asked, 4096 seen\n" in shown
     assert "path: tap\n" in shown
     assert "$ sh -c 'echo '\"'\"'two words'\"'\"''\n" in shown
+
+
+def test_the_file_systems_of_a_trial_are_shown_with_the_caution_that_compares_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = {"native": FileSystem("/srv/file", "overlay"), "nspawn": FileSystem("/srv/file", "tmpfs", ("size=1g",))}
+    trials = [replace(make_trial(stack, 0, ()), file_systems=(found,)) for stack, found in where.items()]
+    folder = write(make_run(trials, folder=tmp_path / "run"))
+    assert run(app, ["show", str(folder), "dhrystone-nspawn-0"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "file system under /srv/file: tmpfs (size=1g) path:" in shown
+    assert "caution: file-system-differs: /srv/file is on tmpfs (size=1g), the baseline's on overlay: " in shown
 
 
 def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,6 +131,12 @@ def test_a_limit_seen_differently_is_pointed_out(page: _Page) -> None:
     assert "path: bridge" in page.text
 
 
+def test_the_file_systems_under_what_a_workload_uses_are_facts_of_a_stack(page: _Page) -> None:
+    assert page.text.count("file system under /srv/file ext4 (relatime)") == 1
+    assert "file system under /srv/file overlay (relatime)" in page.text
+    assert "the baseline's on overlay (relatime): a disk or a layer of its own belongs to the stack" in page.text
+
+
 def test_the_page_states_how_headlines_are_made(page: _Page) -> None:
     assert "The headline of redis is: geometric mean of GET and SET, each over 5 points. More is better." in page.text
     assert "The headline of startup is: Total. Less is better." in page.text

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
-from tare.model import Trial
+from tare.model import FileSystem, Trial
 from tare.report.limits import Limit, limits_of
 from tare.report.numbers import listing
 
@@ -19,6 +19,7 @@ class StackFacts:
     stack: str
     path: str
     limits: tuple[Limit, ...]
+    file_systems: tuple[FileSystem, ...]
     proof: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str, str], ...]
 
@@ -29,7 +30,8 @@ def stack_facts(stack: str, run: Run) -> StackFacts:
     paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
     limits = next((limits_of(trial.limits) for trial in own if trial.limits), ())
     proof = dict(entry for trial in own for entry in trial.proof)
-    return StackFacts(stack, listing(paths), limits, tuple(proof.items()), tuple(_commands(own)))
+    file_systems = tuple(dict.fromkeys(found for trial in own for found in trial.file_systems))
+    return StackFacts(stack, listing(paths), limits, file_systems, tuple(proof.items()), tuple(_commands(own)))
 
 
 def _commands(trials: Sequence[Trial]) -> Iterable[tuple[str, str, str]]:
