@@ -67,7 +67,7 @@ bench: setup
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 
 audit: setup
-	PYTHONPATH=tests/support .venv/bin/python tests/bench/audit.py --container
+	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

@@ -289,8 +289,8 @@ make audit
 
 This page is of {found.runs} runs for each kind of noise and each effect, seed {found.seed} and following ones, and
 took {found.seconds / 60:.1f} minutes. At {found.runs} runs a share of 5 % is known to ± {share:.1f} %. The noise is
-that of the `fake` technology (`src/tare/fake_noise.py`), the simulation `tests/bench/audit_runs.py`, the other ways to
-decide `tests/bench/audit_rivals.py`."""
+that of the `fake` technology (`tests/plug_ins/tare_fake/noise.py`), the simulation `tests/bench/audit_runs.py`, the
+other ways to decide `tests/bench/audit_rivals.py`."""
 
 
 def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
 from fakes import Bench, Watcher, record, suite
+from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
 from tare.errors import TrialFailed
-from tare.fake_noise import draws_of, shaped
 from tare.hosts.cpus import place
 from tare.hosts.facts import read_cores
 from tare.hosts.local import isolate_mounts, read_text

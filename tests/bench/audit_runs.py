@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.fake_noise import DRAWS, Shape, shaped
 from tare.statistics.anytime import least_count, told_together
 from tare.statistics.ratios import Comparison, compare_together
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from plug_ins import own
 from tare import plugins
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
@@ -56,11 +57,6 @@ def _variants(name: str) -> list[str]:
     return [f"{name}:{each}" for each in typing.get_args(network)] or [name]
 
 
-def _technologies() -> tuple[str, ...]:
-    names = plugins.names("technologies")
-    return tuple(name for name in names if not getattr(plugins.find("technologies", name), "hidden", False))
-
-
 def _has_the_contract(found: type[Technology]) -> bool:
     """Tell whether these tests are for it.
 
@@ -73,7 +69,7 @@ def _has_the_contract(found: type[Technology]) -> bool:
     return found.family != "unikernel" and found.tested == "real" and not found.name.startswith("libvirt")
 
 
-TECHNOLOGIES = tuple(name for name in _technologies() if _has_the_contract(plugins.find("technologies", name)))
+TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from plug_ins import own
 from tare import plugins
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -98,8 +99,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
 
 
 def test_every_technology_that_is_known_is_tried_without_its_program() -> None:
-    known = {name for name in plugins.names("technologies") if not getattr(_class(name), "hidden", False)}
-    assert known == {name for name, _, _ in MISSING} | ELSEWHERE.keys()
+    assert own("technologies").keys() == {name for name, _, _ in MISSING} | ELSEWHERE.keys()
     assert all((Path(__file__).parents[2] / place).exists() for place in ELSEWHERE.values())
 
 
@@ -162,9 +162,9 @@ def test_at_least_ten_technologies_can_run_where_docker_answers() -> None:
     host = LocalHost()
     if _made("docker").problems(host):
         pytest.skip("no Docker daemon: tests/lab/with-engines starts one")
-    visible = [name for name in plugins.names("technologies") if not getattr(_class(name), "hidden", False)]
-    names = [name for name in visible if _class(name).tested == "real" and name not in NOT_EVERYWHERE]
-    assert {name: found for name in names if (found := _made(name).problems(host))} == {}
+    found = own("technologies").items()
+    names = [name for name, each in found if each.tested == "real" and name not in NOT_EVERYWHERE]
+    assert {name: problems for name in names if (problems := _made(name).problems(host))} == {}
     assert len(names) >= 10
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runs import make_run
+from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
 from tare.errors import TimedOut, Unavailable
@@ -25,7 +26,6 @@ from tare.running.layers import Place
 from tare.running.runner import TimeLeft, Work, work_through
 from tare.suites.plan import Block, Step
 from tare.suites.suite import Suite, parse_suite
-from tare.technologies.fake import Fake, FakeHost
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 

@@ -18,6 +18,7 @@ from tare.hosts.ledger import state_folder
 TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none
 ENOUGH_SECONDS = 120.0
+PLUG_INS = str(Path(__file__).parents[1] / "plug_ins")
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Said = tuple[int, str, str]
@@ -33,7 +34,8 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(home: Path) -> dict[str, str]:
-    return os.environ | {"TARE_HOME": str(home), "DOCKER_HOST": NO_DOCKER, "COLUMNS": "120"}
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), PLUG_INS)))
+    return os.environ | {"TARE_HOME": str(home), "DOCKER_HOST": NO_DOCKER, "COLUMNS": "120", "PYTHONPATH": path}
 
 
 @pytest.fixture

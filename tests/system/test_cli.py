@@ -175,12 +175,11 @@ def test_the_version_is_told(tare: Call) -> None:
     assert output.stdout.startswith("tare 0.")
 
 
-def test_technologies_are_listed_for_programs_and_the_fake_is_not(quickly: Quickly) -> None:
+def test_technologies_are_listed_for_programs(quickly: Quickly) -> None:
     listed = json.loads(quickly("technologies", "--json")[1])
     entries = {entry["name"]: entry for entry in listed["technologies"]}
     assert listed["format"] == 1
     assert {"native", "docker", "podman", "crun", "runc", "gvisor", "qemu", "qemu-tcg"} <= entries.keys()
-    assert "fake" not in entries
     assert entries["docker"]["settings"] == "network = 'nat'"
     assert entries["native"]["about"].startswith("Bare metal: ")
     assert {entry["family"] for entry in entries.values()} <= FAMILIES
@@ -239,7 +238,6 @@ def test_doctor_keeps_its_contract_and_leaves_no_trace(tare: Call, home: Path) -
         assert entry["usable"] == (not entry["problems"])
         assert all(problem["what"] and problem["fix"] for problem in entry["problems"])
     by_name = {entry["name"]: entry for entry in found["technologies"]}
-    assert "fake" not in by_name
     assert by_name["native"]["usable"]
     assert not by_name["docker"]["usable"]
     assert found["machine"]["cpus"] == os.cpu_count()
@@ -282,7 +280,6 @@ def test_doctor_says_everything_for_people_who_ask(tare: Call) -> None:
     assert output.returncode == 0
     assert " technologies can be used here" in output.stdout
     assert "→" in output.stdout
-    assert "fake" not in output.stdout
 
 
 @pytest.mark.machine

@@ -16,7 +16,7 @@ import pytest
 from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from typer.main import get_command
 
-from tare import plugins
+from plug_ins import own
 from tare.cli import app
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
@@ -51,10 +51,7 @@ from tare.telemetry.readings import Reading
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
-TECHNOLOGIES, WORKLOADS = (
-    {name: found for name in plugins.names(kind) if not hasattr(found := plugins.find(kind, name), "hidden")}
-    for kind in ("technologies", "workloads")
-)
+TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 # --- links and commands ----------------------------------------------------------------------------------------------
 

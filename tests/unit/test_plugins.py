@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from plug_ins import own
 from tare import plugins
 from tare.cli.catalogue import technologies
 from tare.errors import UsageError
@@ -16,7 +17,7 @@ from tare.model import Metric
 from tare.plugins import Kind
 
 KINDS: tuple[Kind, ...] = ("technologies", "workloads")
-ALL = [(kind, name) for kind in KINDS for name in plugins.names(kind)]
+ALL = [(kind, name) for kind in KINDS for name in own(kind)]
 
 BHYVE = '''"""bhyve: somebody else's technology.
 
@@ -57,7 +58,7 @@ def test_the_files_are_the_catalogue() -> None:
     package = Path(plugins.__file__).parent
     for kind in KINDS:
         files = {path.stem.replace("_", "-") for path in (package / kind).glob("*.py")} - {"--init--"}
-        assert set(plugins.names(kind)) == files
+        assert own(kind).keys() == files
 
 
 def test_the_first_technologies_and_workloads_are_there() -> None:
@@ -141,8 +142,6 @@ def test_a_broken_plugin_breaks_only_itself(
     assert listed["crun"]["title"] == "crun"
 
 
-def test_the_fake_is_not_in_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
-    technologies(as_json=True)
-    listed = {each["name"] for each in json.loads(capsys.readouterr().out)["technologies"]}
-    assert "native" in listed
-    assert "fake" not in listed
+def test_the_tests_own_technology_is_found_as_a_package_of_others_and_is_no_part_of_tare() -> None:
+    assert plugins.find("technologies", "fake").__module__ == "tare_fake.technology"
+    assert "fake" not in own("technologies")

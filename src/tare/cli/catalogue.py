@@ -67,18 +67,16 @@ def workloads(as_json: Json = False) -> None:
 
 
 def _entries(kind: plugins.Kind) -> list[dict[str, Any]]:
-    return [entry for name in plugins.names(kind) if (entry := _entry(kind, name))]
+    return [_entry(kind, name) for name in plugins.names(kind)]
 
 
 def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
-    """Describe a plug-in, nothing where it is hidden; of a broken one, what is wrong with it."""
+    """Describe a plug-in; of a broken one, what is wrong with it."""
     try:
         found = plugins.find(kind, name)
     except UsageError as error:
         empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
         return {"name": name, **empty, "about": str(error)}
-    if getattr(found, "hidden", False):
-        return {}
     module = inspect.getmodule(found)
     about = (inspect.getdoc(module) if module else "") or ""
     settings = [f"{field.name} = {field.default!r}" for field in dataclasses.fields(found)]

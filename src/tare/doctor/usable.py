@@ -27,15 +27,10 @@ class Usable:
 
 
 def look_at(host: Host) -> Iterator[Usable]:
-    """Ask every technology with its default settings, one after the other. A broken one breaks only itself.
-
-    Those that are `hidden` are for the tests of tare itself.
-    """
+    """Ask every technology with its default settings, one after the other. A broken one breaks only itself."""
     for name in plugins.names("technologies"):
         try:
             technology = plugins.find("technologies", name)()
-            if getattr(technology, "hidden", False):
-                continue
             problems = tuple(technology.problems(host))
             version = technology.version(host)
         except TareError as error:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fakes import Bench, Watcher, suite
 from runs import make_trial, measured
+from tare_fake.noise import DRAWS, shaped
 
-from tare.fake_noise import DRAWS, shaped
 from tare.journal import WorkloadRecord
 from tare.model import Metric
 from tare.running.deciding import Decisions

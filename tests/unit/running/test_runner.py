@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes import LIMITS, Bench, Watcher, record, suite
+from tare_fake.technology import FakeHost
 
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
@@ -20,7 +21,6 @@ from tare.running.places import find_unusable
 from tare.running.runner import Pace, Schedule
 from tare.suites.plan import plan
 from tare.suites.suite import Suite
-from tare.technologies.fake import FakeHost
 from tare.workloads.dhrystone import Dhrystone
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
+from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.fake_noise import DRAWS, Shape, shaped
 from tare.statistics.correlation import Dependence, explains, of_all, of_each
 from tare.statistics.effects import swept
 from tare.statistics.ratios import Comparison, Doubts, compare, compare_together

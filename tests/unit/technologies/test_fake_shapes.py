@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from tare.fake_noise import DRAWS, Shape, draws_of, shaped
-from tare.technologies.fake import Fake
+from tare_fake.noise import DRAWS, Shape, draws_of, shaped
+from tare_fake.technology import Fake
 
 SHAPES: tuple[Shape, ...] = ("normal", "heavy", "drift", "correlated", "modes")
 

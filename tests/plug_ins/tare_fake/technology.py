@@ -1,6 +1,6 @@
 """fake: answers for the image's programs, made up and repeatable. It starts nothing and measures nothing.
 
-It exists for the tests of tare itself and is hidden from the catalogue and from doctor. Its instances answer the
+It exists for the tests of tare itself, which find it by its entry point, as any package's. Its instances answer the
 command lines of dhrystone, whetstone and ramspeed, and have a timeline for startup; they have no network, so that every
 workload with a server fails.
 
@@ -29,12 +29,12 @@ import numpy as np
 from pydantic import Field
 
 from tare.errors import TimedOut, TrialFailed
-from tare.fake_noise import CORRELATION, Shape, draws_of, shaped
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
 from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process
 from tare.units import Percent
+from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 
 Fails = Literal["", "start", "crash", "garbage", "nothing", "hang"]
 _MEMORY_BYTES, _START_SECONDS = 10e9, 0.1  # bytes a second, and the start, of a fake without effect and noise
@@ -58,7 +58,6 @@ class Fake(Technology):
     title: ClassVar[str] = "fake, measures nothing"
     family: ClassVar[Family] = "emulator"
     path: ClassVar[str] = "none"
-    hidden: ClassVar[bool] = True  # it is nothing that users could choose
 
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[Percent, Field(ge=0, lt=1)] = 0.0

@@ -1,0 +1,13 @@
+"""The plug-ins that come with tare: without those of the tests, which are another package's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tare import plugins
+
+
+def own(kind: plugins.Kind) -> dict[str, type[Any]]:
+    """Give tare's own plug-ins of a kind by their names."""
+    found = {name: plugins.find(kind, name) for name in plugins.names(kind)}
+    return {name: each for name, each in found.items() if each.__module__.startswith(f"tare.{kind}.")}
