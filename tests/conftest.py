@@ -73,6 +73,7 @@ def _state() -> State:
         "building": frozenset(path.name for path in (state_folder() / "images").glob("tare-building-*")),
     }
     state |= {folder: _names(Path(folder)) for folder in _FOLDERS}
+    state["/run"] = frozenset(name for name in _names(Path("/run")) if name.startswith("tare-"))
     if shutil.which("docker"):
         state |= {
             "docker containers": frozenset(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),

@@ -163,6 +163,10 @@ class Technology(Protocol):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what is missing here, each with its fix. Changes nothing, starts nothing that stays."""
 
+    def advice(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most have none
+        """Say what is in nobody's way, and yet better done: `tare doctor` tells it where there are no problems."""
+        return ()
+
     def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
         """Tell why a workload cannot run on it, or None."""
         return None

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from todays import todays_runsc
 
 from plug_ins import own
 from tare import plugins
@@ -52,7 +53,9 @@ OPEN_FILES = 4096
 
 
 def _variants(name: str) -> list[str]:
-    """Name a technology once for each network that it can be given, such as `docker:bridge`."""
+    """Name a technology once for each network that it can be given, such as `docker:bridge`; gVisor of today, too."""
+    if name == "gvisor" and MACHINE is None:
+        return ["gvisor", "gvisor:today"]
     network = typing.get_type_hints(plugins.find("technologies", name)).get("network")
     return [f"{name}:{each}" for each in typing.get_args(network)] or [name]
 
@@ -187,8 +190,9 @@ def usable(place: Place) -> Callable[[Technology], Technology]:
 
 
 def _made(stack: str, host: Host) -> Technology:
-    name, _, network = stack.partition(":")
-    return _usable(host, plugins.find("technologies", name)(**({"network": network} if network else {})))
+    name, _, variant = stack.partition(":")
+    settings = {"program": todays_runsc()} if variant == "today" else {"network": variant} if variant else {}
+    return _usable(host, plugins.find("technologies", name)(**settings))
 
 
 def _usable(host: Host, technology: Technology) -> Technology:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from todays import todays_runsc
 
 from plug_ins import own
 from tare import plugins
@@ -15,6 +16,9 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.launch import Technology
 from tare.model import Output, Problem
+from tare.technologies.crun import Crun
+from tare.technologies.gvisor import Gvisor
+from tare.technologies.runc import Runc
 
 pytestmark = pytest.mark.machine
 
@@ -96,6 +100,29 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
 ) -> None:
     problems = tuple(_made(name).problems(machine_without(tool)))
     assert problems == (Problem.mended_by(f"{tool} is not installed", *package.split()),)
+
+
+@pytest.mark.parametrize("kind", [Crun, Gvisor, Runc])
+def test_a_program_of_the_suites_that_is_not_there_is_named(kind: type[Crun]) -> None:
+    [problem] = kind(program="/nonexistent/program").problems(LocalHost())
+    assert problem.what == "/nonexistent/program is no program"
+    assert problem.fix == f'program = "…" is the path of {kind.name}\'s program on the machine under test'
+
+
+def test_a_runsc_that_is_old_is_told_with_the_command_that_builds_todays() -> None:
+    debians = Gvisor(program="/usr/bin/runsc")
+    if not debians.version(LocalHost()).startswith("0.0~2022"):
+        pytest.skip("the runsc of this Debian is newer, or not installed")
+    fix = "CGO_ENABLED=0 GOBIN=/usr/local/bin go install gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
+    assert list(debians.advice(LocalHost())) == [
+        Problem("this runsc is of 2022: slower, and on the machine's network stack", fix)
+    ]
+
+
+def test_todays_runsc_has_a_version_and_no_advice() -> None:
+    todays = Gvisor(program=todays_runsc())
+    assert todays.version(LocalHost()) == "0.0.0-20260905035102-160fafc42237"
+    assert todays.problems(LocalHost()) == todays.advice(LocalHost()) == ()
 
 
 def test_every_technology_that_is_known_is_tried_without_its_program() -> None:

@@ -37,6 +37,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
     lines = [
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
+        *(line for each in usable for advice in each.advice for line in _titled(each.name, advice.what, width)),
         *_titled("Installable", _names(installable), width),
         *_continued(command, width),
         *_titled("Needs an image or an account of yours", _names(yours), width),

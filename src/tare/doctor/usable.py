@@ -12,13 +12,14 @@ from tare.model import Host, Problem
 
 @dataclass(frozen=True)
 class Usable:
-    """A technology here: it can be used if it has no problems."""
+    """A technology here: it can be used if it has no problems. `advice` is in nobody's way."""
 
     name: str
     title: str
     family: str
     version: str
     problems: tuple[Problem, ...]
+    advice: tuple[Problem, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -33,9 +34,10 @@ def look_at(host: Host) -> Iterator[Usable]:
             technology = plugins.find("technologies", name)()
             problems = tuple(technology.problems(host))
             version = technology.version(host)
+            advice = () if problems else tuple(technology.advice(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
         except Exception as error:  # noqa: BLE001 - somebody else's plug-in breaks only itself
             yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
         else:
-            yield Usable(name, technology.title, technology.family, version, problems)
+            yield Usable(name, technology.title, technology.family, version, problems, advice)

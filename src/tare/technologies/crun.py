@@ -37,10 +37,11 @@ class Crun(Technology):
     needs: ClassVar[str] = "crun"
     path: ClassVar[str] = "bridge"
     package: ClassVar[str] = "crun"
-    program: ClassVar[str] = "crun"
 
-    def options(self, host: Host) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks the host
-        """Give the options that every call of the runtime needs."""
+    program: str = "crun"
+
+    def options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
+        """Give the options that every call of the runtime needs, for the container of this name."""
         return ()
 
     def version(self, host: Host) -> str:
@@ -48,13 +49,19 @@ class Crun(Technology):
         return first_line(host, self.program, "--version").rpartition("version ")[2]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the runtime is there."""
-        return missing_tools(host, {self.program: self.package, "ip": "iproute2"})
+        """Find whether the runtime is there: Debian's, or the one whose path the suite gives."""
+        if "/" not in self.program:
+            return missing_tools(host, {self.program: self.package, "ip": "iproute2"})
+        missing = missing_tools(host, {"ip": "iproute2"})
+        if host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
+            fix = f'program = "…" is the path of {self.name}\'s program on the machine under test'
+            return (*missing, Problem(f"{self.program} is no program", fix))
+        return missing
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a bundle in a control group and a network namespace of tare's."""
-        command = (self.program, *self.options(host))
+        command = (self.program, *self.options(host, launch.name))
         address = launch.network.instance_address
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))

@@ -7,14 +7,20 @@ users of gVisor normally get its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.launch import Launch
-from tare.model import Caution, Family, Host, Instance
+from tare.launch import Launch, first_line
+from tare.model import Caution, Family, Host, Instance, Problem
 from tare.technologies.crun import Crun
+
+# What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.
+TODAY = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
+# A build by `go install` bears no version of its own; Go notes the module's in it.
+_NOTED = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
 
 
 @dataclass(frozen=True)
@@ -27,21 +33,40 @@ class Gvisor(Crun):
     isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
     needs: ClassVar[str] = "runsc"
     package: ClassVar[str] = "runsc"
-    program: ClassVar[str] = "runsc"
 
-    def options(self, host: Host) -> tuple[str, ...]:
-        """Give runsc's options. Control groups are tare's: runsc itself is started in one."""
+    program: str = "runsc"
+
+    def version(self, host: Host) -> str:
+        """Give runsc's version, or that of the module that it was built from."""
+        said = super().version(host)
+        if any(letter.isdigit() for letter in said):
+            return said
+        script = 'grep -aoEm 1 "$1" "$(command -v "$2")"'
+        return first_line(host, "sh", "-c", script, "sh", _NOTED, self.program).rpartition("v")[2]
+
+    def advice(self, host: Host) -> Sequence[Problem]:
+        """Tell that an old runsc, such as Debian 12's, is not what users of gVisor run, and how to get today's."""
         if self._modern(host):
-            return ("--platform=systrap", "--network=sandbox", "--ignore-cgroups")
-        return ("--platform=ptrace", "--network=host", "--ignore-cgroups")
+            return ()
+        year = re.search(r"~(20\d\d)", self.version(host))
+        what = f"this runsc is of {year[1] if year else 'before 2023'}: slower, and on the machine's network stack"
+        return (Problem(what, f"CGO_ENABLED=0 GOBIN=/usr/local/bin go install {TODAY}"),)
+
+    def options(self, host: Host, name: str) -> tuple[str, ...]:
+        """Give runsc's options. Control groups are tare's: runsc itself is started in one."""
+        always = ("--ignore-cgroups", f"--root={_root(name)}")
+        if self._modern(host):
+            return ("--platform=systrap", "--network=sandbox", *always)
+        return ("--platform=ptrace", "--network=host", *always)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a bundle under runsc."""
-        # runsc keeps a lock there when its sandbox is ended by the memory limit.
-        left = launch.ledger.undone_by("sh", "-c", 'rm -rf "/run/runsc/$1"*', "sh", launch.name)
+        # runsc keeps an empty network namespace there for its next container, and a lock when its sandbox is killed.
+        undo = 'while umount -l "$1/null-netns" 2>/dev/null; do :; done; rm -rf "$1"'
+        left = launch.ledger.undone_by("sh", "-c", undo, "sh", _root(launch.name))
         with left, super().launch(host, launch) as instance:
-            options = self.options(host)
+            options = self.options(host, launch.name)
             text = "gVisor runs on the host's network stack: this runsc is too old for its own in a given namespace"
             cautions = (Caution("host-network-stack", text),) if "--network=host" in options else ()
             yield replace(instance, proof={**instance.proof, "options": " ".join(options)}, cautions=cautions)
@@ -49,3 +74,8 @@ class Gvisor(Crun):
     def _modern(self, host: Host) -> bool:
         flags = host.run(self.program, "flags", timeout=20, check=False)
         return b"systrap" in flags.stdout + flags.stderr
+
+
+def _root(name: str) -> str:
+    """Where runsc keeps what it knows of a container: apart from the machine's own in /run/runsc."""
+    return f"/run/{name}"

@@ -16,4 +16,5 @@ class Runc(Crun):
     title: ClassVar[str] = "runc"
     needs: ClassVar[str] = "runc"
     package: ClassVar[str] = "runc"
-    program: ClassVar[str] = "runc"
+
+    program: str = "runc"
