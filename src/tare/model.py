@@ -401,6 +401,7 @@ class Trial:
 
     `block` counts the blocks of one workload from 0; `order` is the place within the block; `started` is seconds since
     1970 UTC; `timeline` is in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
+    `hint` is what may mend a failure, such as a guest's last words.
     """
 
     trial: str
@@ -422,3 +423,4 @@ class Trial:
     commands: tuple[tuple[str, ...], ...] = ()
     layers: tuple[Layer, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
+    hint: str = ""

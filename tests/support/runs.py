@@ -159,7 +159,12 @@ def _mishap(trial: Trial) -> Trial:
     place = (trial.workload, trial.stack)
     if place == ("nginx", "gvisor"):
         return replace(
-            trial, status="failed", reason="nginx did not answer on port 8080 within 20 s", values=(), cautions=()
+            trial,
+            status="failed",
+            reason="nginx did not answer on port 8080 within 20 s",
+            hint="see its raw output",
+            values=(),
+            cautions=(),
         )
     if place == ("redis", "crun") and trial.block == 2:
         return replace(trial, status="failed", reason="redis-benchmark printed nothing", values=())

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tare.journal import Run
 from tare.model import Trial
+from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.runner import TimeLeft, Watch
 from tare.statistics.summarize import summarize
@@ -37,9 +38,11 @@ class Lines:
 
     def trial_ended(self, trial: Trial) -> None:
         """Say what came out."""
-        what = "ok" if trial.status == "ok" else f"{trial.status}: {trial.reason}"
+        what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
         line = f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if trial.hint:
+            self._console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False, soft_wrap=True)
 
     def block_ended(self, block: Block) -> None:
         """Say how far it is."""
@@ -57,7 +60,7 @@ class Screen:
         self._live = live
         self._run = run
         self._table: RenderableType = Text("the first results come with the first block", style="dim")
-        self._failed: list[str] = []
+        self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: tuple[Step, Step | None, TimeLeft] | None = None
         self._since = time.monotonic()
 
@@ -68,7 +71,7 @@ class Screen:
     def trial_ended(self, trial: Trial) -> None:
         """Show a failure at once."""
         if trial.status == "failed":
-            self._failed.append(f"{trial.stack}, {trial.workload}: {trial.reason}")
+            self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", trial.hint))
 
     def block_ended(self, block: Block) -> None:  # noqa: ARG002 - see Watch
         """Refine the table: a block is complete."""
@@ -76,8 +79,13 @@ class Screen:
 
     def __rich__(self) -> RenderableType:
         """Draw."""
-        failed = [Text(f"failed: {line}", style="red", overflow="ellipsis", no_wrap=True) for line in self._failed[-3:]]
-        return Group(self._table, *failed, self._progress())
+        lines = [
+            Text(f"{word}: {clean(text)}", style=style, overflow="ellipsis", no_wrap=True)
+            for what, hint in self._failed[-3:]
+            for word, text, style in (("failed", what, "red"), ("  hint", hint, "dim"))
+            if text
+        ]
+        return Group(self._table, *lines, self._progress())
 
     def _progress(self) -> RenderableType:
         if self._now is None:

@@ -37,6 +37,8 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        reason = str(in_words(error))
-        return trial if trial.status == "failed" else replace(trial, status="failed", reason=reason, values=())
-    return replace(trial, status="ok", reason="", values=values)
+        told = in_words(error)
+        if trial.status == "failed":
+            return trial
+        return replace(trial, status="failed", reason=str(told), hint=told.hint, values=())
+    return replace(trial, status="ok", reason="", hint="", values=values)

@@ -28,6 +28,7 @@ from tare.images.image import HOST, Recipe, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
 from tare.model import Image, Limits, Problem
 from tare.report import write_report
+from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.places import Reached, find_unusable, give_image, placed, prepared_place, reached
@@ -211,7 +212,9 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
         Console(file=sys.stdout).print(matrix(summarize(found), console.width))
         _report(found, console)
     for trial in failed[:5]:
-        console.print(f"failed: {trial.trial}: {trial.reason}", style="red", markup=False)
+        console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
+        if trial.hint:
+            console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False)
     words = {
         "plan": "all blocks are done",
         "decided": "all is decided",

@@ -57,6 +57,8 @@ def _list(found: Run) -> None:
 
 def _print(trial: Trial, console: Console) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
+    if trial.hint:
+        console.print(f"hint: {trial.hint}", soft_wrap=True)
     for value in trial.values:
         point = f" at {value.point:g}" if value.point is not None else ""
         console.print(f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}")

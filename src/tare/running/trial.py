@@ -71,18 +71,19 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
         notes.cautions += place.placement.cautions
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
-    reason = ""
+    reason = hint = ""
     try:
         notes.path = "/".join(technology.path for technology in stack)
         _measure(place, step, (stack, workload), notes)
     except Unavailable as error:
         status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
     except TareError as error:
-        status, reason = "failed", str(error)
+        status, reason, hint = "failed", str(error), error.hint
         if isinstance(error, TrialFailed) and error.output is not None:
             notes.raw.append(_last_words(error.output))
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        status, reason = "failed", str(in_words(error))
+        told = in_words(error)
+        status, reason, hint = "failed", str(told), told.hint
         notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
     trial = Trial(
         trial=step.trial,
@@ -92,6 +93,7 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
         stack=step.stack,
         status=status,
         reason=reason,
+        hint=hint,
         started=began,
         seconds=time.monotonic() - clock,
         values=notes.values if status == "ok" else (),

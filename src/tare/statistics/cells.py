@@ -35,11 +35,12 @@ class CautionCount:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that has no result, and why."""
+    """A trial that has no result, why, and what may mend that."""
 
     trial: str
     block: int
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True)

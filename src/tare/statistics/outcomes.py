@@ -33,7 +33,8 @@ def outcome(stack: str, trials: Sequence[Trial]) -> Outcome:
     """Count what became of one stack's trials of one workload."""
     ok = [trial for trial in trials if trial.status == "ok"]
     skipped = next((trial.reason for trial in trials if trial.status == "skipped"), "")
-    failures = tuple(Failure(trial.trial, trial.block, trial.reason) for trial in trials if trial.status == "failed")
+    failed = (trial for trial in trials if trial.status == "failed")
+    failures = tuple(Failure(trial.trial, trial.block, trial.reason, trial.hint) for trial in failed)
     return Outcome(len(ok), _cautions(stack, ok), failures, "" if ok else skipped)
 
 

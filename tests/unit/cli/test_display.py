@@ -63,6 +63,16 @@ def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
     ]
 
 
+def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_terminal() -> None:
+    trial = replace(failed("no answer"), hint="the last words were: \x1b[2Jkernel\npanic")
+    console, file = plain()
+    Lines(console).trial_ended(trial)
+    assert file.getvalue().splitlines()[1:] == ["  hint: the last words were:  [2Jkernel panic"]
+    view, live = screen()
+    view.trial_ended(trial)
+    assert "hint: the last words were:  [2Jkernel panic" in drawn(view, live)
+
+
 def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> None:
     console, file = plain()
     lines = Lines(console)

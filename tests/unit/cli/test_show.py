@@ -40,6 +40,13 @@ def test_the_file_systems_of_a_trial_are_shown_with_the_caution_that_compares_th
     assert "caution: file-system-differs: /srv/file is on tmpfs (size=1g), the baseline's on overlay: " in shown
 
 
+def test_a_failed_trial_is_shown_with_its_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = believable_run(tmp_path / "run")
+    trial = next(trial for trial in found.trials if trial.hint)
+    assert run(app, ["show", str(write(found)), trial.trial]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "hint: see its raw output"
+
+
 def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = believable_run(tmp_path / "run")
     failed = next(trial for trial in found.trials if trial.status == "failed")

@@ -99,6 +99,7 @@ def test_a_value_is_shown_with_its_interval_and_its_n(page: _Page) -> None:
 def test_skipped_and_failed_cells_say_why(page: _Page) -> None:
     assert f"{NO_KVM}." in page.text
     assert "nginx did not answer on port 8080 within 20 s. gvisor: nginx (8 trials)." in page.text
+    assert page.text.count("Hint: see its raw output") == 1
     assert "1 failed" in page.text
 
 

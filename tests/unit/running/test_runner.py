@@ -105,6 +105,7 @@ def test_a_failed_trial_is_recorded_with_its_reason_and_the_run_goes_on(bench: B
         ("failed", "the fake does not start"),
         ("failed", "the fake does not start"),
     ]
+    assert {trial.hint for trial in by_stack(bench.trials, "bad")} == {"it was told so"}
     assert [trial.status for trial in by_stack(bench.trials, "good")] == ["ok", "ok"]
     assert len(bench.trials) == 8
 

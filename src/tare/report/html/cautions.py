@@ -28,10 +28,14 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some stacks have no value, and where."""
+    """Why some stacks have no value, where, and what may mend that."""
 
     text: str
     where: tuple[str, ...]
+    hint: str = ""
+
+
+_Reasons = dict[tuple[str, str], list[tuple[str, str]]]  # of a reason and its hint: stacks and workloads
 
 
 def doubts(summary: Summary) -> tuple[Doubt, ...]:
@@ -79,30 +83,30 @@ def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
 
 def skips(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of skipped stacks, each once."""
-    reasons: dict[str, list[tuple[str, str]]] = {}
+    reasons: _Reasons = {}
     for cell in summary.headlines:
         if cell.skipped:
-            reasons.setdefault(cell.skipped, []).append((cell.stack, cell.workload))
+            reasons.setdefault((cell.skipped, ""), []).append((cell.stack, cell.workload))
     return _grouped(summary, reasons)
 
 
 def failures(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of failed trials, each once, with how many there were."""
-    reasons: dict[str, list[tuple[str, str]]] = {}
+    reasons: _Reasons = {}
     for cell in summary.headlines:
         for failure in cell.failures:
-            reasons.setdefault(failure.reason, []).append((cell.stack, cell.workload))
+            reasons.setdefault((failure.reason, failure.hint), []).append((cell.stack, cell.workload))
     return _grouped(summary, reasons)
 
 
-def _grouped(summary: Summary, reasons: dict[str, list[tuple[str, str]]]) -> tuple[Reason, ...]:
+def _grouped(summary: Summary, reasons: _Reasons) -> tuple[Reason, ...]:
     grouped = []
-    for text, places in reasons.items():
+    for (text, hint), places in reasons.items():
         lines = []
         for stack in dict.fromkeys(stack for stack, _ in places):
             own = [workload for at, workload in places if at == stack]
             lines.append(f"{stack}: {_where(own, summary)}")
-        grouped.append(Reason(text, tuple(lines)))
+        grouped.append(Reason(text, tuple(lines), hint))
     return tuple(grouped)
 
 
