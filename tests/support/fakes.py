@@ -23,7 +23,8 @@ from tare.launch import Launch
 from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial
 from tare.running.deciding import decisions_of
 from tare.running.layers import Place
-from tare.running.runner import TimeLeft, Work, work_through
+from tare.running.runner import Work, work_through
+from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone

@@ -20,7 +20,8 @@ from tare.journal import Run
 from tare.model import Trial
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.runner import TimeLeft, Watch
+from tare.running.runner import Watch
+from tare.running.schedule import TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, Step
 from tare.units import format_duration

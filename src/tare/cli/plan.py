@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tare.journal import Run, load
 from tare.report.numbers import percent
-from tare.running.runner import Pace
+from tare.running.schedule import Pace
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize

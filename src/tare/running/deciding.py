@@ -7,17 +7,18 @@ arrays: an interval that holds at every look, and error control over the whole m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tare.journal import WorkloadRecord
 from tare.model import Trial
-from tare.statistics.anytime import told_together
+from tare.statistics.anytime import evidence_needed, told_together
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headline
-from tare.statistics.ratios import Ratio, compare_together, log_differences
+from tare.statistics.planning import further_blocks
+from tare.statistics.ratios import Comparison, compare_together, log_differences
 from tare.suites.plan import Block
 from tare.suites.suite import Suite
 
@@ -52,8 +53,8 @@ class Decisions:
 
     def needed(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
         """Leave out what is settled: trials of decided cells, and the blocks of workloads in which nothing is open."""
-        decided, given_up = set() if self.all_blocks else self.decided(), self._given_up()
-        going_on = {name for name in self._arranging if self._goes_on(name, decided, given_up)}
+        decided, given_up = self._leaving(), self._given_up()
+        going_on = {name for name in self._arranging if self._open(name, decided | given_up)}
         left = []
         for block in blocks:
             steps = tuple(step for step in block.steps if (step.workload, step.stack) not in decided | given_up)
@@ -61,32 +62,65 @@ class Decisions:
                 left.append(replace(block, steps=steps))
         return tuple(left)
 
-    def _goes_on(self, workload: str, decided: set[Cell], given_up: set[Cell]) -> bool:
-        """Tell whether a workload has open cells. Where no stack can be compared, that is the baseline with itself."""
+    def are_complete(self) -> bool:
+        """Tell whether something is decided, and nothing is open in any workload."""
+        settled = self._leaving() | self._given_up()
+        return bool(self._leaving()) and not any(self._open(name, settled) for name in self._arranging)
+
+    def nearness(self) -> Mapping[str, float]:
+        """Give the number of decisions to expect of one more block of each workload, by its blocks so far.
+
+        A cell that needs about ten more blocks counts as a tenth of a decision.
+        """
+        found = self._compared()
+        decided = self._decided(found)
+        needed, settled = evidence_needed(len(found) * len(self.stacks), len(decided) + 1), decided | self._given_up()
+        near = dict.fromkeys(self._arranging, 0.0)
+        for workload, comparison in found.items():
+            shares = 1 / further_blocks(comparison, needed)
+            near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
+        return near
+
+    def _leaving(self) -> set[Cell]:
+        return set() if self.all_blocks else self.decided()
+
+    def _open(self, workload: str, settled: set[Cell]) -> set[Cell]:
+        """Give the cells of a workload that are open. Where no stack can be compared, that is the A/A control."""
+        given_up = self._given_up()
         if (workload, self.baseline) in given_up:
-            return False
+            return set()
         cells = {(workload, stack) for stack in self.stacks if stack not in (self.baseline, self.again)}
         asked = cells - given_up or {(workload, self.again)} - given_up
-        return bool(asked - decided)
+        return asked - settled
 
     def decided(self) -> set[Cell]:
         """Give the cells for which it is known how the stack stands to the baseline.
 
         That may change: when later blocks show that those of all stacks depend on each other, a cell is open again.
         """
-        found: dict[Cell, Ratio | None] = {}
+        return self._decided(self._compared())
+
+    def _compared(self) -> Mapping[str, Comparison]:
+        """Compare all stacks with the baseline, for each workload."""
         reference = self.stacks.index(self.baseline)
         again = self.stacks.index(self.again) if self.again in self.stacks else None
-        for name, arranging in self._arranging.items():
-            head = headline(arranging.grid())
-            compared = compare_together(*log_differences(head.logs, head.usable, reference), self.margin, again)
-            for index, stack in enumerate(self.stacks):
-                if stack != self.baseline and not self._skipped(name, stack):
-                    found[name, stack] = compared.at((index,))
-        evidence = np.array([ratio.evidence if ratio else 0.0 for ratio in found.values()])
-        kept = told_together(evidence, np.array([stack == self.again for _, stack in found], dtype=bool))
+        heads = {name: headline(arranging.grid()) for name, arranging in self._arranging.items()}
         return {
-            cell for (cell, ratio), sure in zip(found.items(), kept, strict=True) if sure and ratio and ratio.decided
+            name: compare_together(*log_differences(head.logs, head.usable, reference), self.margin, again)
+            for name, head in heads.items()
+        }
+
+    def _decided(self, found: Mapping[str, Comparison]) -> set[Cell]:
+        ratios = {
+            (workload, stack): comparison.at((row,))
+            for workload, comparison in found.items()
+            for row, stack in enumerate(self.stacks)
+            if stack != self.baseline and not self._skipped(workload, stack)
+        }
+        evidence = np.array([ratio.evidence if ratio else 0.0 for ratio in ratios.values()])
+        kept = told_together(evidence, np.array([stack == self.again for _, stack in ratios], dtype=bool))
+        return {
+            cell for (cell, ratio), sure in zip(ratios.items(), kept, strict=True) if sure and ratio and ratio.decided
         }
 
     def _given_up(self) -> set[Cell]:

@@ -85,9 +85,14 @@ def false_discoveries_kept_rare(evidence: NDArray[np.float64], share: float = 1 
     if count == 0:
         return np.zeros(evidence.shape, dtype=bool)
     ordered = np.sort(evidence, axis=-1)[..., ::-1]
-    needed = np.log(count) - np.log(np.arange(1, count + 1) * share)
+    needed = np.array([evidence_needed(count, made, share) for made in range(1, count + 1)])
     enough = np.where(ordered >= needed, ordered, np.inf).min(axis=-1, keepdims=True)
     return np.asarray(evidence >= enough)
+
+
+def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> float:
+    """Give the logarithm of the e-value that each of `made` of `count` statements has to have, to be made together."""
+    return float(np.log(count / (min(made, count) * share)))
 
 
 def told_together(evidence: NDArray[np.float64], is_again: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tare.statistics.anytime import least_count, widths_per_deviation
+from tare.statistics.anytime import least_count, log_evidence, widths_per_deviation
+from tare.statistics.ratios import Comparison
 
 MOST_BLOCKS = 10_000
+_AHEAD = np.unique(np.geomspace(1, MOST_BLOCKS, 120).astype(np.int64))
 _MEDIAN = 0.6745  # of the absolute value of a standard normal variable: how far a mean typically is from the truth
 
 
@@ -29,3 +32,17 @@ def margin_reached(deviation: float, blocks: int) -> float | None:
         return None
     width = float(widths_per_deviation(np.array(blocks))) + _MEDIAN / blocks**0.5
     return float(np.expm1(width * deviation))
+
+
+def further_blocks(found: Comparison, needed: float) -> NDArray[np.float64]:
+    """Give about how many more blocks it takes until the evidence of each row is `needed`, the logarithm of an e-value.
+
+    It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
+    """
+    away, wide = np.abs(found.mean)[..., np.newaxis], (found.deviation * found.widening)[..., np.newaxis]
+    room = found.limit - found.offset[..., np.newaxis] - away
+    count = found.count[..., np.newaxis] + _AHEAD
+    different = log_evidence(np.maximum(away - found.offset[..., np.newaxis], 0.0), wide, count)
+    alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count), -np.inf)
+    is_enough = np.maximum(different, alike) >= needed
+    return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)

@@ -11,7 +11,7 @@ from runs import make_run, make_trial, measured
 from tare.cli.display import Lines, Screen, watching
 from tare.journal import Run
 from tare.model import Trial
-from tare.running.runner import TimeLeft
+from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 
 STEP = Step("dhrystone-000-01-native", "dhrystone", "native", 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from fakes import Bench, Watcher, suite
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.statistics.planning import blocks_needed, margin_reached
+from tare.statistics.anytime import evidence_needed, log_evidence
+from tare.statistics.planning import blocks_needed, further_blocks, margin_reached
 from tare.statistics.ratios import compare
 
 
@@ -79,3 +81,21 @@ def test_a_margin_that_is_none_is_refused(
     code, text = said(capsys, "plan", files[0], *words)
     assert code == 2
     assert text.startswith(f"error: {words[0]} {words[1]}: ")
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.05])
+def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: float) -> None:
+    logs = truth + 0.02 * np.array([[1, -1, 0.5, -0.5, 1, -1]])
+    found = compare(logs, np.ones(logs.shape, dtype=bool), margin=0.03)
+    needed = evidence_needed(count=20, made=1)
+    [more] = further_blocks(found, needed)
+    assert 1 < more < 40
+
+    def evidence(count: int) -> float:
+        later = replace(found, count=np.array([count]))
+        beyond, within = np.abs(later.mean), later.limit - np.abs(later.mean)
+        different = log_evidence(beyond, later.deviation * later.widening, later.count)
+        alike = log_evidence(within, later.deviation * later.widening, later.count)
+        return float(max(different[0], alike[0] if within[0] > 0 else -np.inf))
+
+    assert evidence(6 + int(more)) >= needed > evidence(6 + int(more) - 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
 from tare.journal import WorkloadRecord
-from tare.model import Metric
+from tare.model import Metric, Raw, Value
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
+from tare.workloads.dhrystone import Dhrystone
 
 
 @pytest.fixture
@@ -58,6 +60,41 @@ def test_a_run_that_goes_on_has_the_same_decisions(bench: Bench) -> None:
     before = bench.all_trials
     assert bench.work(what) == "decided"
     assert bench.all_trials == before
+
+
+@dataclass(frozen=True)
+class Dice(Dhrystone):
+    """Dhrystone whose values are chance: the last digits of what the program says."""
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        [value] = super().parse(raw)
+        return (replace(value, value=1 + 1e3 * value.value % 1e4),)
+
+
+def test_a_run_with_one_workload_decided_and_another_out_of_blocks_is_not_called_decided(bench: Bench) -> None:
+    stacks = ('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2')
+    what = suite(*stacks, blocks=9, workloads=("dhrystone", "whetstone"))
+    what = replace(what, workloads=(what.workloads[0], replace(what.workloads[1], workload=Dice())))
+    assert bench.work(what) == "plan"
+    summary = summarize(bench.read())
+    assert summary.headline("dhrystone", "b").verdict == "worse"
+    assert summary.headline("whetstone", "b").verdict == "undecided"
+
+
+def test_a_workload_is_the_nearer_to_decisions_the_less_its_blocks_differ() -> None:
+    metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", "b", "a-again")
+    records = tuple(WorkloadRecord(name, name, name, (metric,), None) for name in ("far", "near", "done"))
+    decisions = Decisions(records, stacks, "a", "a-again", 0.03)
+    for block, sign in enumerate((1, -1, 1, -1, 1, -1)):
+        for name, spread in (("far", 0.3), ("near", 0.04), ("done", 0.001)):
+            for stack in stacks:
+                value = 100 * np.exp(sign * spread * (stack == "b"))
+                decisions.learn(make_trial(stack, block, [measured("m0", value)], name))
+    near = decisions.nearness()
+    assert ("done", "b") in decisions.decided()
+    assert near["done"] == 0
+    assert 1 / 100 < near["near"] <= 1 / 5
+    assert 0 < near["far"] < 1 / 500
 
 
 @pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])

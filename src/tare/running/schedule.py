@@ -1,0 +1,121 @@
+"""Which block is next: blocks go where they add most to what is known when the budget ends."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from tare.model import Trial, Workload
+from tare.statistics.anytime import least_count
+from tare.suites.plan import Block, Step, estimate
+
+_START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """How far a run is: blocks ended and planned, seconds spent, and seconds left as far as one can tell."""
+
+    blocks_done: int
+    blocks: int
+    spent_seconds: float
+    left_seconds: float
+
+
+@dataclass
+class Pace:
+    """Learns how long trials take: the median of those of a workload and stack, before them what the workload says.
+
+    The first trial is often slower than the others, with cold caches: a mean would remember it for long.
+    """
+
+    workloads: Mapping[str, Workload]
+    seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def learn(self, trial: Trial) -> None:
+        """Take a trial into account."""
+        if trial.status == "ok":
+            self.seen.setdefault((trial.workload, trial.stack), []).append(trial.seconds)
+
+    def seconds_of(self, step: Step) -> float:
+        """Estimate a trial."""
+        if known := self.seen.get((step.workload, step.stack)):
+            return statistics.median(known)
+        return self.workloads[step.workload].seconds() + _START_SECONDS
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The blocks that are left, the time that they may take, the time that they seem to take, and how many are past."""
+
+    blocks: tuple[Block, ...]
+    budget_seconds: float | None
+    began: float
+    pace: Pace
+    past: int = 0
+
+    def fits(self) -> bool:
+        """Tell whether the next block would end within the budget. The first does: a run has to say something."""
+        if self.budget_seconds is None or self.past == 0:
+            return True
+        spent = time.monotonic() - self.began
+        return spent + estimate(self.blocks[:1], self.pace.seconds_of) <= self.budget_seconds
+
+    def in_order(self, nearness: Mapping[str, float]) -> Schedule:
+        """Put the blocks in the order of what they add to the answer that stands when the budget is used up.
+
+        Where all blocks fit the budget, that is the order of the plan. Otherwise every workload has its first block,
+        then as many workloads as possible get enough blocks for an interval, the quickest first where the time does not
+        last for all. The other blocks follow by the decisions to expect in their time: `nearness` gives those to expect
+        of a block of each workload (`Decisions.nearness`). Where the time seems not to last for an interval, they count
+        with the share of that time which is left: the first, cold trials may have been slower than those to come.
+        """
+        if self.budget_seconds is None:
+            return self
+        left = self.budget_seconds - (time.monotonic() - self.began)
+        seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
+        if sum(seconds.values()) <= left:
+            return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
+        ready_in = self._seconds_to_intervals(seconds)
+        rounds = max(ready_in.values()) <= left
+
+        def turn(block: Block) -> tuple[float, ...]:
+            ready, place = ready_in[block.workload], self._in_plan(block)
+            if block.index == 0:
+                return (0, *place)
+            if block.index < least_count() and ready <= left:
+                return (1, 0.0 if rounds else ready, *place)
+            chance = 1.0 if ready <= left else left / ready
+            return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *place)
+
+        return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
+
+    def _in_plan(self, block: Block) -> tuple[int, int]:
+        """Give a block's place in the plan: its round, and its workload's place in the suite."""
+        return block.index, list(self.pace.workloads).index(block.workload)
+
+    def _seconds_to_intervals(self, seconds: Mapping[Block, float]) -> Mapping[str, float]:
+        """Tell after how many seconds each workload has its least number of blocks, if the quickest go first."""
+        costs = {block.workload: 0.0 for block in self.blocks}
+        for block in self.blocks:
+            if block.index < least_count():
+                costs[block.workload] += seconds[block]
+        quickest = sorted(costs, key=lambda workload: costs[workload])
+        return dict(zip(quickest, accumulate(costs[workload] for workload in quickest), strict=True))
+
+    def following(self, order: int) -> Step | None:
+        """Give the step after one of the next block."""
+        after = [*self.blocks[0].steps[order + 1 :], *(self.blocks[1].steps if len(self.blocks) > 1 else ())]
+        return after[0] if after else None
+
+    def left(self, order: int) -> TimeLeft:
+        """Tell how far the run is before a step of the next block."""
+        spent = time.monotonic() - self.began
+        block = replace(self.blocks[0], steps=self.blocks[0].steps[order:])
+        left = estimate((block, *self.blocks[1:]), self.pace.seconds_of)
+        if self.budget_seconds is not None:
+            left = min(left, max(0.0, self.budget_seconds - spent))
+        return TimeLeft(self.past, self.past + len(self.blocks), spent, left)
