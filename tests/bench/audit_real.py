@@ -27,7 +27,7 @@ from tare.journal import Journal, Run, load
 from tare.launch import Launch
 from tare.model import Host, Instance, Limits, Metric, Output, Raw, Service, Setup, Sweep, Value
 from tare.running.layers import Recorder
-from tare.running.places import Reached, prepared_place
+from tare.running.places import Reached, Wanted, prepared_place
 from tare.running.runner import Work, work_through
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
@@ -179,7 +179,9 @@ def container() -> tuple[Cell, Cell]:
         journal.create(record(planned), planned.text)
         (folder / "telemetry").mkdir(exist_ok=True)
         limits = Limits(placement.server, 512 << 20, 4096)
-        here = stack.enter_context(prepared_place(Reached(), (image, None), limits, placement, journal))
+        here = stack.enter_context(
+            prepared_place(Reached(), Wanted(image, None, limits, folder / "telemetry"), placement)
+        )
         work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
         summary = summarize(load(folder))
     return summary.headline("job", "heavier"), summary.headline("job", "crun-again")

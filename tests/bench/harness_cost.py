@@ -26,10 +26,9 @@ from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.lock import only_one
 from tare.images.image import built_image
-from tare.journal import Journal
 from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value
 from tare.running.layers import Place
-from tare.running.places import Reached, prepared_place
+from tare.running.places import Reached, Wanted, prepared_place
 from tare.running.trial import attempt
 from tare.suites.plan import Step
 
@@ -140,7 +139,9 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "telemetry").mkdir()
         limits = Limits(placement.server, 512 << 20, 4096)
-        here = stack.enter_context(prepared_place(Reached(), (image, None), limits, placement, Journal(folder)))
+        here = stack.enter_context(
+            prepared_place(Reached(), Wanted(image, None, limits, folder / "telemetry"), placement)
+        )
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
         for name in plugins.names("technologies"):
             if plugins.find("technologies", name)().problems(_HOST):

@@ -22,11 +22,10 @@ from plug_ins import own
 from tare import plugins
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
-from tare.journal import Journal
 from tare.launch import Technology
 from tare.model import Host, Hosts, Image, Instance, Limits, Machine
 from tare.running.layers import Notes, Parts, Place, started
-from tare.running.places import placed, prepared_place, reached
+from tare.running.places import Wanted, placed, prepared_place, reached
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
@@ -93,8 +92,8 @@ def place(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
     with reached(Hosts(MACHINE, MACHINE), image) as there:
         placement = placed(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-        journal = Journal(tmp_path_factory.mktemp("run"))
-        with prepared_place(there, (image, None), limits, placement, journal) as found:
+        wanted = Wanted(image, None, limits, tmp_path_factory.mktemp("run") / "telemetry")
+        with prepared_place(there, wanted, placement) as found:
             yield found
 
 

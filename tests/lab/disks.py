@@ -7,11 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tare.images.image import HOST, built_image
-from tare.journal import Journal
 from tare.model import Image, Limits
 from tare.running.layers import machine_image
 from tare.running.nesting import prepare
-from tare.running.places import Reached, placed, prepared_place
+from tare.running.places import Reached, Wanted, placed, prepared_place
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -37,8 +36,8 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     placement = placed(there, 1)
     limits = Limits(placement.server, 512 << 20, 4096)
     with TemporaryDirectory() as folder:
-        journal = Journal(Path(folder))
-        with prepared_place(there, (image, outer), limits, placement, journal) as place:
+        needs = Wanted(image, outer, limits, Path(folder) / "telemetry")
+        with prepared_place(there, needs, placement) as place:
             prepare(place, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
             made, wanted = (machine_image(place, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}

@@ -31,7 +31,7 @@ from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.places import Reached, find_unusable, give_image, placed, prepared_place, reached
+from tare.running.places import Reached, Wanted, find_unusable, give_image, placed, prepared_place, reached
 from tare.running.runner import Work, work_through
 from tare.statistics.summarize import summarize
 from tare.suites.suite import Suite, parse_suite, read_suite
@@ -105,28 +105,28 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
     if suite.hosts.server is not None:
         say(f"bringing the image to {suite.hosts.server.ssh}, which is done once")
         carried(there.server, image)
-    stacks = [(stack.name, stack.layers) for stack in suite.stacks]
-    unusable = find_unusable(stacks, there.server, say)
-    nested = [(name, layers) for name, layers in stacks if makes_machine(layers) and name not in unusable]
-    images = (image, built_image(say, HOST) if nested else None)
+    unusable = find_unusable(suite.stacks, there.server, say)
+    nested = [stack for stack in suite.stacks if makes_machine(stack.layers) and stack.name not in unusable]
+    outer = built_image(say, HOST) if nested else None
     placement = placed(there, suite.limits.cpus)
     if there.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
+    wanted = Wanted(image, outer, limits, telemetry=folder / "telemetry")
     _say_unusable(console, suite, unusable)
     record = _record(session, there, image)
     if session.resumed is not None:
         _check_same(session.resumed.record, record)
     try:
-        with prepared_place(there, images, limits, placement, session.journal) as here:
-            usable = [(name, layers) for name, layers in stacks if name not in unusable]
+        with prepared_place(there, wanted, placement) as here:
+            usable = [stack for stack in suite.stacks if stack.name not in unusable]
             found = give_image(usable, here, say) | prepare_nested(nested, here, say)
             _say_unusable(console, suite, unusable | found, already=unusable)
             if session.resumed is None:
                 _create(session.journal, record, suite)
             done = session.resumed.trials if session.resumed else ()
             work = Work(suite, done, unusable | found, session.budget_seconds)
-            console.print(f"{len(stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
+            console.print(f"{len(suite.stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
             with watching(console, lambda: load(folder)) as watch:
                 stopped = work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ of that disk, so that it neither carries nor imports anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tare.errors import TareError, Unavailable
@@ -15,6 +15,7 @@ from tare.images.image import carried
 from tare.launch import Technology
 from tare.model import Problem
 from tare.running.layers import Notes, Place, around, inside_of, machine_image, machine_ports, named, started_layer
+from tare.suites.stacks import Stack
 
 _COPY_SECONDS = 600.0
 
@@ -24,20 +25,18 @@ def makes_machine(stack: Sequence[Technology]) -> bool:
     return len(stack) - stack[-1].gives_machine > 1
 
 
-def prepare_nested(
-    stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
-) -> dict[str, tuple[Problem, ...]]:
+def prepare_nested(stacks: Iterable[Stack], place: Place, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Prepare the disks of all nested stacks; gives the problems of those that cannot run, by their layer's name."""
     found: dict[str, tuple[Problem, ...]] = {}
-    for name, layers in stacks:
+    for stack in stacks:
 
-        def tell(text: str, name: str = name) -> None:
+        def tell(text: str, name: str = stack.name) -> None:
             say(f"{name}: {text}")
 
         try:
-            prepare(place, layers, tell)
+            prepare(place, stack.layers, tell)
         except TareError as error:
-            found[name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+            found[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,12 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
-from tare.journal import Journal
 from tare.launch import Technology
 from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem
 from tare.running.client import client_of
 from tare.running.layers import Place
 from tare.running.nesting import prepare
+from tare.suites.stacks import Stack
 
 _CARRIED_TO = Path("/var/lib/tare")
 _CLOCK_LOOKS = 7
@@ -101,15 +101,22 @@ def emulated(there: Reached) -> tuple[Caution, ...]:
     return (Caution("emulated", text),) if found else ()
 
 
-@contextmanager
-def prepared_place(
-    there: Reached, images: tuple[Image, Image | None], limits: Limits, placement: Placement, journal: Journal
-) -> Iterator[Place]:
-    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block.
+@dataclass(frozen=True)
+class Wanted:
+    """What the instances of a run are to have: the image, limits, and a folder for their telemetry.
 
-    `images` are the image, and that of machines which are hosts, where the run needs any.
+    `outer` is the image of machines that are hosts, where the run needs any.
     """
-    image, outer = images
+
+    image: Image
+    outer: Image | None
+    limits: Limits
+    telemetry: Path
+
+
+@contextmanager
+def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iterator[Place]:
+    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
     prefix = there.lent_as or _own_prefix()
     with ExitStack() as stack:
         server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not there.lent_as))
@@ -121,19 +128,19 @@ def prepared_place(
         for ledger in (server, client):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
         folder = _state(client.host) / "instances" / f"{prefix}-client"
-        loads = _on(client.host, image)
+        loads = _on(client.host, wanted.image)
         yield Place(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
-            image=_on(server.host, image),
+            image=_on(server.host, wanted.image),
             network=network,
             ledger=server,
-            limits=limits,
+            limits=wanted.limits,
             placement=placement,
             instances=instances,
-            telemetry=journal.folder / "telemetry",
-            outer=_on(server.host, outer) if outer else None,
+            telemetry=wanted.telemetry,
+            outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=_Lender(there.hosts.client, images, limits, journal).place if there.hosts.server is None else None,
+            lend=_Lender(there.hosts.client, wanted).place if there.hosts.server is None else None,
         )
 
 
@@ -142,20 +149,17 @@ class _Lender:
     """Makes places of machines that technologies give."""
 
     client: Machine | None
-    images: tuple[Image, Image | None]
-    limits: Limits
-    journal: Journal
+    wanted: Wanted
 
     @contextmanager
     def place(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Place]:
         """Make a place, and do there what is done once before these layers start."""
-        image, outer = self.images
         lent_as = f"{_own_prefix()}s"  # a network card's name has room for no more
-        with reached(Hosts(which, self.client), image, lent_as) as there:
-            placement = placed(there, len(self.limits.cpus))
-            limits = replace(self.limits, cpus=placement.server)
-            images = (image, outer if len(inner) > 1 else None)
-            with prepared_place(there, images, limits, placement, self.journal) as place:
+        with reached(Hosts(which, self.client), self.wanted.image, lent_as) as there:
+            placement = placed(there, len(self.wanted.limits.cpus))
+            limits = replace(self.wanted.limits, cpus=placement.server)
+            wanted = replace(self.wanted, outer=self.wanted.outer if len(inner) > 1 else None, limits=limits)
+            with prepared_place(there, wanted, placement) as place:
                 if problems := tuple(inner[-1].problems(place.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
@@ -217,18 +221,16 @@ def _clock_ahead(host: Host) -> float:
     return min(looks)[1]
 
 
-def give_image(
-    stacks: Sequence[tuple[str, Sequence[Technology]]], place: Place, say: Callable[[str], None]
-) -> dict[str, tuple[Problem, ...]]:
+def give_image(stacks: Iterable[Stack], place: Place, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
     found: dict[str, tuple[Problem, ...]] = {}
-    for name, layers in stacks:
-        if len(layers) == 1:
-            say(f"preparing {name}")
+    for stack in stacks:
+        if len(stack.layers) == 1:
+            say(f"preparing {stack.name}")
             try:
-                layers[0].imported(place.host, place.image)
+                stack.layers[0].imported(place.host, place.image)
             except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-                found[name] = (_problem(in_words(error)),)
+                found[stack.name] = (_problem(in_words(error)),)
     return found
 
 
@@ -236,17 +238,15 @@ def _problem(error: TareError) -> Problem:
     return Problem(str(error), error.hint or "`tare doctor` says more")
 
 
-def find_unusable(
-    stacks: Sequence[tuple[str, Sequence[Technology]]], host: Host, say: Callable[[str], None]
-) -> dict[str, tuple[Problem, ...]]:
+def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Ask the outermost technology of every stack whether it can run on a host; gives the problems of the others."""
     found: dict[str, tuple[Problem, ...]] = {}
-    for name, layers in stacks:
-        say(f"checking {name}")
+    for stack in stacks:
+        say(f"checking {stack.name}")
         try:
-            problems = tuple(layers[-1].problems(host))
+            problems = tuple(stack.layers[-1].problems(host))
         except Exception as error:  # noqa: BLE001 - an engine that hangs, or a bug, costs its own stack, not the run
             problems = (_problem(in_words(error)),)
         if problems:
-            found[name] = problems
+            found[stack.name] = problems
     return found

@@ -447,15 +447,13 @@ def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> Non
 
 def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
     said: list[str] = []
-    stacks = [(stack.name, stack.layers) for stack in suite("good:", 'bad: stack = "silent"').stacks]
-    found = find_unusable(stacks, LocalHost(), said.append)
+    found = find_unusable(suite("good:", 'bad: stack = "silent"').stacks, LocalHost(), said.append)
     assert said == ["checking good", "checking bad"]
     assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
 
 
 def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> None:
-    stacks = [(stack.name, stack.layers) for stack in suite("good:", 'bad: stack = "confused"').stacks]
-    found = find_unusable(stacks, LocalHost(), lambda _: None)
+    found = find_unusable(suite("good:", 'bad: stack = "confused"').stacks, LocalHost(), lambda _: None)
     assert list(found) == ["bad"]
     assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
 
