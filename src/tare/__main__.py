@@ -69,9 +69,11 @@ def _usage_fault(said: str, error: typer.TyperException) -> Fault:
 
 
 def _print(faults: Sequence[Fault]) -> None:
+    from tare.cli.console import printable  # noqa: PLC0415 - see main
+
     for fault in faults:
         what = "; ".join(line.strip() for line in fault.what.splitlines() if line.strip())
-        sys.stderr.write(f"error: {what}\nhint: {fault.hint}\n")
+        sys.stderr.write(printable(f"error: {what}\nhint: {fault.hint}\n"))
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

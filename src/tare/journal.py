@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
@@ -93,9 +93,7 @@ class Journal:
 
     def keep(self, record: RunRecord) -> None:
         """Write the record, whole or not at all."""
-        fresh = self.folder / "run.json.new"
-        fresh.write_bytes(_RECORD.dump_json(record, indent=2) + b"\n")
-        fresh.replace(self.folder / "run.json")
+        write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
 
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         """Keep a trial: its raw output first, so that a line in the journal always has it.
@@ -109,8 +107,8 @@ class Journal:
             raise NotRecorded(what, "make room there") from error
 
     def _append(self, trial: Trial, raw: Sequence[Raw]) -> None:
-        (self.folder / "raw" / f"{trial.trial}.json").write_bytes(_RAW.dump_json(tuple(raw), indent=1) + b"\n")
-        with (self.folder / "trials.jsonl").open("ab+") as file:
+        write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
+        with open(self.folder / "trials.jsonl", "ab+", opener=_unlinked) as file:
             _drop_torn_end(file)
             file.write(_line(trial).encode())
             file.flush()
@@ -140,6 +138,35 @@ def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
         return _RAW.validate_json((folder / "raw" / f"{trial}.json").read_bytes())
     except (OSError, ValidationError) as error:
         raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
+
+
+def write_within(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file below a folder that may be a stranger's, whole or not at all; gives its path.
+
+    The file is always a new one, which takes the place of what has its name. Raises UsageError where a folder on the
+    way is a symbolic link: nothing is written outside.
+    """
+    path = folder / name
+    for between in reversed(PurePath(name).parents[:-1]):
+        make_within(folder, str(between))
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("xb") as file:
+        file.write(content)
+    fresh.replace(path)
+    return path
+
+
+def make_within(folder: Path, name: str) -> None:
+    """Make a folder below another that may be a stranger's, unless it is there; raises UsageError for a link."""
+    path = folder / name
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
+    path.mkdir(exist_ok=True)
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _drop_torn_end(file: BinaryIO) -> None:
@@ -187,11 +214,8 @@ def _first(error: ValidationError) -> str:
 
 def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
     """Replace the trials of a run; those before are kept as `trials.jsonl.before`."""
-    path = folder / "trials.jsonl"
-    fresh = folder / "trials.jsonl.new"
-    fresh.write_text("".join(_line(trial) for trial in trials), encoding="utf-8")
-    (folder / "trials.jsonl.before").write_bytes(path.read_bytes())
-    fresh.replace(path)
+    write_within(folder, "trials.jsonl.before", (folder / "trials.jsonl").read_bytes())
+    write_within(folder, "trials.jsonl", "".join(_line(trial) for trial in trials).encode())
 
 
 def _line(trial: Trial) -> str:

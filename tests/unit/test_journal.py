@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import believable_run, make_run, make_trial, measured, write
 
-from tare.errors import UsageError
+from tare.errors import NotRecorded, UsageError
 from tare.journal import FORMAT, Journal, load, load_raw, rewrite
 from tare.model import Caution, Footprint, Mark, Raw, Trial
 
@@ -189,3 +189,33 @@ def test_rewriting_keeps_what_was_before(folder: Path) -> None:
     assert load(folder).trials == trials(2)
     assert (folder / "trials.jsonl.before").read_bytes() == before
     assert {path.name for path in folder.glob("trials*")} == {"trials.jsonl", "trials.jsonl.before"}
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl.before", "trials.jsonl.before.new", "trials.jsonl.new"])
+def test_rewriting_a_strangers_run_writes_through_no_link(folder: Path, tmp_path: Path, name: str) -> None:
+    journal(folder, 2)
+    mine = tmp_path / "mine"
+    mine.write_text("precious", encoding="utf-8")
+    (folder / name).symlink_to(mine)
+    rewrite(folder, trials(1))
+    assert mine.read_text(encoding="utf-8") == "precious"
+    assert len(load(folder).trials) == 1
+    assert not (folder / "trials.jsonl.before").is_symlink()
+
+
+def test_a_trial_is_appended_through_no_link(folder: Path, tmp_path: Path) -> None:
+    kept = journal(folder, 1)
+    mine = tmp_path / "mine"
+    (folder / "trials.jsonl").rename(mine)
+    (folder / "trials.jsonl").symlink_to(mine)
+    with pytest.raises(NotRecorded, match="symbolic links"):
+        kept.append(trials(2)[1], ())
+    assert mine.read_text(encoding="utf-8").count("\n") == 1
+
+
+def test_a_folder_of_a_run_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
+    kept = journal(folder, 1)
+    (folder / "raw").rename(tmp_path / "elsewhere")
+    (folder / "raw").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="raw: is a symbolic link, and tare writes through none in a run folder"):
+        kept.append(trials(2)[1], ())

@@ -9,11 +9,11 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tare import plugins
+from tare.cli.console import Console
 from tare.doctor.usable import look_at
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost

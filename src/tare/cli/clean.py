@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tare.cli.console import Console
 from tare.errors import TareError, TimedOut, UsageError
 from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost

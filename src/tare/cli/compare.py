@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tare.answers.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs, compare_stacks
+from tare.cli.console import Console, printable
 from tare.errors import UsageError, did_you_mean
 from tare.journal import load
 from tare.report.comparison import document, gate_sentence, legend, markdown, remarks, sentence, table
@@ -45,7 +45,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     if as_json:
         print(document(answer))
     elif as_markdown:
-        print(markdown(answer), end="")
+        print(printable(markdown(answer)), end="")
     else:
         _print(answer)
     if answer.gate.answer == "cannot tell":

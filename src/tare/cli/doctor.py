@@ -10,10 +10,10 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tare.cli.console import Console
 from tare.cli.screen import screen
 from tare.doctor.noise import Noise, assess
 from tare.doctor.usable import Usable, look_at

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tare.cli.console import Console
 from tare.images.image import Recipe, built_image
 from tare.model import Release
 

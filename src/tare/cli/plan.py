@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from tare.cli.console import Console
 from tare.journal import Run, load
 from tare.report.numbers import percent
 from tare.running.schedule import Pace

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tare.cli.console import Console
 from tare.errors import UsageError, in_words
 from tare.journal import load, load_raw, rewrite
 from tare.model import Trial, Workload

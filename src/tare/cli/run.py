@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tare import __version__
+from tare.cli.console import Console
 from tare.cli.display import watching
 from tare.doctor.noise import assess
 from tare.errors import TareError, UsageError
@@ -25,7 +25,7 @@ from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.images.image import HOST, Recipe, built_image, carried
-from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load
+from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
 from tare.model import Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
@@ -75,6 +75,8 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
         raise UsageError("give a suite to run, or --resume with a run", "tare run examples/quick.toml")
     if resume is not None:
         resumed = load(resume)
+        for name in ("raw", "telemetry"):
+            make_within(resume, name)
         read = parse_suite((resume / "suite.toml").read_text(encoding="utf-8"), str(resume / "suite.toml"))
         return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
     assert suite is not None  # noqa: S101 - one of the two is given

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model import Trial

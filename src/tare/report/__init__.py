@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tare.errors import UsageError
-from tare.journal import Run
+from tare.journal import Run, write_within
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
 
@@ -32,9 +32,11 @@ def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, 
     written = []
     for run in runs:
         summary = summarize(run)
-        folder = _folder(run, runs, out)
+        folder, below = _target(run, runs, out)
+        folder.mkdir(parents=True, exist_ok=True)
         for render in renderers:
-            written += [_write(folder / name, content) for name, content in render(summary, run).items()]
+            files = render(summary, run).items()
+            written += [write_within(folder, f"{below}{name}", content) for name, content in files]
     return written
 
 
@@ -64,13 +66,8 @@ def _renderer(name: str) -> Render | None:
     return render
 
 
-def _folder(run: Run, runs: Sequence[Run], out: Path | None) -> Path:
+def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:
+    """Give the folder that is trusted, and what of a path below it is not."""
     if out is None:
-        return run.folder / "report"
-    return out if len(runs) == 1 else out / run.folder.name
-
-
-def _write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
+        return run.folder, "report/"
+    return out if len(runs) == 1 else out / run.folder.name, ""

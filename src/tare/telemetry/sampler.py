@@ -248,6 +248,7 @@ def write(target: Path, samples: Sequence[Sample]) -> str:
     try:
         # DuckDB would turn Ctrl-C into an error of its own, and the run would end as if tare had a bug.
         with held_back():
+            partial.unlink(missing_ok=True)  # also a link that a stranger has put there
             with duckdb.connect(config={"threads": 1}) as connection:
                 connection.register("samples", _columns(samples))
                 connection.table("samples").write_parquet(str(partial), compression="zstd")

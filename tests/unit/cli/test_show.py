@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from runs import believable_run, make_run, make_trial, write
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.model import FileSystem
+from tare.model import Caution, FileSystem, Raw
 
 
 def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +65,27 @@ def test_a_trial_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, caps
     error, hint = capsys.readouterr().err.splitlines()
     assert error == f"error: {tmp_path / 'run'}: no trial {name}x"
     assert hint == f'hint: did you mean "{name}"?'
+
+
+def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steer = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e"
+    trial = replace(
+        make_trial("native", 0, ()),
+        status="failed",
+        reason=f"reason {steer}",
+        hint=f"hint {steer}",
+        path=steer,
+        proof=((steer, steer),),
+        cautions=(Caution(steer, steer),),
+        commands=((steer,),),
+    )
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    raw = Raw(steer, (steer,), f"first\n\tsecond {steer}\n", 1.0)
+    (folder / "raw" / f"{trial.trial}.json").write_bytes(json.dumps([asdict(raw)]).encode())
+    assert run(app, ["show", str(folder), trial.trial]) == 0
+    assert run(app, ["show", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert {letter for letter in shown if not letter.isprintable()} <= {"\n", "\t"}
+    assert "\n        second  ]0;owned [2J" in shown
+    assert run(app, ["show", str(folder), "\x1b[2J"]) == 2
+    assert "no trial  [2J" in capsys.readouterr().err

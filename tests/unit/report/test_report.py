@@ -365,3 +365,26 @@ def test_the_builder_is_seeded() -> None:
 
 def _rows(content: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content.decode())))
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.html.new"])
+def test_a_report_is_written_through_no_link_of_a_strangers_run(tmp_path: Path, name: str) -> None:
+    run = believable_run(tmp_path / "run", blocks=2)
+    mine = tmp_path / "mine"
+    mine.write_text("precious", encoding="utf-8")
+    (write(run) / "report").mkdir()
+    (run.folder / "report" / name).symlink_to(mine)
+    write_report([run], ["html"])
+    assert mine.read_text(encoding="utf-8") == "precious"
+    assert "<html" in (run.folder / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_report_goes_to_no_folder_that_is_a_link_in_a_run(tmp_path: Path) -> None:
+    run = believable_run(tmp_path / "run", blocks=2)
+    (tmp_path / "mine").mkdir()
+    (write(run) / "report").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="report: is a symbolic link") as caught:
+        write_report([run], ["csv"])
+    assert caught.value.hint == f"rm {run.folder / 'report'}"
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert write_report([run], ["csv"], tmp_path / "mine")

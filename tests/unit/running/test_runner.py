@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, Bench, Watcher, record, suite
+from fakes import LIMITS, Bench, Watcher, suite
 from tare_fake.technology import FakeHost
 
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
-from tare.journal import Journal, load_raw
+from tare.journal import load_raw
 from tare.model import Facts, Problem, Trial
 from tare.running.places import find_unusable
-from tare.running.schedule import Pace, Schedule
-from tare.suites.plan import plan
+from tare.running.schedule import Pace, Schedule, TimeLeft
+from tare.suites.plan import Step, plan
 from tare.suites.suite import Suite
 from tare.workloads.dhrystone import Dhrystone
 
@@ -176,14 +177,19 @@ def test_what_the_operating_system_refuses_fails_the_trial_with_its_reason(bench
 
 
 def test_a_trial_that_a_full_disk_cannot_take_ends_the_run_which_can_go_on(bench: Bench) -> None:
-    what = suite("a:", "b:", blocks=2, workloads=("startup",))
-    Journal(bench.folder).create(record(what), what.text)
-    full = bench.folder / "raw" / f"{planned(what)[3]}.json"
-    full.symlink_to("/dev/full")
-    said = f"{bench.folder}: a trial could not be recorded: no space left on device"
-    assert bench.work(what) == said
+    class Filling(Watcher):
+        def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+            super().trial_begins(step, following, left)
+            if len(self.begun) == 4:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
+
+    what, usual = suite("a:", "b:", blocks=2, workloads=("startup",)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        stopped = replace(bench, watcher=Filling(bench.watcher.journal)).work(what)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert stopped == f"{bench.folder}: a trial could not be recorded: file too large"
     assert [trial.trial for trial in bench.all_trials] == planned(what)[:3]
-    full.unlink()
     assert bench.work(what) == "plan"
     assert [trial.trial for trial in bench.all_trials] == planned(what)
 
