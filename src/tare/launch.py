@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
             yield Ground(launch, group, root)
 
 
-class Technology(Protocol):
+class Technology(ABC):
     """Starts instances on a host. Its settings are its dataclass fields.
 
     Plug-ins inherit from it. `isolates` is what keeps an instance apart and `needs` what has to be there, for the
@@ -149,6 +150,7 @@ class Technology(Protocol):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     @property
+    @abstractmethod
     def path(self) -> str:
         """How packets travel between client and instance: `host`, `bridge`, `nat`, `tap`, `none`."""
 
@@ -157,9 +159,11 @@ class Technology(Protocol):
         """Whether the client becomes a port of a bridge of its own, for which it has to be on the same machine."""
         return False
 
+    @abstractmethod
     def version(self, host: Host) -> str:
         """Give the version of the tool, or an empty text where it is not installed."""
 
+    @abstractmethod
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what is missing here, each with its fix. Changes nothing, starts nothing that stays."""
 
@@ -179,6 +183,7 @@ class Technology(Protocol):
         """Do what is done once on a host for many instances, such as giving an engine the image."""
         return
 
+    @abstractmethod
     def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
         """Start an instance; it is gone, with all that it made, after the block."""
 

@@ -5,6 +5,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -344,31 +345,43 @@ class Setup:
     timeline: tuple[Mark, ...]
 
 
-class Workload(Protocol):
-    """What is run and how its output is read; its settings are its dataclass fields."""
+class Workload(ABC):
+    """What is run and how its output is read; its settings are its dataclass fields.
+
+    Plug-ins inherit from it: what has a value or a body here is what most of them need. `packages` are the Debian
+    packages of what runs in the instance, `client_packages` those of the load; `paths` are read or written in the
+    instance while it measures.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    sweep: ClassVar[Sweep | None]
-    paths: ClassVar[tuple[str, ...]]  # in the instance, that it reads or writes while it measures
+    sweep: ClassVar[Sweep | None] = None
+    paths: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+    client_packages: ClassVar[tuple[str, ...]] = ()
 
     @property
     def port(self) -> int | None:
         """The TCP port of the server that this workload runs, if it runs one."""
+        return None
 
-    def service(self, listen: str) -> Service | None:
+    def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Tell which server has to run in the instance, if any, answering on the address `listen`."""
+        return None
 
+    @abstractmethod
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the load, or the program inside, and give what each command printed, as soon as it is there.
 
         What was given before a command failed is kept with the failed trial.
         """
 
+    @abstractmethod
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values: exactly the declared metrics, or TrialFailed. Pure."""
 
+    @abstractmethod
     def seconds(self) -> float:
         """Estimate how long `measure` takes, for the plan and the progress display."""
 

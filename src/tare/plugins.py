@@ -10,11 +10,13 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from tare.errors import UsageError
 
 Kind = Literal["technologies", "workloads"]
+_ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload"}
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -29,6 +31,15 @@ def find(kind: Kind, name: str) -> type[Any]:
     """Find a plug-in's class by its name; raises UsageError where there is none, or where it is broken."""
     if name not in names(kind):
         raise UsageError(f"no {kind} named {name!r}", f"`tare {kind}` lists them")
+    found = _found(kind, name)
+    contract: type[Any] = importlib.import_module(f"tare.{kind}").CONTRACT
+    if lacking := _lacking(found, contract):
+        hint = f"inherit from {contract.__module__}.{contract.__name__}, and see docs/adding-a-{_ONE[kind]}.md"
+        raise UsageError(f"this plug-in lacks {', '.join(lacking)}: {name!r}", hint)
+    return found
+
+
+def _found(kind: Kind, name: str) -> type[Any]:
     try:
         for entry in importlib.metadata.entry_points(group=f"tare.{kind}", name=name):
             loaded: type[Any] = entry.load()
@@ -40,3 +51,16 @@ def find(kind: Kind, name: str) -> type[Any]:
         if getattr(found, "name", None) == name:
             return found
     raise UsageError(f"{module.__name__} has no class with name = {name!r}", "name the class after its file")
+
+
+def _lacking(found: type[Any], contract: type[Any]) -> list[str]:
+    """Name the members of a kind's contract that a class neither has nor inherits."""
+    members = dict.fromkeys((*contract.__annotations__, *vars(contract)))
+    fields = getattr(found, "__dataclass_fields__", {})
+    return [
+        name
+        for name in members
+        if not name.startswith("_")
+        and name not in fields
+        and (not hasattr(found, name) or getattr(getattr(found, name), "__isabstractmethod__", False))
+    ]

@@ -7,10 +7,12 @@ with its unit, so that no one has to guess; a bare number is refused. A dataclas
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, cast, get_args, get_origin
 
 from pydantic import BeforeValidator
 
@@ -83,6 +85,40 @@ def margin_option(text: str | None) -> float | None:
 
 Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]
 Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
+
+
+def written(value: object, kind: object = None) -> str:
+    """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`. `kind` is its type."""
+    if isinstance(value, tuple):
+        inner = [each for each in get_args(_bare(kind)) if each is not Ellipsis] or [None]
+        return f"[{', '.join(written(each, inner[0]) for each in value)}]"
+    if (parse := _parser(kind)) and isinstance(value, float | int):
+        return json.dumps(_with_unit(value, parse))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bare(kind: object) -> object:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _parser(kind: object) -> Callable[[object], float] | None:
+    """Find which text a type reads; None where it takes a value as it is."""
+    found = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
+    return cast("Callable[[object], float] | None", found)
+
+
+def _with_unit(value: float, parse: Callable[[object], float]) -> str:
+    """Give the shortest text that is read as this value, or as the nearest one."""
+    units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
+    texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
+
+    def error(text: str) -> float:
+        try:
+            return abs(parse(text) - value)
+        except ValueError:
+            return math.inf
+
+    return min(texts, key=lambda text: (error(text), len(text)))
 
 
 def format_duration(seconds: float) -> str:

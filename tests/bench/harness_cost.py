@@ -26,7 +26,7 @@ from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.lock import only_one
 from tare.images.image import built_image
-from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value
+from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value, Workload
 from tare.running.layers import Place
 from tare.running.places import Reached, Wanted, prepared_place
 from tare.running.trial import attempt
@@ -38,7 +38,7 @@ _HOST = LocalHost()
 
 
 @dataclass(frozen=True)
-class Empty:
+class Empty(Workload):
     """The empty program."""
 
     name: ClassVar[str] = "empty"

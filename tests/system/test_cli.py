@@ -180,7 +180,7 @@ def test_technologies_are_listed_for_programs(quickly: Quickly) -> None:
     entries = {entry["name"]: entry for entry in listed["technologies"]}
     assert listed["format"] == 1
     assert {"native", "docker", "podman", "crun", "runc", "gvisor", "qemu", "qemu-tcg"} <= entries.keys()
-    assert entries["docker"]["settings"] == "network = 'nat'"
+    assert entries["docker"]["settings"] == 'network = "nat"'
     assert entries["native"]["about"].startswith("Bare metal: ")
     assert {entry["family"] for entry in entries.values()} <= FAMILIES
 
@@ -189,7 +189,7 @@ def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:
     listed = json.loads(quickly("workloads", "--json")[1])
     entries = {entry["name"]: entry for entry in listed["workloads"]}
     assert {"dhrystone", "whetstone", "ramspeed", "redis", "nginx", "startup"} <= entries.keys()
-    assert entries["dhrystone"]["settings"] == "duration = 1.0"
+    assert entries["dhrystone"]["settings"] == 'duration = "1s"'
 
 
 @pytest.mark.parametrize("kind", ["technologies", "workloads"])

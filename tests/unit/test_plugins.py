@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from plug_ins import own
 from tare import plugins
-from tare.cli.catalogue import technologies
-from tare.errors import UsageError
+from tare.cli.catalogue import _settings, technologies, workloads
+from tare.errors import SuiteError, UsageError
 from tare.model import Metric
 from tare.plugins import Kind
+from tare.suites.suite import parse_suite
 
 KINDS: tuple[Kind, ...] = ("technologies", "workloads")
 ALL = [(kind, name) for kind in KINDS for name in own(kind)]
@@ -26,13 +28,16 @@ More of it.
 
 from dataclasses import dataclass
 
+from tare.launch import Technology
+
 
 @dataclass(frozen=True)
-class Bhyve:
+class Bhyve(Technology):
     name = "bhyve"
     title = "bhyve"
     family = "type 2"
     isolates = "a kernel of its own"
+    path = "tap"
     memory: int = 7
 
     def problems(self, host):
@@ -40,6 +45,33 @@ class Bhyve:
 
     def version(self, host):
         return "1"
+
+    def launch(self, host, launch):
+        raise NotImplementedError
+'''
+
+
+WORKLOAD = '''"""bhyve: somebody else's workload."""
+
+from dataclasses import dataclass
+
+from tare.model import Metric, Workload
+
+
+@dataclass(frozen=True)
+class Bhyve(Workload):
+    name = "bhyve"
+    title = "bhyve"
+    metrics = (Metric("speed", "Speed", "runs/s", "higher"),)
+
+    def measure(self, setup):
+        return ()
+
+    def parse(self, raw):
+        return ()
+
+    def seconds(self):
+        return 0.0
 '''
 
 
@@ -51,6 +83,7 @@ def install(folder: Path, group: str, **modules: str) -> None:
     lines = [f"{name} = others_{name}:{name.title()}\n" for name in modules]
     (info / "entry_points.txt").write_text(f"[tare.{group}]\n" + "".join(lines))
     for name, text in modules.items():
+        sys.modules.pop(f"others_{name}", None)  # that of another test
         (folder / f"others_{name}.py").write_text(text)
 
 
@@ -116,7 +149,7 @@ def test_a_package_of_others_adds_a_technology(
         "family": "type 2",
         "isolates": "a kernel of its own",
         "needs": "",
-        "tested": "",
+        "tested": "on the real thing",
         "settings": "memory = 7",
         "about": "bhyve: somebody else's technology.",
         "usable": True,
@@ -140,6 +173,68 @@ def test_a_broken_plugin_breaks_only_itself(
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["technologies"]}
     assert "is broken: " in listed["broken"]["about"]
     assert listed["crun"]["title"] == "crun"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "lacking"),
+    [
+        ("technologies", BHYVE.replace("    title =", "    subtitle ="), "title"),
+        ("technologies", BHYVE.replace("def launch(", "def launched("), "launch"),
+        ("technologies", BHYVE.replace("    path =", "    way ="), "path"),
+        ("workloads", WORKLOAD.replace("def parse(", "def parsed("), "parse"),
+        ("workloads", WORKLOAD.replace("    metrics =", "    metric ="), "metrics"),
+        ("workloads", WORKLOAD.replace("(Workload)", ""), "sweep, paths, packages, client_packages, port, service"),
+    ],
+)
+def test_a_plugin_that_lacks_a_member_is_told_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, text: str, lacking: str
+) -> None:
+    install(tmp_path, kind, bhyve=text)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = f"this plug-in lacks {lacking}: 'bhyve'"
+    with pytest.raises(UsageError) as caught:
+        plugins.find(kind, "bhyve")
+    assert str(caught.value) == said
+    assert caught.value.hint.startswith("inherit from tare.")
+    names = ("bhyve", "startup") if kind == "technologies" else ("native", "bhyve")
+    with pytest.raises(SuiteError) as faults:
+        parse_suite('[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n'.format(*names), "a.toml")
+    assert [fault.what.partition(": ")[2].partition(": ")[2] for fault in faults.value.faults] == [said]
+
+
+def test_the_catalogue_says_what_a_plugin_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "workloads", bhyve=WORKLOAD.replace("def parse(", "def parsed("))
+    monkeypatch.syspath_prepend(tmp_path)
+    workloads(as_json=True)
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["workloads"]}
+    assert listed["bhyve"]["about"] == "this plug-in lacks parse: 'bhyve'"
+    assert listed["redis"]["settings"].endswith('duration = "1s"')
+
+
+def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "workloads", bhyve=WORKLOAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = plugins.find("workloads", "bhyve")()
+    assert (workload.port, workload.service("192.0.2.1"), workload.sweep, workload.packages) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: str) -> None:
+    found = plugins.find(kind, name)
+    lines = "\n".join(_settings(found))
+    assert len(_settings(found)) == len([field for field in dataclasses.fields(found) if field.init])
+    text = '[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n{}\n'
+    if kind == "workloads":
+        (planned,) = parse_suite(text.format("native", name, lines), "a.toml").workloads
+        assert planned.workload == found()
+    elif found.gives_machine:
+        table = f'[stacks.a]\nstack = "native/{name}"\n[stacks.a.{name}]\n{lines}'
+        assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
+    else:
+        table = f'[stacks.a]\nstack = "{name}"\n{lines}'
+        assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
 
 
 def test_the_tests_own_technology_is_found_as_a_package_of_others_and_is_no_part_of_tare() -> None:

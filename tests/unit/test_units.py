@@ -16,6 +16,7 @@ from tare.units import (
     parse_duration,
     parse_percent,
     parse_size,
+    written,
 )
 
 
@@ -168,3 +169,25 @@ def test_a_size_is_written_for_people(size_bytes: int, text: str) -> None:
 )
 def test_a_quantity_is_written_with_three_digits_and_its_unit(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (1.0, Duration, '"1s"'),
+        (0.25, Duration, '"250ms"'),
+        (5400.0, Duration, '"90m"'),
+        (33554432, Size, '"32MiB"'),
+        (1_000_000, Size, '"1MB"'),
+        (4097, Size, '"4097B"'),
+        (0.03, Percent, '"3%"'),
+        (0.005, Percent, '"0.5%"'),
+        ((4096, 8192), tuple[Size, ...], '["4KiB", "8KiB"]'),
+        (("GET", "SET"), tuple[str, ...], '["GET", "SET"]'),
+        (True, bool, "true"),
+        (1, int, "1"),
+        ("tcg", str, '"tcg"'),
+    ],
+)
+def test_a_setting_is_written_as_a_suite_takes_it(value: object, kind: object, text: str) -> None:
+    assert written(value, kind) == text

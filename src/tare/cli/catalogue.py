@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import sys
+import typing
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from tare.cli.console import Console
 from tare.doctor.usable import look_at
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
+from tare.units import written
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
@@ -79,11 +81,10 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
         return {"name": name, **empty, "about": str(error)}
     module = inspect.getmodule(found)
     about = (inspect.getdoc(module) if module else "") or ""
-    settings = [f"{field.name} = {field.default!r}" for field in dataclasses.fields(found)]
     entry = {
         "name": found.name,
         "title": found.title,
-        "settings": ", ".join(settings),
+        "settings": ", ".join(_settings(found)),
         "about": about.partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
@@ -94,3 +95,12 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
         }
         entry |= {"tested": _TESTED.get(getattr(found, "tested", ""), "")}
     return entry
+
+
+def _settings(found: type[Any]) -> list[str]:
+    """Write the settings of a plug-in with their defaults, as one would in a suite; those that may be left out, not."""
+    types = typing.get_type_hints(found, include_extras=True)
+    fields = [
+        field for field in dataclasses.fields(found) if field.init and field.default not in (dataclasses.MISSING, None)
+    ]
+    return [f"{field.name} = {written(field.default, types[field.name])}" for field in fields]

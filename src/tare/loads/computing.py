@@ -11,14 +11,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from tare.errors import TrialFailed
-from tare.model import Metric, Raw, Setup, Sweep, Value
+from tare.model import Metric, Raw, Setup, Value, Workload
 from tare.units import Duration
 
 _MOST_QUOTED = 800
 
 
 @dataclass(frozen=True)
-class Computing:
+class Computing(Workload):
     """A workload of one command and one speed.
 
     `result` matches the whole of a good output, with the group `speed`, a number of `scale` times the metric's unit.
@@ -27,19 +27,10 @@ class Computing:
     name: ClassVar[str]
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    sweep: ClassVar[Sweep | None] = None
-    paths: ClassVar[tuple[str, ...]] = ()
     result: ClassVar[re.Pattern[str]]
     scale: ClassVar[float] = 1.0
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
-
-    @property
-    def port(self) -> None:
-        """None: it serves nothing."""
-
-    def service(self, listen: str) -> None:
-        """None: it serves nothing, so `listen` does not matter."""
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the program inside; raises TrialFailed where there is no inside, or where its results are wrong."""

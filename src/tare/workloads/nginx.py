@@ -25,7 +25,7 @@ from pydantic import AfterValidator, Field
 
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port
-from tare.model import Metric, Raw, Service, Setup, Sweep, Value
+from tare.model import Metric, Raw, Service, Setup, Sweep, Value, Workload
 from tare.units import Duration, Size
 
 _PORT = 18080
@@ -69,13 +69,12 @@ def _servable(size_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class HttpLoad:
+class HttpLoad(Workload):
     """wrk asks a server for the same page again and again; whose server it is, is the plug-in's business."""
 
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep: ClassVar[Sweep | None] = Sweep("clients")
-    paths: ClassVar[tuple[str, ...]] = ()
 
     clients: ClientCounts = (1, 50, 200)
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tare.errors import TrialFailed
-from tare.model import Host, Metric, Raw, Setup, Sweep, Value
+from tare.model import Host, Metric, Raw, Setup, Sweep, Value, Workload
 from tare.units import Size
 
 Kind = Literal["integer", "float", "sse"]
@@ -55,14 +55,13 @@ def _metrics() -> Iterator[Metric]:
 
 
 @dataclass(frozen=True)
-class Ramspeed:
+class Ramspeed(Workload):
     """Memory and cache speed of one CPU."""
 
     name: ClassVar[str] = "ramspeed"
     title: ClassVar[str] = "RAMspeed: memory and caches"
     metrics: ClassVar[tuple[Metric, ...]] = tuple(_metrics())
     sweep: ClassVar[Sweep | None] = Sweep("block size", "bytes")
-    paths: ClassVar[tuple[str, ...]] = ()
 
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_each_once)] = _KINDS
     mark_sizes: Annotated[tuple[BlockSize, ...], Field(max_length=32), AfterValidator(_each_once)] = (
@@ -74,13 +73,6 @@ class Ramspeed:
     array_bytes: BlockSize = 32 * 1024**2
     bytes_per_pass: BlockSize = 64 * 1024**2
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
-
-    @property
-    def port(self) -> None:
-        """None: it serves nothing."""
-
-    def service(self, listen: str) -> None:
-        """None: it serves nothing, so `listen` does not matter."""
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the program inside, once for each part; raises TrialFailed without an inside, or for a wrong element."""

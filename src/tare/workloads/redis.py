@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field
 
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
-from tare.model import Metric, Raw, Service, Setup, Sweep, Value
+from tare.model import Metric, Raw, Service, Setup, Sweep, Value, Workload
 from tare.units import Duration
 
 Operation = Literal["GET", "SET"]
@@ -43,7 +43,7 @@ def _each_once(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 
 @dataclass(frozen=True)
-class Redis:
+class Redis(Workload):
     """GET and SET of a key-value store."""
 
     name: ClassVar[str] = "redis"
@@ -53,7 +53,6 @@ class Redis:
         Metric("set", "SET throughput", "requests/s", "higher"),
     )
     sweep: ClassVar[Sweep | None] = Sweep("clients")
-    paths: ClassVar[tuple[str, ...]] = ()
 
     operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)

@@ -15,25 +15,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tare.errors import TrialFailed
-from tare.model import Metric, Raw, Setup, Sweep, Value
+from tare.model import Metric, Raw, Setup, Value, Workload
 
 
 @dataclass(frozen=True)
-class Startup:
+class Startup(Workload):
     """Time from being asked for to the first answer."""
 
     name: ClassVar[str] = "startup"
     title: ClassVar[str] = "Start-up"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower"),)
-    sweep: ClassVar[Sweep | None] = None
-    paths: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def port(self) -> None:
-        """None: the instance's own `init` answers."""
-
-    def service(self, listen: str) -> None:
-        """None: the instance's own `init` answers, so `listen` does not matter."""
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
