@@ -19,10 +19,10 @@ from tare.technologies.qemu_tcg import QemuTcg
 def disks_of(machine: str) -> dict[str, Path]:
     """Give the files that are further disks of a machine, by their names in the folder of tare's images there."""
     image = built_image(_say)
-    disks = {f"{image.digest}/disk.ext4": image.disk}
+    disks = {f"{image.digest}/{image.disk.name}": image.disk}
     if machine == "kvm":
         outer = built_image(_say, HOST)
-        disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/disk.ext4": outer.disk}
+        disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/{outer.disk.name}": outer.disk}
         disks |= _nested_disk(image, outer)
     return disks
 

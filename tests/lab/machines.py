@@ -46,8 +46,8 @@ _TOOLS = {
 _OPEN_FILES = 1048576
 # The cloud kernel can be neither a host of KVM here nor Xen's first domain; the full one has ext4 as a module.
 _FULL = replace(HOST, kernel="linux-image-amd64", modules=("virtio_pci", "virtio_blk", "ext4", "crc32c_generic"))
-# What LXD's machines want besides QEMU, and what makes the CD that they boot.
-_KVM_PACKAGES = ("binutils", "cpio", "lxd-agent", "mtools", "ovmf", "systemd-boot-efi", "xorriso")
+# What LXD's machines want besides QEMU, what makes the CD that they boot, and what unpacks a kernel.
+_KVM_PACKAGES = ("binutils", "cpio", "lxd-agent", "lz4", "mtools", "ovmf", "systemd-boot-efi", "xorriso")
 _XEN_PACKAGES = (
     "dmsetup",
     "e2fsprogs",
@@ -82,7 +82,7 @@ shift
 while [ $# -gt 0 ]; do
     home=${2%/*}
     case $2 in
-    */disk.ext4)
+    */root.ext4)
         mkdir -p "$home/root"
         mount -o ro,noload "$1" "$home/root"
         [ -e "$home/kernel" ] || cp "$home"/root/boot/vmlinuz-* "$home/kernel"
@@ -171,8 +171,8 @@ MACHINES = {
         "kvm",
         replace(_FULL, packages=tuple(sorted((*_FULL.packages, *_KVM_PACKAGES)))),
         "198.19.250",
-        # Without XSAVE: what KVM makes of the emulated one for its guests, they complain of at length.
-        ("-M", "q35", "-cpu", "EPYC,+svm,-x2apic,+npt,-xsave", "-smp", "2", "-m", "4096M"),
+        # With XSAVE, at the price of a warning in guests: Firecracker needs it, and without AVX guests die of signals.
+        ("-M", "q35", "-cpu", "EPYC,+svm,-x2apic,+npt", "-smp", "2", "-m", "4096M"),
         "ttyS0",
         _KVM,
     ),

@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import machines
 import pytest
+from lab_runs import RUN_SECONDS, done, left_on, outcomes, running
 from ssh_machines import lab
 
-from tare.hosts.ledger import state_folder
 from tare.images.image import HOST, built_image
-from tare.journal import Run, load
+from tare.journal import Run
 from tare.model import Trial
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-TARE = Path(sys.executable).parent / "tare"
-RUN_SECONDS = 3 * 3600.0
 CONTRACT = ("test_technologies.py", "test_lifecycle.py", "test_hosts.py")
 TWO_LAYERS = """\
 [suite]
@@ -37,47 +33,6 @@ clients = [5]
 duration = "200ms"
 
 """
-# Everything that a run makes: namespaces, links, groups, folders, block devices, guests.
-LEFT = """
-ip netns
-ip -o link | grep tare-
-find /sys/fs/cgroup -maxdepth 1 -name 'tare-*'
-ls /var/lib/tare/instances
-ls /run | grep '^tare-.*ssh$'
-losetup --list --noheadings
-ls /dev/mapper | grep tare-
-pgrep -f '^(qemu-system|solo5-)'
-xl list 2>/dev/null | grep tare-
-ip route | grep 198.18
-true
-"""
-
-
-@contextmanager
-def running(name: str) -> Iterator[machines.Machine]:
-    """Have a machine of the lab; one that ran before is left running."""
-    machine = machines.MACHINES[name]
-    before = machine.pid
-    machines.start([machine])
-    try:
-        yield machine
-    finally:
-        if not before:
-            machines.stop(machine)
-
-
-def done(suite: Path, folder: Path) -> Run:
-    """Run a suite from the command line, with a home of its own: what else runs here does not matter."""
-    home = folder.with_name("home")
-    home.mkdir()
-    for name in ("images", "unikernels"):
-        (home / name).symlink_to(state_folder() / name)
-    command = (str(TARE), "run", str(suite), "--out", str(folder))
-    environment = os.environ | {"TARE_HOME": str(home)}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    assert not list((home / "ledger").iterdir())
-    return load(folder)
 
 
 def holds(machine: machines.Machine, technologies: str, *files: str) -> None:
@@ -93,15 +48,6 @@ def holds(machine: machines.Machine, technologies: str, *files: str) -> None:
     )
     assert ended.returncode == 0, ended.stdout
     assert " passed" in ended.stdout
-
-
-def left_on(machine: machines.Machine) -> str:
-    reach = ("ssh", "-F", str(machines.ssh_config()), machine.title, LEFT)
-    return subprocess.run(reach, capture_output=True, text=True, timeout=120, check=True).stdout
-
-
-def outcomes(run: Run) -> dict[tuple[str, str], str]:
-    return {(trial.workload, trial.stack): f"{trial.status} {trial.reason}".strip() for trial in run.trials}
 
 
 def check_guest(trial: Trial) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
+from tare.images.image import MAKE_DISK
 from tare.launch import Launch
 from tare.model import Caution, Host, Image, Limits, Process
 
@@ -90,5 +91,5 @@ def with_disk(host: Host, image: Image) -> None:
     """Make the image's disk on a host that has its directory alone; nested stacks have disks of their own."""
     if image.disk.suffix == ".qcow2":
         return
-    script = '[ -e "$2" ] || { mke2fs -q -t ext4 -d "$1" "$2.new" 2G && mv "$2.new" "$2"; }'
-    host.run("sh", "-c", script, "sh", str(image.root), str(image.disk), timeout=600)
+    script = 'disk=$1; shift; [ -e "$disk" ] || { "$@" "$disk.new" 2G && mv "$disk.new" "$disk"; }'
+    host.run("sh", "-c", script, "sh", str(image.disk), *MAKE_DISK, str(image.root), timeout=600)

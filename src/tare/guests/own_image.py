@@ -1,12 +1,12 @@
 """An image that the user has built, of a unikernel that tare cannot build: what all of its technologies share.
 
 The image is booted with the command line that its project documents, which sets its address, and with the memory of the
-suite. It counts as started when the port of its service accepts connections; one that does not within 100 s has failed.
-The user's files are never written to: a disk is an overlay that vanishes with the instance.
+suite. It counts as started when the port of its service, of several the first one's, accepts connections; one that does
+not within 100 s has failed. The user's files are never written to: a disk is an overlay that ends with the instance.
 
 Settings of all of them: `image`, its path, on the machine under test or on this one; `service`, the workload that it
-serves, such as `redis`; `port`, the service's TCP port, 0 for its usual one; `arguments`, the application's own
-command line; `accelerator`, `kvm` or `tcg`, which emulates.
+serves, such as `redis`, or a list of several; `port`, the TCP port of a single service, 0 for its usual one;
+`arguments`, the application's own command line; `accelerator`, `kvm` or `tcg`, which emulates.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OwnImage(Technology):
     without_kvm: ClassVar[str] = 'use accelerator = "tcg"'
 
     image: str = ""
-    service: str = ""
+    service: str | tuple[str, ...] = ""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     arguments: str = ""
     accelerator: Literal["kvm", "tcg"] = "kvm"
@@ -111,10 +111,15 @@ class OwnImage(Technology):
         return ()
 
     @property
+    def services(self) -> tuple[str, ...]:
+        """The workloads that the image serves."""
+        return tuple(filter(None, (self.service,) if isinstance(self.service, str) else self.service))
+
+    @property
     def serves(self) -> dict[str, int]:
-        """The workload that the image serves, with its port."""
-        port = self.port or _USUAL_PORTS.get(self.service)
-        return {self.service: port} if port else {}
+        """The workloads that the image serves, each with its port."""
+        ports = {service: self.port or _USUAL_PORTS.get(service, 0) for service in self.services}
+        return {service: port for service, port in ports.items() if port}
 
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
         """Give what else may be wrong with an image that does not answer."""
@@ -141,7 +146,7 @@ class OwnImage(Technology):
         """Refuse all but what the image was built to serve; that it starts can be measured too."""
         if workload.name in ("startup", *self.serves):
             return None
-        return f"a unikernel has no shell: this image serves {self.service or 'nothing'} alone"
+        return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -184,14 +189,17 @@ class OwnImage(Technology):
 
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
-        if not self.image or not self.service:
+        if not self.image or not self.services:
             return (Problem("it boots an image of your own, and none is given", table, missing="yours"),)
+        if self.port and len(self.services) > 1:
+            return (Problem("one port is given for several services", "leave out port: each has its usual one"),)
         known = plugins.names("workloads")
-        if self.service not in known:
-            hint = did_you_mean(self.service, known, "`tare workloads` lists the names")
-            return (Problem(f'service = "{self.service}": no workload of this name', hint),)
-        if not self.serves:
-            return (Problem(f"the port of {self.service} is not given", "add port = … to the stack's table"),)
+        for service in self.services:
+            if service not in known:
+                hint = did_you_mean(service, known, "`tare workloads` lists the names")
+                return (Problem(f'service = "{service}": no workload of this name', hint),)
+            if service not in self.serves:
+                return (Problem(f"the port of {service} is not given", "add port = … to the stack's table"),)
         return ()
 
     def _look_for(self, host: Host, path: str) -> str:

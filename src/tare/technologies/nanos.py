@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tare.guests.own_image import NETMASK, Boot, OwnImage
 from tare.launch import Launch
@@ -28,6 +28,7 @@ class Nanos(OwnImage):
     name: ClassVar[str] = "nanos"
     title: ClassVar[str] = "Nanos, an image of yours"
     needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     board: ClassVar[str] = "q35"
 
     @property
@@ -54,6 +55,7 @@ class Nanos(OwnImage):
             *("-drive", f"file={boot.disk},format=qcow2,if=none,id=hd0"),
             *("-device", "virtio-scsi-pci,bus=pci.2,addr=0x0,id=scsi0", "-device", "scsi-hd,bus=scsi0.0,drive=hd0"),
             *("-vga", "none", "-device", "isa-debug-exit", "-device", "virtio-rng-pci"),
+            *("-device", "virtio-balloon"),
             *self.card(boot, "virtio-net,bus=pci.4,addr=0x0"),
         )
 

@@ -20,6 +20,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.launch import Launch
 from tare.model import Image, Limits, Problem
+from tare.technologies.cloud_hypervisor import CloudHypervisor
+from tare.technologies.firecracker import Firecracker
 from tare.technologies.kata import Kata
 from tare.technologies.libvirt import Libvirt
 from tare.technologies.libvirt_tcg import LibvirtTcg
@@ -154,7 +156,7 @@ def test_a_docker_that_cannot_start_kata_says_why(
     ("name", "version"),
     [
         ("firecracker", "1.13.0"),
-        ("cloud-hypervisor", "48.0.0"),
+        ("cloud-hypervisor", "53.0.0"),
         ("virtualbox", "7.0.26r168464"),
         ("vmware", "1.17.0"),
         ("uml", "6.1.0"),
@@ -164,6 +166,40 @@ def test_a_docker_that_cannot_start_kata_says_why(
 def test_a_tool_tells_its_version(tool: Run, name: str, version: str) -> None:
     del tool  # only on the PATH
     assert plugins.find("technologies", name)().version(LocalHost()) == version
+
+
+@pytest.mark.parametrize(("version", "form"), [("50.0", ""), ("50.1", ",image_type=raw"), ("53.0", ",image_type=raw")])
+def test_cloud_hypervisor_is_told_the_format_of_its_disk_where_it_takes_it(
+    tool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, form: str
+) -> None:
+    monkeypatch.setenv("TARE_STAND_IN_CLOUD_HYPERVISOR", version)
+    assert CloudHypervisor().form(LocalHost()) == form
+    kernel = tmp_path / "kernel"
+    kernel.write_bytes(b"\x7fELF")
+    machine = ("--cpus", "boot=1", "--memory", "size=1M", "--net", "tap=none,mac=0")
+    ended = tool("cloud-hypervisor", "--kernel", str(kernel), *machine, "--disk", "path=/none,image_type=raw")
+    assert ("unknown option: image_type" in ended.stderr) == (not form)
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        ("flags\t\t: fpu svm npt xsave avx\n", []),
+        ("Features\t: fp asimd\n", []),
+        (
+            "flags\t\t: fpu svm npt xsaveopt\n",
+            ['the processor has no XSAVE, without which Firecracker ends with "Missing KVM capabilities"'],
+        ),
+    ],
+)
+def test_firecracker_has_a_problem_with_a_processor_without_xsave(flags: str, what: list[str]) -> None:
+    class Emulated(LocalHost):
+        """A machine whose processor has other flags."""
+
+        def read(self, path: str) -> str:
+            return f"processor\t: 0\n{flags}\n" if path == "/proc/cpuinfo" else super().read(path)
+
+    assert [problem.what for problem in Firecracker().processor_problems(Emulated())] == what
 
 
 @pytest.mark.parametrize(

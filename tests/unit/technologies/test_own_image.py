@@ -137,6 +137,7 @@ def test_nanos_boots_its_disk_as_ops_does(boot: Boot) -> None:
     assert "-kernel" not in command
     assert option(command, "-drive") == "file=/instance/disk.qcow2,format=qcow2,if=none,id=hd0"
     assert "scsi-hd,bus=scsi0.0,drive=hd0" in command
+    assert "virtio-balloon" in command
     assert "virtio-net,bus=pci.4,addr=0x0,netdev=net0,mac=02:74:61:72:65:01" in command
 
 
@@ -179,6 +180,20 @@ def test_the_port_is_the_services_usual_one_unless_said() -> None:
     assert Osv("/k", "redis").serves == {"redis": 6379}
     assert Osv("/k", "nginx").serves == {"nginx": 80}
     assert Osv("/k", "redis", port=16379).serves == {"redis": 16379}
+
+
+def test_an_image_that_serves_several_workloads_is_named_once() -> None:
+    both = TypeAdapter(Osv).validate_python({"image": "/k", "service": ["redis", "nginx"]})
+    assert both.serves == {"redis": 6379, "nginx": 80}
+    assert both._setting_problems() == ()
+    assert (both.refuses(Redis()), both.refuses(Nginx()), both.refuses(Startup())) == (None, None, None)
+    assert both.refuses(Dhrystone()) == "a unikernel has no shell: this image serves redis and nginx alone"
+    (problem,) = replace(both, port=80)._setting_problems()
+    assert problem.what == "one port is given for several services"
+    (problem,) = replace(both, service=("redis", "ngin"))._setting_problems()
+    assert problem.what == 'service = "ngin": no workload of this name'
+    (problem,) = replace(both, service=())._setting_problems()
+    assert problem.what == "it boots an image of your own, and none is given"
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"accelerator": "hvf"}])
@@ -236,6 +251,11 @@ def test_the_load_asks_the_port_of_the_image() -> None:
 def test_nanos_tells_which_address_the_image_should_have(boot: Boot) -> None:
     hint = Nanos("/images/disk", "redis").hint(boot.launch)
     assert hint.endswith("--ip-address 198.18.0.10 --netmask 255.255.255.0 --gateway 198.18.0.1")
+
+
+def test_unikraft_tells_what_newer_ones_need_of_an_emulated_processor(boot: Boot) -> None:
+    assert "0.17 needs RDSEED" in Unikraft("/k", "redis", accelerator="tcg").hint(boot.launch)
+    assert Unikraft("/k", "redis").hint(boot.launch) == ""
 
 
 # --- real kernels in QEMU ------------------------------------------------------------------------------------------
