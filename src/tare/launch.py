@@ -175,6 +175,10 @@ class Technology(ABC):
         """Tell why a workload cannot run on it, or None."""
         return None
 
+    def brings(self) -> Sequence[str]:
+        """Tell what its settings bring along that is executed or opened outside tare, for `tare plan`."""
+        return ()
+
     def engine(self, host: Host) -> AbstractContextManager[None]:  # noqa: ARG002 - most have none
         """Run the daemon that it needs, on a host of ours that has just been started and has none."""
         return nullcontext()

@@ -239,7 +239,7 @@ class Instance:
     the process numbers on the host that the instance costs, and is cheap enough to be asked ten times a second. `proof`
     says what really runs, read from inside and outside. `disk` gives the bytes that it has written. `serves` names the
     workloads whose server it has built in, each with its TCP port. `storage` is the file on the host that is its disk,
-    where there is one that `qemu-img` can read.
+    where there is one that `qemu-img` can read: its suffix is its format.
     """
 
     name: str

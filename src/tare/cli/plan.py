@@ -44,6 +44,7 @@ def plan(
     console = Console(file=sys.stdout, highlight=False)
     _say_what(console, read)
     _say_time(console, read, pace, known=run is not None)
+    _say_brought(console, read)
     if run:
         _predict(console, (read, run), pace, wanted)
 
@@ -76,6 +77,20 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
     console.print(
         f"\nin all at most about {total}{without}{budget}; what is decided earlier takes less", soft_wrap=True
     )
+
+
+def _say_brought(console: Console, read: Suite) -> None:
+    """List what is executed or opened outside tare because this suite says so: it may be a stranger's."""
+    found = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
+    for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
+        if machine is not None:
+            found.append(f"{role}: as root on {machine.ssh}")
+        if machine is not None and machine.ssh_config:
+            found.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
+    if found:
+        console.print("\nbeyond what tare starts itself, this suite brings along:", soft_wrap=True)
+    for line in dict.fromkeys(found):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _predict(console: Console, what: tuple[Suite, Run], pace: Pace, margin: float) -> None:

@@ -68,6 +68,9 @@ class Boot:
         return self.launch.limits.memory_bytes >> 20
 
 
+DiskFormat = Literal["raw", "qcow2"]
+
+
 @dataclass(frozen=True)
 class OwnImage(Technology):
     """Boots the user's image. A technology of this kind says with which command line."""
@@ -106,6 +109,11 @@ class OwnImage(Technology):
         return ""
 
     @property
+    def boot_disk_format(self) -> str:
+        """The format of that disk: given, as what a stranger's disk seems to be may be meant to mislead."""
+        return "raw"
+
+    @property
     def more_files(self) -> tuple[str, ...]:
         """Further files of the user's that the command names."""
         return ()
@@ -124,6 +132,10 @@ class OwnImage(Technology):
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
         """Give what else may be wrong with an image that does not answer."""
         return ""
+
+    def brings(self) -> Sequence[str]:
+        """Name the files that are booted."""
+        return [f"boots {path}" for path in self._files()]
 
     def version(self, host: Host) -> str:
         """Give the version of the monitor; that of the image is the user's to know."""
@@ -160,7 +172,7 @@ class OwnImage(Technology):
             launch.timeline.mark("requested")
             around = with_monitor(launch.limits)
             group = stack.enter_context(limited(launch.ledger, launch.name, around))
-            disk = _overlay(host, launch, placed[self.boot_disk]) if self.boot_disk else ""
+            disk = _overlay(host, launch, placed[self.boot_disk], self.boot_disk_format) if self.boot_disk else ""
             tap = stack.enter_context(launch.network.tap(headers=self._monitor == QEMU))
             launch.timeline.mark("started")
             command = self.command(Boot(launch, placed[self.image], disk, tap, placed))
@@ -267,11 +279,15 @@ class OwnImage(Technology):
         return tuple(shlex.split(self.arguments))
 
 
-def _overlay(host: Host, launch: Launch, disk: str) -> str:
-    """Make an overlay of a disk, so that the user's own is never written to."""
-    told = host.run("qemu-img", "info", "--output=json", disk, timeout=30).text
+def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
+    """Make an overlay of a disk, so that the user's own is never written to. It may not be made of further files."""
+    told = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
+    about = told.get("format-specific", {}).get("data", {})
+    if more := told.get("backing-filename") or about.get("data-file"):
+        hint = f"make one file of it: qemu-img convert -O qcow2 {disk} NEW"
+        raise TrialFailed(f"{disk}: it is a part of a disk, and names {more} as the other", hint)
     target = str(launch.folder / "written" / "disk.qcow2")
-    base = ("-b", disk, "-F", json.loads(told)["format"])
+    base = ("-b", disk, "-F", form)
     host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
     return target
 

@@ -18,13 +18,28 @@ from tare.hosts.local import LocalHost
 from tare.hosts.undoing import trouble_of
 from tare.model import Host, Machine
 
+_STATE = Path("/var/lib/tare")
 # Places of others in which an undo may name something that does not bear tare's name.
 _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def state_folder() -> Path:
     """Folder in which tare keeps images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
-    return Path(os.environ.get("TARE_HOME") or "/var/lib/tare").absolute()
+    return Path(os.environ.get("TARE_HOME") or _STATE).absolute()
+
+
+def private_state_folder() -> Path:
+    """Give that folder, made, and for its owner alone: in it are setuid programs of images, and keys of guests.
+
+    One that `TARE_HOME` names and that was there before stays as it is: it may be more than tare's.
+    """
+    folder = state_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for own in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
+        if own.is_dir() and os.access(own, os.W_OK):
+            own.chmod(0o700)
+    return folder
 
 
 class Ledger:

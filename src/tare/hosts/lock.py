@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tare.errors import TareError
-from tare.hosts.ledger import state_folder
+from tare.hosts.ledger import private_state_folder
 
 
 @contextmanager
 def only_one() -> Iterator[None]:
     """Hold the machine's lock; raises TareError with the process number of who holds it."""
-    folder = state_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+", encoding="ascii") as file:
+    with (private_state_folder() / "lock").open("a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -212,7 +212,10 @@ def machine(outer: Host, which: Machine, socket: str, supervisor: Path | None) -
             yield host
             return
         place = f"/var/lib/tare/run-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
-        script = 'test -x "$1" || { mkdir -p "${1%/*}" && cat > "$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }'
+        script = (
+            'mkdir -p "${1%/*}" && chmod 700 "${1%/*}" || exit 1\n'
+            'test -x "$1" || { cat > "$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }'
+        )
         host.run("sh", "-c", script, "sh", place, timeout=60, input=supervisor)
         host.supervisor = place
         yield host

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError
-from tare.hosts.ledger import state_folder
+from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.images.micro import LINUX, program_folder
 from tare.model import Host, Image, Release
@@ -104,7 +104,7 @@ def program_sources() -> list[Path]:
 def cached_image(recipe: Recipe | None = None) -> Image | None:
     """Give the image of a recipe if it has been built on this machine."""
     link = state_folder() / "images" / "recipes" / (recipe or Recipe()).key
-    return _image(link.resolve().name) if link.exists() else None
+    return _image(link.resolve().name) if os.access(link, os.R_OK) else None  # others than root may not even look
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
@@ -113,8 +113,9 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     if (found := cached_image(recipe)) is not None:
         return found
     _check(_missing(recipe))
-    images = state_folder() / "images"
-    (images / "recipes").mkdir(parents=True, exist_ok=True)
+    images = private_state_folder() / "images"
+    images.mkdir(mode=0o700, exist_ok=True)
+    (images / "recipes").mkdir(exist_ok=True)
     with _scratch(images) as scratch:
         say("image: compiling the programs")
         _compile(scratch / "overlay")
@@ -207,8 +208,7 @@ def _missing(recipe: Recipe) -> list[tuple[str, str]]:
         missing += [(problem.what, problem.fix) for problem in LINUX.problems()]
     if os.geteuid():
         missing.append(("only root can build the image", "run tare as root"))
-    folder = state_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_state_folder()
     if (free := shutil.disk_usage(folder).free) < _FREE_BYTES:
         missing.append(
             (f"{folder}: {free >> 20} MiB free, the image needs {_FREE_BYTES >> 20}", "make room, or set TARE_HOME")

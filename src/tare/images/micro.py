@@ -7,6 +7,7 @@ fetches stays below tare's own folder too. A host that is not this machine gets 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -56,7 +57,7 @@ class Product:
 
     def problems(self) -> tuple[Problem, ...]:
         """Find what is missing on this machine to build it; nothing where it is built."""
-        if self.folder.exists():
+        if os.access(self.folder, os.R_OK):
             return ()
         missing = [
             Problem.mended_by(f"{tool} is not installed", *package.split())

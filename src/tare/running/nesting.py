@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from tare.errors import TareError, Unavailable
 from tare.images.image import carried
@@ -75,7 +76,8 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
                 inner[-1].imported(within.host, image)
             within.host.run("sync", timeout=_COPY_SECONDS)
         say("keeping the disk")
-        copy = ("qemu-img", "convert", "-U", "-O", "qcow2", "-B", str(place.outer.disk), "-F", "raw")
+        form = PurePosixPath(instance.storage).suffix[1:]
+        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(place.outer.disk), "-F", "raw")
         place.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
         # By its name beside the disk: the folder may be moved, or be known by another path.
         base = f"{place.outer.digest}/{place.outer.disk.name}"

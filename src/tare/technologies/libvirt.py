@@ -98,6 +98,10 @@ class Libvirt(Technology):
             cautions = (guest.EMULATED,) if self.type == "qemu" else ()
             yield replace(instance, processes=lambda: pids, cautions=cautions)
 
+    def brings(self) -> Sequence[str]:
+        """Name the connection: some kinds start a program to connect with."""
+        return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
+
     def domain(self, launch: Launch, key: str, devices: tuple[str, str], serial: str) -> str:
         """Describe the domain in libvirt's XML. `devices` are its disk and its tap; `serial` takes what it prints."""
         (disk, tap), cpus, memory = devices, launch.limits.cpus, launch.limits.memory_bytes >> 20

@@ -32,7 +32,11 @@ echo "architecture: $(uname -m)\ncreation_date: 1" > "$folder/metadata.yaml"
 tar -C "$folder" -cf "$folder/metadata.tar" metadata.yaml || exit 1
 case $2 in
 *.tar) content=$2 ;;
-*) content=$folder/disk && qemu-img convert -O qcow2 "$2" "$content" || exit 1 ;;
+*)
+    content=$folder/disk form=raw
+    case $2 in *.qcow2) form=qcow2 ;; esac
+    qemu-img convert -f $form -O qcow2 "$2" "$content" || exit 1
+    ;;
 esac
 "$1" image import "$folder/metadata.tar" "$content" --alias "$3"
 """

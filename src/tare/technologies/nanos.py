@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.guests.own_image import NETMASK, Boot, OwnImage
+from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
 from tare.launch import Launch
 from tare.model import Host, Problem
 
@@ -31,10 +31,17 @@ class Nanos(OwnImage):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     board: ClassVar[str] = "q35"
 
+    disk_format: DiskFormat = "raw"
+
     @property
     def boot_disk(self) -> str:
         """The image is a disk."""
         return self.image
+
+    @property
+    def boot_disk_format(self) -> str:
+        """The disk's format, as it is given."""
+        return self.disk_format
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`."""

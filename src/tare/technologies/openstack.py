@@ -99,6 +99,10 @@ class Openstack(Technology):
             inside = stack.enter_context(machine(host, which, socket, launch.image.root / RUN[1:]))
             yield replace(server, inside=inside)
 
+    def brings(self) -> Sequence[str]:
+        """Name the cloud and what is started there."""
+        return (f"starts servers of {self.image} in the cloud {self.cloud}, which may cost",)
+
     @contextmanager
     def lent(
         self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]

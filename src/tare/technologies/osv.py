@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.guests.own_image import NETMASK, Boot, OwnImage
+from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,17 @@ class Osv(OwnImage):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     disk: str = ""
+    disk_format: DiskFormat = "qcow2"
 
     @property
     def boot_disk(self) -> str:
         """The disk with the application."""
         return self.disk
+
+    @property
+    def boot_disk_format(self) -> str:
+        """The disk's format, as it is given."""
+        return self.disk_format
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Give the command of scripts/run.py."""

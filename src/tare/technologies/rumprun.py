@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from tare.guests.own_image import PREFIX, Boot, OwnImage
+from tare.guests.own_image import PREFIX, Boot, DiskFormat, OwnImage
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Rumprun(OwnImage):
     one_cpu: ClassVar[bool] = True
 
     disk: str = ""
+    disk_format: DiskFormat = "raw"
     mountpoint: str = "/data"
     environment: tuple[str, ...] = ()
 
@@ -40,6 +41,11 @@ class Rumprun(OwnImage):
     def boot_disk(self) -> str:
         """The disk with the program's data."""
         return self.disk
+
+    @property
+    def boot_disk_format(self) -> str:
+        """The disk's format, as it is given."""
+        return self.disk_format
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Give the command of `rumprun kvm`."""

@@ -99,3 +99,43 @@ def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: 
         return float(max(different[0], alike[0] if within[0] > 0 else -np.inf))
 
     assert evidence(6 + int(more)) >= needed > evidence(6 + int(more) - 1)
+
+
+def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "stranger.toml"
+    path.write_text(
+        """
+        [suite]
+        stacks = ["native", "theirs", "far"]
+        [stacks.theirs]
+        stack = "osv"
+        image = "/tmp/kernel"
+        disk = "/tmp/usr.img"
+        service = "redis"
+        [stacks.far]
+        stack = "libvirt"
+        uri = "qemu+ext:///system?command=/tmp/x"
+        [hosts.server]
+        ssh = "root@there"
+        ssh_config = "/tmp/config"
+        [[workloads]]
+        use = "redis"
+        """,
+        encoding="utf-8",
+    )
+    code, text = said(capsys, "plan", path)
+    assert code == 0
+    assert text.splitlines()[-6:] == [
+        "beyond what tare starts itself, this suite brings along:",
+        "  theirs: boots /tmp/kernel",
+        "  theirs: boots /tmp/usr.img",
+        "  far: virsh connects to qemu+ext:///system?command=/tmp/x",
+        "  server: as root on root@there",
+        "  server: ssh reads /tmp/config, which may name programs to start (ProxyCommand)",
+    ]
+
+
+def test_a_suite_that_brings_nothing_along_is_not_said_to(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "brings along" not in said(capsys, "plan", files[0])[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tare.errors import TareError
-from tare.hosts.ledger import Ledger, Leftovers, leftovers, state_folder
+from tare.hosts.ledger import Ledger, Leftovers, leftovers, private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.undoing import trouble_of
 from tare.model import Output
@@ -190,3 +190,17 @@ def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> 
     assert state_folder() == Path("/var/lib/tare")
     monkeypatch.delenv("TARE_HOME")
     assert state_folder() == Path("/var/lib/tare")
+
+
+def test_state_is_for_its_owner_alone_and_a_folder_that_was_there_before_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "fresh"))
+    assert private_state_folder().stat().st_mode & 0o777 == 0o700
+    older = tmp_path / "older"
+    (older / "images").mkdir(parents=True)
+    older.chmod(0o755)
+    (older / "images").chmod(0o755)
+    monkeypatch.setenv("TARE_HOME", str(older))
+    assert private_state_folder().stat().st_mode & 0o777 == 0o755
+    assert (older / "images").stat().st_mode & 0o777 == 0o700

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import TrialFailed, Unavailable
 from tare.guests import own_image
-from tare.guests.own_image import Boot, OwnImage
+from tare.guests.own_image import Boot, OwnImage, _overlay
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.network import Network, connected
@@ -400,3 +401,27 @@ def _libraries(root: Path) -> set[str]:
     """Give the shared libraries of the stand-in's programs."""
     said = subprocess.run(("chroot", root, "ldd", *PROGRAMS), capture_output=True, text=True, check=True).stdout
     return {word for line in said.splitlines() for word in line.split() if word.startswith("/") and ":" not in word}
+
+
+needs_qemu_img = pytest.mark.skipif(not shutil.which("qemu-img"), reason="apt-get install qemu-utils")
+
+
+@needs_qemu_img
+def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: Boot, tmp_path: Path) -> None:
+    host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
+    secret.write_bytes(bytes(1 << 16))
+    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
+    launch = replace(boot.launch, folder=tmp_path / "instance")
+    (launch.folder / "written").mkdir(parents=True)
+    overlay = _overlay(host, launch, str(disk), "raw")
+    told = host.run("qemu-img", "info", "--backing-chain", "--output=json", overlay, timeout=30).text
+    assert [each["filename"] for each in json.loads(told)] == [overlay, str(disk)]
+
+
+@needs_qemu_img
+def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) -> None:
+    host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
+    secret.write_bytes(bytes(1 << 16))
+    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
+    with pytest.raises(TrialFailed, match=rf"it is a part of a disk, and names {secret} as the other"):
+        _overlay(host, boot.launch, str(disk), "qcow2")
