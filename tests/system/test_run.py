@@ -264,7 +264,7 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
         assert not (tmp_path / "second").exists()
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)  # impatience does no harm
+        process.send_signal(signal.SIGHUP)  # impatience does no harm
         assert process.wait(20) == 130
     assert load(run).trials == ()
     assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -24,6 +25,7 @@ from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
+from tare.hosts.process import STOPPING
 from tare.images.image import HOST, Recipe, built_image, carried
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
 from tare.model import Image, Limits, Problem
@@ -274,16 +276,34 @@ def _saying_what_stays(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turn the first Ctrl-C or termination into an orderly stop; a second one cannot break the cleaning up."""
+    """Turn the first Ctrl-C, termination or loss of the terminal into an orderly stop.
+
+    A second one cannot break the cleaning up. What `nohup` has started goes on without its terminal.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in before:
             signal.signal(each, signal.SIG_IGN)
+        if number == signal.SIGHUP:
+            _leave_terminal()
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
+    before = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
+    for each in before:
+        signal.signal(each, stop)
     try:
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _leave_terminal() -> None:
+    """Send what is printed nowhere, where it would go to a terminal that is gone: each line would be an error."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        with suppress(OSError):
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
+    os.close(nowhere)

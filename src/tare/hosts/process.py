@@ -24,6 +24,7 @@ from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
 _KEPT_LINES = 10_000
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -96,7 +97,7 @@ def _end(process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let Ctrl-C and termination wait for the end of the block.
+    """Let Ctrl-C, termination and a closed terminal wait for the end of the block.
 
     A process of which Python does not know yet that it has started can be neither ended nor waited for, and would go
     on while what it is about to make is already being undone.
@@ -105,9 +106,7 @@ def held_back() -> Iterator[None]:
         yield
         return
     arrived: list[int] = []
-    before = {
-        each: signal.signal(each, lambda number, _: arrived.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {each: signal.signal(each, lambda number, _: arrived.append(number)) for each in STOPPING}
     try:
         yield
     finally:

@@ -1,0 +1,69 @@
+"""How a run is told to stop, in a process of its own: with a terminal that goes away, or without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECONDS = 30.0
+RUNNING = """
+import sys, time
+from pathlib import Path
+from tare.cli.run import _stoppable
+from tare.hosts.process import held_back
+
+def say(text):
+    with Path(sys.argv[1]).open("a") as file:
+        file.write(text + "\\n")
+
+try:
+    with _stoppable():
+        with held_back():
+            print("ready", flush=True)
+            time.sleep(0.5)
+            say("nothing is torn")
+        time.sleep(2)
+        say("went on")
+except KeyboardInterrupt:
+    print("the report", file=sys.stderr, flush=True)
+    say("cleaned up")
+"""
+
+
+def _lost_terminal(prefix: tuple[str, ...], said: Path) -> str:
+    """Run that with a terminal, which goes away at once; give what it wrote."""
+    terminal, end = pty.openpty()
+    argv = ("setsid", "--ctty", *prefix, sys.executable, "-c", RUNNING, str(said))
+    with subprocess.Popen(argv, stdin=end, stdout=end, stderr=end) as process:
+        os.close(end)
+        assert os.read(terminal, 100).startswith(b"ready")
+        os.close(terminal)
+        process.wait(SECONDS)
+    return said.read_text(encoding="utf-8")
+
+
+def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path: Path) -> None:
+    said = _lost_terminal(("env", "--default-signal=HUP"), tmp_path / "said")
+    assert said == "nothing is torn\ncleaned up\n"
+
+
+def test_what_nohup_has_started_goes_on_without_its_terminal(tmp_path: Path) -> None:
+    said = _lost_terminal(("env", "--ignore-signal=HUP"), tmp_path / "said")
+    assert said == "nothing is torn\nwent on\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_that_stops_a_run_lets_it_clean_up(tmp_path: Path, number: int) -> None:
+    argv = ("env", "--default-signal=INT,TERM,HUP", sys.executable, "-c", RUNNING, str(tmp_path / "said"))
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        process.wait(SECONDS)
+    assert (tmp_path / "said").read_text(encoding="utf-8") == "nothing is torn\ncleaned up\n"
