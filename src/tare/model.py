@@ -285,12 +285,18 @@ def together(problems: Iterable[Problem]) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """A named quantity with a unit (base units: `s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction."""
+    """A named quantity with a unit (base units: `s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction.
+
+    `headline` says whether it is part of its workload's headline, which is compared and decided for each direction
+    apart; `overall` whether that headline counts for the overall speed of a stack: a time to start does not.
+    """
 
     name: str
     title: str
     unit: str
     better: Better
+    headline: bool = True
+    overall: bool = True
 
 
 @dataclass(frozen=True)
@@ -350,7 +356,8 @@ class Workload(ABC):
 
     Plug-ins inherit from it: what has a value or a body here is what most of them need. `packages` are the Debian
     packages of what runs in the instance, `client_packages` those of the load; `paths` are read or written in the
-    instance while it measures.
+    instance while it measures. `runs_inside` says whether anything of its own runs in the instance, a program or a
+    server: what only watches the instance can measure every unikernel.
     """
 
     name: ClassVar[str]
@@ -360,6 +367,7 @@ class Workload(ABC):
     paths: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
     client_packages: ClassVar[tuple[str, ...]] = ()
+    runs_inside: ClassVar[bool] = True
 
     @property
     def port(self) -> int | None:

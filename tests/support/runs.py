@@ -49,11 +49,11 @@ RAMSPEED = WorkloadRecord(
     "RAMspeed",
     (
         *(
-            Metric(f"integer-{name}", f"Integer {name}", "bytes/s", "higher")
+            Metric(f"integer-{name}", f"Integer {name}", "bytes/s", "higher", headline=False)
             for name in ("copy", "scale", "add", "triad")
         ),
         Metric("integer-average", "Integer average", "bytes/s", "higher"),
-        Metric("integer-read", "Integer read", "bytes/s", "higher"),
+        Metric("integer-read", "Integer read", "bytes/s", "higher", headline=False),
     ),
     Sweep("block size", "bytes"),
 )
@@ -61,7 +61,10 @@ STARTUP = WorkloadRecord(
     "startup",
     "startup",
     "Start to first answer",
-    (Metric("total", "Total", "s", "lower"), Metric("kernel", "Kernel", "s", "lower")),
+    (
+        Metric("total", "Total", "s", "lower", overall=False),
+        Metric("kernel", "Kernel", "s", "lower", headline=False),
+    ),
     None,
 )
 WORKLOADS = (DHRYSTONE, RAMSPEED, REDIS, NGINX, STARTUP)

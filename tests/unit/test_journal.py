@@ -36,6 +36,15 @@ def test_what_was_written_is_what_is_read(folder: Path) -> None:
     assert load(folder) == run
 
 
+def test_a_run_of_an_earlier_tare_is_read_with_all_metrics_in_its_headline(folder: Path) -> None:
+    write(make_run(trials(1), folder=folder))
+    record = json.loads((folder / "run.json").read_text())
+    for metric in record["workloads"][0]["metrics"]:
+        del metric["headline"], metric["overall"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert all(metric.headline and metric.overall for metric in load(folder).record.workloads[0].metrics)
+
+
 def test_a_trial_with_everything_and_one_with_nothing_survive(folder: Path) -> None:
     full = next(trial for trial in believable_run().trials if trial.limits and trial.footprint and trial.cautions)
     odd = replace(full, trial="odd", reason='a "quote", a\nnewline, ünï-©ode', footprint=Footprint(None, None, None, 0))

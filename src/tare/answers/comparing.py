@@ -235,7 +235,7 @@ def _comparable(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ..
 
 
 def _measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
-    metrics = summary.rule(workload).metrics
+    metrics = {metric for rule in summary.rules_of(workload) for metric in rule.metrics}
     return {(cell.metric, cell.point) for cell in summary.of(workload) if cell.metric in metrics}
 
 
@@ -266,30 +266,31 @@ def _lost(found: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
         for each in found
         if each.before.ratio is not None
         and not each.after.trials
-        and after.headline(each.cell.workload, after.baseline).trials
+        and after.headline(each.cell.headline, after.baseline).trials
     )
 
 
 def _drifts(before: Summary, after: Summary) -> tuple[Drift, ...]:
     """Give the change of the baseline's own values: the geometric mean over those that the headline is made of."""
     drifts = []
-    for workload in dict.fromkeys(cell.workload for cell in before.headlines):
-        old, new = _means(before, workload), _means(after, workload)
+    for name in dict.fromkeys(cell.headline for cell in before.headlines):
+        old, new = _means(before, name), _means(after, name)
         shared = [key for key in old if key in new]
         if shared:
             ratio = 1.0
             for key in shared:
                 ratio *= (new[key] / old[key]) ** (1 / len(shared))
-            drifts.append(Drift(workload, after.baseline, ratio))
+            drifts.append(Drift(name, after.baseline, ratio))
     return tuple(drifts)
 
 
-def _means(summary: Summary, workload: str) -> Mapping[tuple[str, float | None], float]:
-    if workload not in summary.workloads:
+def _means(summary: Summary, name: str) -> Mapping[tuple[str, float | None], float]:
+    rule = next((rule for rule in summary.rules if rule.name == name), None)
+    if rule is None:
         return {}
-    metrics = summary.rule(workload).metrics
+    metrics = rule.metrics
     return {
         (cell.metric, cell.point): cell.mean
-        for cell in summary.of(workload)
+        for cell in summary.of(rule.workload)
         if cell.stack == summary.baseline and cell.metric in metrics and cell.mean is not None and cell.mean > 0
     }

@@ -156,7 +156,7 @@ class OwnImage(Technology):
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all but what the image was built to serve; that it starts can be measured too."""
-        if workload.name in ("startup", *self.serves):
+        if not workload.runs_inside or workload.name in self.serves:
             return None
         return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
 

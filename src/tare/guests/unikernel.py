@@ -79,7 +79,7 @@ class Unikernel(Technology):
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all but what the application serves; that it starts can be measured too."""
-        if workload.name in ("startup", *SERVES):
+        if not workload.runs_inside or workload.name in SERVES:
             return None
         return f"a unikernel has no shell: this one serves {' and '.join(SERVES)} alone"
 

@@ -168,7 +168,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     workloads: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.notes:
-            workloads.setdefault((cell.stack, cut("; ".join(cell.notes), _NOTE)), []).append(cell.workload)
+            workloads.setdefault((cell.stack, cut("; ".join(cell.notes), _NOTE)), []).append(cell.name)
     stacks: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for (stack, text), names in workloads.items():
         stacks.setdefault((tuple(names), text), []).append(stack)
@@ -179,7 +179,7 @@ def _row(cell: Cell) -> tuple[str, ...]:
     is_now = state(cell)
     mark = " !" if cell.cautions else ""
     arrow = "↑" if cell.better == "higher" else "↓"
-    return (f"{cell.workload} {arrow}", cell.stack, f"{glyph(cell)} {is_now}{mark}", estimate(cell), interval(cell))
+    return (f"{cell.name} {arrow}", cell.stack, f"{glyph(cell)} {is_now}{mark}", estimate(cell), interval(cell))
 
 
 def _between(answer: Answer) -> str:
@@ -209,7 +209,7 @@ def _some(texts: tuple[str, ...], between: str = ", ") -> str:
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.stack} in {cell.workload}"
+    return f"{cell.stack} in {cell.name}"
 
 
 def _change(ratio: float) -> str:

@@ -129,7 +129,7 @@ def sweep(cells: Sequence[Cell], stacks: Sequence[str], titles: tuple[str, str],
     return _spec(alt.layer(*layers))
 
 
-def startup(phases: Sequence[tuple[str, str, float]], totals: Sequence[tuple[str, float, str]]) -> Spec | None:
+def starts(phases: Sequence[tuple[str, str, float]], totals: Sequence[tuple[str, float, str]]) -> Spec | None:
     """Draw stacked phases (stack, mark that ends it, seconds), with (stack, seconds, text) of each total."""
     if not phases:
         return None

@@ -34,7 +34,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
             "tied": summary.overall.tied,
             "missing": summary.overall.missing,
         },
-        "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.workload).text} for cell in summary.headlines],
+        "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.headline).text} for cell in summary.headlines],
         "cells": [cell_fields(cell) for cell in summary.cells],
     }
     return {"report.json": json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
@@ -44,6 +44,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
     """Give a cell as what JSON can hold; base units, ratios are stack over baseline."""
     return {
         "workload": cell.workload,
+        "headline": cell.headline or None,
         "metric": cell.metric,
         "point": cell.point,
         "stack": cell.stack,

@@ -42,8 +42,8 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     Stacks are the rows and workloads the columns, or the other way round where only that fits; where neither does, the
     columns are broken into several tables, one below the other.
     """
-    cells = {(cell.workload, cell.stack): cell for cell in summary.headlines}
-    stacks, workloads = [clean(stack) for stack in summary.stacks], list(summary.workloads)
+    cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
+    stacks, workloads = [clean(stack) for stack in summary.stacks], [rule.name for rule in summary.rules]
     label = min(max([len(name) for name in stacks] + [8]), 24) + 3
     notes = _Footnotes()
     room = max((width - label) // _TWO_LINES, 1)
@@ -128,5 +128,5 @@ def _without_value(cell: Cell, is_now: str, notes: _Footnotes) -> Text:
     return Text(f"{GLYPHS[is_now]} {is_now} {notes.number(f'{clean(cell.stack)}: {why}')})", style="dim")
 
 
-def _arrow(summary: Summary, workload: str) -> str:
-    return "↑" if summary.rule(workload).better == "higher" else "↓"
+def _arrow(summary: Summary, headline: str) -> str:
+    return "↑" if summary.rule(headline).better == "higher" else "↓"

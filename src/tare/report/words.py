@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tare.model import Facts
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import LASTING, Cell, Overall, Summary
+from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Summary
 from tare.units import format_quantity, format_size
 
 _NAMED = 6  # in a sentence
 
 
 def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
-    """Give the sentences that say which stack to take, what cannot be told apart, and what is not ranked."""
+    """Give the sentences that say what is known: first the ranking or what is decided, then what is still open."""
     sentences = [
-        *_cheapest(summary, machine),
+        *_known(summary, machine),
         *_inseparable(summary),
         *_dearest(summary),
-        *_startup(summary),
+        *_beside(summary),
         *_unranked(summary),
+        *_too_few(summary),
         *trust(summary),
         *_doubts(summary),
     ]
@@ -35,8 +37,8 @@ def trust(summary: Summary) -> list[str]:
 def resolution(summary: Summary) -> list[str]:
     """Say what difference could be told from none today, by the baseline compared with itself (A/A)."""
     cells = [cell for cell in summary.headlines if cell.stack == summary.again and cell.ratio is not None]
-    known = tuple(f"{cell.workload} {resolved(cell)}" for cell in cells if cell.low is not None)
-    different = tuple(f"{cell.workload} {estimate(cell)} {interval(cell)}" for cell in cells if _differs(cell))
+    known = tuple(f"{cell.name} {resolved(cell)}" for cell in cells if cell.low is not None)
+    different = tuple(f"{cell.name} {estimate(cell)} {interval(cell)}" for cell in cells if _differs(cell))
     sentences = []
     if known:
         sentences.append(
@@ -53,7 +55,7 @@ def firmness(cells: Sequence[Cell]) -> list[str]:
     decided = [cell for cell in cells if cell.decided]
     if not decided:
         return []
-    thin = [f"{cell.stack} in {cell.workload}" for cell in decided if not cell.is_firm]
+    thin = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
     firm, many = len(decided) - len(thin), len(decided)
     lasting = f"would hold even if noise lasted from block to block (a correlation of {LASTING:g})"
     resting = "on blocks that do not depend on each other"
@@ -61,15 +63,17 @@ def firmness(cells: Sequence[Cell]) -> list[str]:
         return [f"{f'All {many} decisions' if many > 1 else 'The one decision'} {lasting}."]
     if not firm:
         return [f"{f'All {many} decisions rest' if many > 1 else 'The one decision rests'} {resting}."]
-    more = (f"{len(thin) - _NAMED} more",) if len(thin) > _NAMED else ()
-    names = listing((*thin[:_NAMED], *more))
-    return [f"Of {many} decisions, {firm} {lasting}; {names} {'rest' if len(thin) > 1 else 'rests'} {resting}."]
+    return [f"Of {many} decisions, {firm} {lasting}; {_some(thin)} {'rest' if len(thin) > 1 else 'rests'} {resting}."]
 
 
 def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
     """Say what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
-    effect = summary.effect(workload)
-    cells = [cell for cell in summary.headlines if cell.workload == workload and cell.low is not None]
+    return tuple(text for rule in summary.rules_of(workload) for text in _moved(summary, rule.name))
+
+
+def _moved(summary: Summary, name: str) -> list[str]:
+    effect = summary.effect(name)
+    cells = [cell for cell in summary.headlines if cell.headline == name and cell.low is not None]
     sentences = []
     if effect:
         moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
@@ -82,7 +86,7 @@ def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
         much = f"{most.correlation:.2f} ({most.stack})"
         sentences.append(f"The largest correlation of a block's ratio with the one before it is {much}.")
     sentences += [f"{cell.stack}: {note}." for cell in cells for note in cell.notes]
-    return tuple(sentences)
+    return sentences
 
 
 def _differs(cell: Cell) -> bool:
@@ -100,21 +104,53 @@ def place(machine: Facts) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _cheapest(summary: Summary, machine: Facts) -> list[str]:
-    overall, baseline = summary.overall, summary.baseline
+def _known(summary: Summary, machine: Facts) -> list[str]:
+    """Say which stack is the cheapest; where there is no ranking, what is decided all the same."""
     where = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
-    if not overall.standings:
-        return [f"{where}, no stack can be ranked yet: none has a value beside {baseline} in every workload."]
-    best = overall.standings[0]
-    if best.low is None:
-        why = f"some values rest on fewer than {least_count()} blocks, which have no interval"
+    if summary.overall.standings:
+        return _cheapest(summary, where)
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.again)]
+    decided = [cell for cell in asked if cell.decided]
+    if decided:
+        counts = f"{len(decided)} of {len(asked)} results {'is' if len(decided) == 1 else 'are'} decided"
+        return [f"{where}, {counts}: {'; '.join(_by_verdict(summary, decided))}."]
+    if any(cell.low is not None for cell in asked):
+        return [f"{where}, nothing can be told apart yet: every interval includes {summary.baseline}. Run more blocks."]
+    if any(cell.ratio is not None for cell in asked):
+        why = f"no result has {least_count()} blocks, the least for an interval"
         return [f"{where}, nothing can be told apart yet: {why}. Run more blocks."]
+    return [f"{where}, nothing could be compared: no stack has a value beside {summary.baseline}."]
+
+
+def _by_verdict(summary: Summary, decided: Sequence[Cell]) -> list[str]:
+    """Name the decided cells, those with one verdict together; the largest differences first."""
+    texts = []
+    for verdict in DECIDED:
+        cells = sorted((cell for cell in decided if cell.verdict == verdict), key=_nearness)
+        named = [f"{cell.stack} in {cell.name} ({estimate(cell)})" for cell in cells]
+        within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
+        if cells:
+            texts.append(f"{verdict}{within}: {_some(named)}")
+    return texts
+
+
+def _nearness(cell: Cell) -> float:
+    return -abs(math.log(cell.ratio or 1.0))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = (f"{len(names) - _NAMED} more",) if len(names) > _NAMED else ()
+    return listing((*names[:_NAMED], *more))
+
+
+def _cheapest(summary: Summary, where: str) -> list[str]:
+    overall, baseline = summary.overall, summary.baseline
+    best = overall.standings[0]
     others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
     verb = "it kept" if len(overall.standings) > 1 else "kept"
     comma = ":" if len(overall.standings) > 1 else ""
     text = f"{where}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
-    text += f" {interval(best)}" if interval(best) else ""
-    sentences = [f"{text} over {_works(overall)}."]
+    sentences = [f"{text} {interval(best)} over {listing(overall.workloads)}."]
     if overall.tied:
         sentences.append(f"{listing(overall.tied)} cannot be told from {best.stack}.")
     return sentences
@@ -145,31 +181,46 @@ def _dearest(summary: Summary) -> list[str]:
     return [f"The most expensive was {last.stack}, at {estimate(last)} of {summary.baseline}'s speed {interval(last)}."]
 
 
-def _startup(summary: Summary) -> list[str]:
-    """Name the quickest and slowest of the workloads that are no speed over time but a start."""
+def _beside(summary: Summary) -> list[str]:
+    """Name the least and the largest value of the headlines that do not count for the overall speed."""
     sentences = []
-    for workload in summary.workloads:
-        if workload in summary.overall.workloads:
-            continue
-        cells = [cell for cell in summary.headlines if cell.workload == workload and cell.mean is not None]
-        own_names = (summary.baseline, summary.again)
+    own_names = (summary.baseline, summary.again)
+    for rule in summary.rules:
+        cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.mean is not None]
         others = sorted((cell for cell in cells if cell.stack not in own_names), key=lambda cell: cell.mean or 0.0)
-        if not others:
+        if rule.overall or not others:
             continue
         own = next((cell for cell in cells if cell.verdict == "baseline"), None)
-        text = f"For {workload}, {others[0].stack} took {_quantity(others[0])}"
-        text += f" and {others[-1].stack} {_quantity(others[-1])}" if len(others) > 1 else ""
-        text += f"; {own.stack} {_quantity(own)}" if own else ""
-        sentences.append(f"{text}.")
+        shown = [others[0], *others[1:][-1:], *([own] if own else [])]
+        values = tuple(f"{_quantity(cell)} ({cell.stack})" for cell in shown)
+        sentences.append(f"{_title(rule)}: {listing(values)}.")
     return sentences
+
+
+def _title(rule: HeadlineRule) -> str:
+    return f"{rule.name}, {rule.text[0].lower()}{rule.text[1:]}"
+
+
+def _too_few(summary: Summary) -> list[str]:
+    """Name the headlines in which no stack has enough blocks for an interval, though others have."""
+    known = {cell.headline for cell in summary.headlines if cell.low is not None}
+    counts = {
+        rule.name: max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
+        for rule in summary.rules
+        if rule.name not in known
+    }
+    texts = tuple(f"{name} (n={count})" for name, count in counts.items() if count)
+    if not known or not texts:
+        return []
+    return [f"Too few blocks for an interval, which needs {least_count()}: {listing(texts)}."]
 
 
 def _unranked(summary: Summary) -> list[str]:
     """Say why stacks are missing from the ranking."""
     texts = []
     for stack in summary.overall.missing:
-        cells = [summary.headline(workload, stack) for workload in summary.overall.workloads]
-        lacking = [cell for cell in cells if cell.ratio is None]
+        cells = [summary.headline(name, stack) for name in summary.overall.workloads]
+        lacking = [cell for cell in cells if cell.low is None]
         if lacking:
             texts.append(f"{stack} ({_lack(lacking, len(cells))})")
     return [f"Not ranked: {listing(tuple(texts))}."] if texts else []
@@ -178,18 +229,14 @@ def _unranked(summary: Summary) -> list[str]:
 def _lack(lacking: list[Cell], of: int) -> str:
     first = lacking[0]
     why = cut(reason(first) or "; ".join(first.notes), 70)
-    words = {"skipped": "skipped", "failed": "failed"}.get(state(first), "no value")
-    where = "" if len(lacking) == of else f" in {listing(tuple(cell.workload for cell in lacking))}"
+    words = {"skipped": "skipped", "failed": "failed", "too few blocks": "too few blocks"}.get(state(first), "no value")
+    where = "" if len(lacking) == of else f" in {listing(tuple(cell.name for cell in lacking))}"
     return f"{words}{where}: {why}"
 
 
 def _doubts(summary: Summary) -> list[str]:
     kinds = {caution.kind: None for cell in summary.headlines for caution in cell.cautions}
     return [f"Cautions touch these values: {listing(tuple(kinds))}."] if kinds else []
-
-
-def _works(overall: Overall) -> str:
-    return listing(overall.workloads)
 
 
 def _quantity(cell: Cell) -> str:

@@ -16,7 +16,7 @@ from tare.journal import WorkloadRecord
 from tare.model import Trial
 from tare.statistics.anytime import evidence_needed, told_together
 from tare.statistics.grid import Arranging
-from tare.statistics.headlines import headline
+from tare.statistics.headlines import headlines
 from tare.statistics.planning import further_blocks
 from tare.statistics.ratios import Comparison, compare_together, log_differences
 from tare.suites.plan import Block
@@ -76,7 +76,7 @@ class Decisions:
         decided = self._decided(found)
         needed, settled = evidence_needed(len(found) * len(self.stacks), len(decided) + 1), decided | self._given_up()
         near = dict.fromkeys(self._arranging, 0.0)
-        for workload, comparison in found.items():
+        for (workload, _), comparison in found.items():
             shares = 1 / further_blocks(comparison, needed)
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
         return near
@@ -100,28 +100,32 @@ class Decisions:
         """
         return self._decided(self._compared())
 
-    def _compared(self) -> Mapping[str, Comparison]:
-        """Compare all stacks with the baseline, for each workload."""
+    def _compared(self) -> Mapping[tuple[str, str], Comparison]:
+        """Compare all stacks with the baseline, for each workload and name of a headline."""
         reference = self.stacks.index(self.baseline)
         again = self.stacks.index(self.again) if self.again in self.stacks else None
-        heads = {name: headline(arranging.grid()) for name, arranging in self._arranging.items()}
+        heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
         return {
-            name: compare_together(*log_differences(head.logs, head.usable, reference), self.margin, again)
-            for name, head in heads.items()
+            (head.rule.workload, head.rule.name): compare_together(
+                *log_differences(head.logs, head.usable, reference), self.margin, again
+            )
+            for head in heads
         }
 
-    def _decided(self, found: Mapping[str, Comparison]) -> set[Cell]:
-        ratios = {
-            (workload, stack): comparison.at((row,))
-            for workload, comparison in found.items()
+    def _decided(self, found: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
+        """Give the cells of which every headline is decided."""
+        asked = [
+            ((workload, stack), comparison.at((row,)))
+            for (workload, _), comparison in found.items()
             for row, stack in enumerate(self.stacks)
             if stack != self.baseline and not self._skipped(workload, stack)
+        ]
+        evidence = np.array([ratio.evidence if ratio else 0.0 for _, ratio in asked])
+        kept = told_together(evidence, np.array([stack == self.again for (_, stack), _ in asked], dtype=bool))
+        is_open = {
+            cell for (cell, ratio), sure in zip(asked, kept, strict=True) if not (sure and ratio and ratio.decided)
         }
-        evidence = np.array([ratio.evidence if ratio else 0.0 for ratio in ratios.values()])
-        kept = told_together(evidence, np.array([stack == self.again for _, stack in ratios], dtype=bool))
-        return {
-            cell for (cell, ratio), sure in zip(ratios.items(), kept, strict=True) if sure and ratio and ratio.decided
-        }
+        return {cell for cell, _ in asked} - is_open
 
     def _given_up(self) -> set[Cell]:
         """Give the cells that cannot be had: skipped once, or failed three times and never succeeded."""

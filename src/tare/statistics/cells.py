@@ -54,7 +54,7 @@ class Cell:
     `correlation` that of a block's log ratio with the one before it. `widening` is the factor by which the interval is
     wider because blocks depend on each other, and `withstands` the correlation of neighboring blocks up to which the
     interval would still decide, None where it does not. `cautions` are the stack's own and, since they touch the ratio,
-    the baseline's.
+    the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
     """
 
     workload: str
@@ -84,6 +84,12 @@ class Cell:
     cautions: tuple[CautionCount, ...] = ()
     failures: tuple[Failure, ...] = ()
     skipped: str = ""
+    headline: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the cell is of: the headline's name, or the workload's."""
+        return self.headline or self.workload
 
     @property
     def resolution(self) -> float | None:
@@ -103,12 +109,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeadlineRule:
-    """Which of a workload's metrics its headline is made of, and the sentence that says so."""
+    """Which of a workload's metrics a headline is made of, and the sentence that says so.
 
+    The first headline of a workload has its name. `overall` says whether it counts for the overall speed of a stack.
+    """
+
+    name: str
     workload: str
     metrics: tuple[str, ...]
     better: Better
     text: str
+    overall: bool = True
 
 
 @dataclass(frozen=True)
@@ -162,14 +173,21 @@ class Summary:
         """All cells of a workload, headline apart."""
         return tuple(cell for cell in self.cells if cell.workload == workload)
 
-    def headline(self, workload: str, stack: str) -> Cell:
-        """Find the cell that stands for a workload on a stack; every pair has one, if only to say why not."""
-        return next(cell for cell in self.headlines if cell.workload == workload and cell.stack == stack)
+    def headline(self, name: str, stack: str) -> Cell:
+        """Find the cell of a headline on a stack, by its name, which for a workload's first headline is the workload's.
 
-    def effect(self, workload: str) -> Effects | None:
-        """Tell what moved the values of a workload beside the stacks; None where there is too little."""
-        return self.effects[self.workloads.index(workload)]
+        Every pair has one, if only to say why it has no value.
+        """
+        return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
 
-    def rule(self, workload: str) -> HeadlineRule:
-        """How the headline of a workload was made."""
-        return next(rule for rule in self.rules if rule.workload == workload)
+    def effect(self, name: str) -> Effects | None:
+        """Tell what moved the values of a headline beside the stacks; None where there is too little."""
+        return self.effects[next(at for at, rule in enumerate(self.rules) if rule.name == name)]
+
+    def rule(self, name: str) -> HeadlineRule:
+        """How a headline was made."""
+        return next(rule for rule in self.rules if rule.name == name)
+
+    def rules_of(self, workload: str) -> tuple[HeadlineRule, ...]:
+        """How all headlines of a workload were made."""
+        return tuple(rule for rule in self.rules if rule.workload == workload)

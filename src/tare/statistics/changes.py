@@ -52,11 +52,11 @@ class Change:
 
 def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
     """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
-    own_names = {before.baseline, before.again, after.again}
+    own_names, names = {before.baseline, before.again, after.again}, {rule.name for rule in after.rules}
     found = [
-        change(cell, after.headline(cell.workload, cell.stack), margin)
+        change(cell, after.headline(cell.headline, cell.stack), margin)
         for cell in before.headlines
-        if cell.workload in after.workloads and cell.stack in after.stacks and cell.stack not in own_names
+        if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
     ]
     cells = together([each.cell for each in found])
     return tuple(replace(each, cell=cell) for each, cell in zip(found, cells, strict=True))
@@ -64,7 +64,8 @@ def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...
 
 def change(before: Cell, after: Cell, margin: float) -> Change:
     """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent."""
-    blank = Cell(after.workload, after.metric, after.point, after.stack, "", after.better, "no value")
+    own = (after.workload, after.metric, after.point, after.stack)
+    blank = Cell(*own, "", after.better, "no value", headline=after.headline)
     lacking = {"before": before, "after": after}
     notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
     if notes:

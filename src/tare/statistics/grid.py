@@ -72,7 +72,9 @@ class Arranging:
         for value in trial.values:
             metric = self._metrics.get(value.metric)
             if metric is None:
-                metric = Metric(value.metric, value.metric, value.unit, value.better)
+                # What nobody declared is no part of a headline, unless nothing is declared at all.
+                is_all = not self.record.metrics
+                metric = Metric(value.metric, value.metric, value.unit, value.better, headline=is_all)
                 self._metrics[value.metric] = metric
             stacks.append(self._stack_at[trial.stack])
             keys.append(self._keys.setdefault((value.metric, value.point), len(self._keys)))

@@ -13,24 +13,29 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.statistics.anytime import least_count
 from tare.statistics.cells import Overall, Standing, Verdict, in_words
 from tare.statistics.headlines import Headline
 from tare.statistics.ratios import Comparison, compare_together, log_differences
 
 
 def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tuple[str, str], margin: float) -> Overall:
-    """Rank the stacks that have a value in every one of these workloads.
+    """Rank the stacks that have an interval over all of these headlines that have intervals at all.
 
-    `references` are the baseline, and its second name, which is not ranked.
+    `references` are the baseline, and its second name, which is not ranked. A headline in which no stack has enough
+    blocks for an interval says nothing yet, and would take the intervals of the others away.
     """
-    workloads = tuple(headline.rule.workload for headline in headlines)
     baseline = references[0]
+    others = [index for index, stack in enumerate(stacks) if stack not in references]
+    if baseline in stacks:
+        own = stacks.index(baseline)
+        headlines = [head for head in headlines if _pairs(head, own)[others].max(initial=0) >= least_count()]
+    workloads = tuple(head.rule.name for head in headlines)
     if baseline not in stacks or not headlines:
-        return Overall(workloads, (), (), ())
+        return Overall((), (), (), ())
     again = stacks.index(references[1]) if references[1] in stacks else None
     speeds = relative_speeds(headlines, (stacks.index(baseline), again), margin)
-    others = [index for index, stack in enumerate(stacks) if stack not in references]
-    known = [index for index in others if speeds.count[index]]
+    known = [index for index in others if speeds.count[index] >= least_count()]
     order = sorted(known, key=lambda index: -speeds.mean[index])
     standings = tuple(_standing(stacks[index], speeds, index) for index in order)
     missing = tuple(stacks[index] for index in others if index not in known)
@@ -53,6 +58,11 @@ def relative_speeds(headlines: Sequence[Headline], references: tuple[int, int | 
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
     present = np.all([there[:, :length] for _, there in series], axis=0)
     return compare_together(np.mean(values, axis=0), present, margin, again)
+
+
+def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:
+    """Count the blocks in which each stack and the reference have the headline."""
+    return np.asarray((head.usable & head.usable[reference]).sum(axis=1))
 
 
 def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

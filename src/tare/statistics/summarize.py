@@ -16,7 +16,7 @@ from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.grid import Grid, arrange
-from tare.statistics.headlines import Headline, headline
+from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
 from tare.statistics.ratios import Ratio, backwards, compare_together, log_differences
@@ -30,7 +30,7 @@ class _Workload:
     record: WorkloadRecord
     grid: Grid
     outcomes: tuple[Outcome, ...]
-    headline: Headline
+    headlines: tuple[Headline, ...]
     reference: int | None
     again: int | None
 
@@ -41,10 +41,8 @@ def summarize(run: Run) -> Summary:
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     references = (run.record.baseline, run.record.again)
     workloads = [_workload(record, stacks, trials, references) for record in records(run)]
-    compared = [workload.headline for workload in workloads if workload.headline.keys]
-    lasting = [
-        workload.headline for workload in workloads if workload.headline.keys and workload.record.use != "startup"
-    ]
+    compared = [head for workload in workloads for head in workload.headlines if head.keys]
+    counting = [head for head in compared if head.rule.overall] or compared
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
@@ -55,11 +53,19 @@ def summarize(run: Run) -> Summary:
         workloads=tuple(workload.record.name for workload in workloads),
         cells=tuple(cell for workload in workloads for cell in _cells(workload, run.record.margin)),
         headlines=together(
-            [cell for workload in workloads for cell in _headlines(workload, run.record.margin)], run.record.again
+            [
+                cell
+                for workload in workloads
+                for head in workload.headlines
+                for cell in _headlines(workload, head, run.record.margin)
+            ],
+            run.record.again,
         ),
-        rules=tuple(workload.headline.rule for workload in workloads),
-        effects=tuple(find_effects(each.headline.logs, each.headline.usable, each.grid.places) for each in workloads),
-        overall=rank(stacks, lasting or compared, references, run.record.margin),
+        rules=tuple(head.rule for each in workloads for head in each.headlines),
+        effects=tuple(
+            find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
+        ),
+        overall=rank(stacks, counting, references, run.record.margin),
     )
 
 
@@ -104,7 +110,7 @@ def _workload(
     grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
     outcomes = tuple(outcome(stack, found) for stack, found in own.items())
     reference, again = (stacks.index(name) if name in stacks else None for name in references)
-    return _Workload(record, grid, outcomes, headline(grid), reference, again)
+    return _Workload(record, grid, outcomes, headlines(grid), reference, again)
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
@@ -127,9 +133,9 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     return cells
 
 
-def _headlines(workload: _Workload, margin: float) -> list[Cell]:
+def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
-    head, grid = workload.headline, workload.grid
+    grid = workload.grid
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(head.logs, head.usable, reference)
     ratios = compare_together(differences, both, margin, workload.again)
@@ -144,6 +150,7 @@ def _headlines(workload: _Workload, margin: float) -> list[Cell]:
             metric=", ".join(head.rule.metrics),
             point=None,
             better=head.rule.better,
+            headline=head.rule.name,
         )
         cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())

@@ -51,7 +51,8 @@ def _each_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 def _metrics() -> Iterator[Metric]:
     for kind in _KINDS:
         for operation in _OPERATIONS + _MARKS:
-            yield Metric(f"{kind}-{operation}", f"Memory {operation}, {kind}", "bytes/s", "higher")
+            title, is_mean = f"Memory {operation}, {kind}", operation == "average"
+            yield Metric(f"{kind}-{operation}", title, "bytes/s", "higher", headline=is_mean)
 
 
 @dataclass(frozen=True)

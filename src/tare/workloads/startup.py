@@ -24,7 +24,8 @@ class Startup(Workload):
 
     name: ClassVar[str] = "startup"
     title: ClassVar[str] = "Start-up"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower", overall=False),)
+    runs_inside: ClassVar[bool] = False
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from runs import COSTS, MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs, write
+from runs import COSTS, DHRYSTONE, MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs, write
 
 from tare.errors import UsageError
 from tare.journal import Run, load
@@ -204,7 +204,7 @@ def test_a_strangers_text_stays_text_everywhere() -> None:
 def test_a_run_without_a_single_trial_still_has_a_page() -> None:
     run = pairs([90], [100])
     text = _Page(_html(replace(run, trials=()))).text
-    assert "no stack can be ranked yet" in text
+    assert "nothing could be compared: no stack has a value beside native." in text
     assert "no trial was run" in text
 
 
@@ -355,6 +355,45 @@ def test_the_answer_of_one_block_claims_nothing() -> None:
     sentences = answer(summarize(believable_run(blocks=1)), MACHINE)
     assert any("nothing can be told apart yet" in sentence for sentence in sentences)
     assert not any("equivalent" in sentence or "cannot be told" in sentence for sentence in sentences)
+
+
+def test_the_answer_says_what_is_known_though_one_workload_has_one_block() -> None:
+    run = believable_run()
+    early = replace(run, trials=tuple(trial for trial in run.trials if trial.workload != "redis" or trial.block == 0))
+    sentences = answer(summarize(early), MACHINE)
+    assert "the cheapest of 5 stacks was bubblewrap" in sentences[0]
+    assert sentences[0].endswith(" over dhrystone, ramspeed and nginx.")
+    assert "Too few blocks for an interval, which needs 5: redis (n=1)." in sentences
+    assert not any("nothing" in sentence for sentence in sentences)
+
+
+def test_the_answer_without_a_ranking_gives_the_decided_results_first() -> None:
+    """No stack has an interval in both workloads."""
+    run = believable_run()
+    where = {"crun": "dhrystone", "qemu-tcg": "dhrystone", "docker": "nginx", "native": "both"}
+    trials = [t for t in run.trials if where.get(t.stack) in (t.workload, "both") and t.status == "ok"]
+    record = replace(run.record, stacks=tuple(where), again="")
+    sentences = answer(summarize(replace(run, record=record, trials=tuple(trials))), MACHINE)
+    assert "2 of 15 results are decided: worse: qemu-tcg in dhrystone (9.0 %) and docker in nginx (8" in sentences[0]
+
+
+def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
+    run = believable_run()
+    record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("delay", "Delay", "s", "lower")))
+    trials = [
+        replace(trial, values=(*trial.values, measured("delay", 1e6 / trial.values[0].value, better="lower")))
+        for trial in run.trials
+        if trial.workload == "dhrystone" and trial.status == "ok"
+    ]
+    run = make_run(trials, [record])
+    text = _Page(_html(run)).text
+    assert "dhrystone ↑ more is better dhrystone delay ↓ less is better" in text
+    assert "The headline of dhrystone delay is: Delay. Less is better." in text
+    found = json.loads(find("json")(summarize(run), run)["report.json"])["headlines"]
+    assert {(cell["headline"], cell["better"]) for cell in found} == {
+        ("dhrystone", "higher"),
+        ("dhrystone delay", "lower"),
+    }
 
 
 def test_the_builder_is_seeded() -> None:

@@ -81,6 +81,21 @@ def test_a_run_with_one_workload_decided_and_another_out_of_blocks_is_not_called
     assert summary.headline("whetstone", "b").verdict == "undecided"
 
 
+def test_a_stack_leaves_when_both_its_throughput_and_its_latency_are_decided() -> None:
+    metrics = (Metric("speed", "Speed", "iterations/s", "higher"), Metric("delay", "Delay", "s", "lower"))
+    stacks = ("a", "b", "a-again")
+    decisions = Decisions((WorkloadRecord("w", "w", "W", metrics, None),), stacks, "a", "a-again", 0.03)
+    found = []
+    for block in range(30):
+        for stack in stacks:
+            speed = 70.0 if stack == "b" else 100.0
+            delay = 1 + 0.04 * (block % 2 - 0.5) * (stack == "b")
+            values = [measured("speed", speed * 1.001 ** (block % 3)), measured("delay", delay, better="lower")]
+            decisions.learn(make_trial(stack, block, values, "w"))
+        found.append(("w", "b") in decisions.decided())
+    assert found.index(True) > 6  # the throughput alone is decided after five
+
+
 def test_a_workload_is_the_nearer_to_decisions_the_less_its_blocks_differ() -> None:
     metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", "b", "a-again")
     records = tuple(WorkloadRecord(name, name, name, (metric,), None) for name in ("far", "near", "done"))

@@ -251,11 +251,11 @@ def test_a_trial_without_all_points_is_no_part_of_a_swept_headline() -> None:
     assert (cell.n, cell.verdict) == (1, "too few blocks")
 
 
-@pytest.mark.parametrize("name", ["average", "integer-average", "total"])
-def test_a_metric_that_sums_up_its_workload_is_the_headline(name: str) -> None:
-    record = replace(
-        DHRYSTONE, metrics=(Metric("copy", "Copy", "bytes/s", "higher"), Metric(name, "Sum", "bytes/s", "higher"))
-    )
+@pytest.mark.parametrize("name", ["average", "total", "copy-2"])
+def test_the_headline_is_of_the_metrics_that_the_workload_declares_for_it(name: str) -> None:
+    """Whatever they are called."""
+    apart = Metric("copy", "Copy", "bytes/s", "higher", headline=False)
+    record = replace(DHRYSTONE, metrics=(apart, Metric(name, "Sum", "bytes/s", "higher")))
     trials = [
         make_trial(stack, block, [measured("copy", 1.0), replace(measured(name, value), unit="bytes/s")])
         for stack, value in (("native", 10.0), ("docker", 8.0))
@@ -266,18 +266,54 @@ def test_a_metric_that_sums_up_its_workload_is_the_headline(name: str) -> None:
     assert (summary.rule("dhrystone").metrics, summary.rule("dhrystone").text) == ((name,), "Sum")
 
 
-def test_a_headline_never_mixes_directions() -> None:
+def test_throughput_and_latency_are_a_headline_each_and_both_are_decided() -> None:
     record = replace(
         DHRYSTONE, metrics=(Metric("speed", "Speed", "iterations/s", "higher"), Metric("delay", "Delay", "s", "lower"))
     )
+    factors = {"native": (1.0, 1.0), "docker": (0.5, 1.25)}
     trials = [
-        make_trial(stack, block, [measured("speed", 10.0 * factor), measured("delay", 5.0 / factor, better="lower")])
-        for stack, factor in (("native", 1.0), ("docker", 0.5))
-        for block in range(2)
+        make_trial(
+            stack,
+            block,
+            [
+                measured("speed", 10.0 * speed * 1.001 ** (block % 3)),
+                replace(measured("delay", 5.0 * delay * 1.001 ** (block % 2), better="lower"), unit="s"),
+            ],
+        )
+        for stack, (speed, delay) in factors.items()
+        for block in range(6)
     ]
     summary = summarize(make_run(trials, [record]))
-    assert summary.rule("dhrystone").metrics == ("speed",)
-    assert summary.headline("dhrystone", "docker").ratio == pytest.approx(0.5)
+    assert [(rule.name, rule.metrics) for rule in summary.rules] == [
+        ("dhrystone", ("speed",)),
+        ("dhrystone delay", ("delay",)),
+    ]
+    throughput, latency = (summary.headline(name, "docker") for name in ("dhrystone", "dhrystone delay"))
+    assert throughput.ratio == pytest.approx(0.5, rel=1e-3)
+    assert latency.ratio == pytest.approx(1.25, rel=1e-3)
+    assert (throughput.verdict, latency.verdict, latency.better) == ("worse", "worse", "lower")
+
+
+def test_a_metric_that_nobody_declared_is_no_part_of_the_headline() -> None:
+    run = pairs([90, 91, 90, 91, 90], [100] * 5)
+    trials = tuple(replace(t, values=(*t.values, measured("odd", 1.0 + t.block))) for t in run.trials)
+    assert summarize(replace(run, trials=trials)).rule("dhrystone").metrics == ("speed",)
+
+
+def test_a_workload_without_intervals_takes_the_ranking_from_none() -> None:
+    """Redis has one block, dhrystone ten: the overall speed is dhrystone's."""
+    noise = [1.0, 1.01, 0.99, 1.02, 0.98] * 2
+    trials = [
+        make_trial(stack, block, [measured("speed", 100.0 * factor * noise[block])])
+        for stack, factor in (("native", 1.0), ("crun", 0.999), ("docker", 0.7))
+        for block in range(10)
+    ]
+    trials += [make_trial(stack, 0, [measured("get", 10.0, 1.0)], "redis") for stack in ("native", "crun", "docker")]
+    summary = summarize(make_run(trials, [DHRYSTONE, REDIS]))
+    assert summary.overall.workloads == ("dhrystone",)
+    assert [each.stack for each in summary.overall.standings] == ["crun", "docker"]
+    early = summarize(make_run([trial for trial in trials if trial.block < 4], [DHRYSTONE, REDIS]))
+    assert (early.overall.workloads, early.overall.standings) == ((), ())
 
 
 def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
@@ -307,7 +343,7 @@ def test_overall_speed_inverts_what_is_better_when_lower() -> None:
 
 
 def test_the_interval_of_a_single_workloads_standing_is_its_headlines() -> None:
-    run = pairs([80, 90, 100], [100, 100, 100])
+    run = pairs([80, 90, 100, 85, 95], [100] * 5)
     standing, cell = summarize(run).overall.standings[0], _docker(run)
     assert standing.low == pytest.approx(cell.low)
     assert standing.high == pytest.approx(cell.high)

@@ -47,11 +47,16 @@ def doubts(summary: Summary) -> tuple[Doubt, ...]:
     for cell in (*summary.headlines, *summary.cells):
         for caution in cell.cautions:
             found.setdefault(caution.kind, {}).setdefault((cell.workload, caution.stack), caution)
-    with_values: dict[str, int] = {}
-    for cell in summary.headlines:
-        with_values[cell.workload] = with_values.get(cell.workload, 0) + (cell.trials > 0)
+    with_values = dict.fromkeys(summary.workloads, 0)
+    for cell in _first_headlines(summary):
+        with_values[cell.workload] += cell.trials > 0
     entries = enumerate(found.items(), start=1)
     return tuple(_doubt((number, kind), places, with_values) for number, (kind, places) in entries)
+
+
+def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
+    """Give one cell for each workload and stack: their trials are those of all headlines."""
+    return tuple(cell for cell in summary.headlines if cell.headline == cell.workload)
 
 
 def _doubt(name: tuple[int, str], places: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
@@ -84,7 +89,7 @@ def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
 def skips(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of skipped stacks, each once."""
     reasons: _Reasons = {}
-    for cell in summary.headlines:
+    for cell in _first_headlines(summary):
         if cell.skipped:
             reasons.setdefault((cell.skipped, ""), []).append((cell.stack, cell.workload))
     return _grouped(summary, reasons)
@@ -93,7 +98,7 @@ def skips(summary: Summary) -> tuple[Reason, ...]:
 def failures(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of failed trials, each once, with how many there were."""
     reasons: _Reasons = {}
-    for cell in summary.headlines:
+    for cell in _first_headlines(summary):
         for failure in cell.failures:
             reasons.setdefault((failure.reason, failure.hint), []).append((cell.stack, cell.workload))
     return _grouped(summary, reasons)

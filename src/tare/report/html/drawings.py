@@ -12,7 +12,7 @@ from tare.journal import Run, WorkloadRecord
 from tare.model import Footprint, Layer
 from tare.report import figures
 from tare.report.svg import draw
-from tare.statistics.cells import Summary
+from tare.statistics.cells import HeadlineRule, Summary
 from tare.units import format_duration, format_size
 
 # Charts of single metrics beyond this many are left to the table.
@@ -33,18 +33,27 @@ class Drawing:
 
 def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> tuple[Drawing, ...]:
     """Draw a workload: ratios, then sweeps, then raw values off the sweep."""
-    headlines = [cell for cell in summary.headlines if cell.workload == record.name]
+    drawings: list[Drawing | None] = []
+    for index, rule in enumerate(summary.rules_of(record.name)):
+        drawings += _ratios(summary, rule, f"{prefix}h{index}")
+    drawings += _sweeps(summary, record, prefix)
+    drawings += _strips(summary, run, record, prefix)
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing | None]:
+    """Draw a headline; the stacks near the baseline once more, where others are far off."""
+    headlines = [cell for cell in summary.headlines if cell.headline == rule.name]
     ratios = figures.ratios(headlines, summary.baseline)
-    caption = f"Percent of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
+    what = f"{rule.name}: percent" if rule.name != rule.workload else "Percent"
+    caption = f"{what} of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
     drawings = [_drawing(ratios, f"{prefix}r", caption)]
     compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
     near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
     if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
         caption = f"The stacks near {summary.baseline} alone, on a finer scale."
         drawings.append(_drawing(figures.ratios(near, summary.baseline), f"{prefix}n", caption))
-    drawings += _sweeps(summary, record, prefix)
-    drawings += _strips(summary, run, record, prefix)
-    return tuple(drawing for drawing in drawings if drawing)
+    return drawings
 
 
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
@@ -125,7 +134,8 @@ def _sweeps(summary: Summary, record: WorkloadRecord, prefix: str) -> list[Drawi
 
 def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
     drawings: list[Drawing | None] = []
-    metrics = [metric for metric in record.metrics if metric.name in summary.rule(record.name).metrics]
+    names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
+    metrics = [metric for metric in record.metrics if metric.name in names]
     for index, metric in enumerate(metrics[:_MOST_STRIPS]):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
         values = [
@@ -146,15 +156,12 @@ def _start(moments: dict[str, list[tuple[str, float]]], prefix: str, caption: st
         for (_, before), (name, after) in zip([("", 0.0), *found], found, strict=False):
             phases.append((stack, name, max(after - before, 0.0)))
         totals.append((stack, found[-1][1], format_duration(found[-1][1])))
-    return _drawing(figures.startup(phases, totals), prefix, caption)
+    return _drawing(figures.starts(phases, totals), prefix, caption)
 
 
 def _moments(run: Run, stack: str) -> list[tuple[str, float]]:
-    """Give the median of each mark that most trials have, in order of time; of startup trials where there are any."""
-    timed = [trial for trial in run.trials if trial.status == "ok" and trial.timeline]
-    uses = {record.name: record.use for record in run.record.workloads}
-    timed = [trial for trial in timed if uses.get(trial.workload) == "startup"] or timed
-    trials = [trial for trial in timed if trial.stack == stack]
+    """Give the median of each mark that most trials have, in order of time: an instance starts alike for all."""
+    trials = [trial for trial in run.trials if trial.status == "ok" and trial.timeline and trial.stack == stack]
     seen: dict[str, list[float]] = {}
     for trial in trials:
         for mark in trial.timeline:

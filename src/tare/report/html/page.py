@@ -75,8 +75,7 @@ class Section:
     anchor: str
     name: str
     title: str
-    rule: str
-    better: str
+    rules: tuple[tuple[str, str, str], ...]  # of each headline its name, how it is made, and its direction
     sweep: str
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
@@ -94,7 +93,7 @@ class Page:
     started: str
     version: str
     answer: tuple[str, ...]
-    workloads: tuple[tuple[str, str, str], ...]  # anchor, name, direction
+    columns: tuple[tuple[str, str, str], ...]  # anchor, name of the headline, direction
     overall: str
     rows: tuple[Row, ...]
     doubts: tuple[Doubt, ...]
@@ -126,7 +125,9 @@ def page(summary: Summary, run: Run) -> Page:
         started=run.record.started,
         version=run.record.tare,
         answer=answer(summary, run.record.machine),
-        workloads=tuple((section.anchor, section.name, section.better) for section in sections),
+        columns=tuple(
+            (f"workload-{summary.workloads.index(rule.workload)}", rule.name, rule.better) for rule in summary.rules
+        ),
         overall=", ".join(summary.overall.workloads),
         rows=tuple(_row(summary, stack, numbered) for stack in summary.stacks),
         doubts=numbered,
@@ -148,7 +149,7 @@ def page(summary: Summary, run: Run) -> Page:
 
 
 def _row(summary: Summary, stack: str, numbered: Sequence[Doubt]) -> Row:
-    cells = [summary.headline(workload, stack) for workload in summary.workloads]
+    cells = [summary.headline(rule.name, stack) for rule in summary.rules]
     return Row(stack, _overall(summary, stack), tuple(_entry(cell, numbered) for cell in cells))
 
 
@@ -175,7 +176,7 @@ def _overall(summary: Summary, stack: str) -> Entry:
 def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
     now = state(cell)
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.workload}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
+    detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
     common = {"detail": detail, "failed": failed}
     if now == "baseline":
         return Entry(now, GLYPHS[now], "100 %", n=f"n={cell.n or cell.trials}", marks=marks(cell, numbered), **common)
@@ -211,7 +212,6 @@ def _look(verdict: str, value: Cell | Standing) -> str:
 def _section(summary: Summary, run: Run, index: int) -> Section:
     workload = summary.workloads[index]
     record = next(record for record in records(run) if record.name == workload)
-    rule = summary.rule(workload)
     numbered = doubts(summary)
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
@@ -219,8 +219,7 @@ def _section(summary: Summary, run: Run, index: int) -> Section:
         anchor=f"workload-{index}",
         name=workload,
         title=record.title,
-        rule=rule.text,
-        better=rule.better,
+        rules=tuple((rule.name, rule.text, rule.better) for rule in summary.rules_of(workload)),
         sweep=record.sweep.name if record.sweep else "",
         steadiness=steadiness(summary, workload),
         drawings=workload_drawings(summary, run, record, f"w{index}"),
