@@ -183,7 +183,11 @@ def test_a_broken_plugin_breaks_only_itself(
         ("technologies", BHYVE.replace("    path =", "    way ="), "path"),
         ("workloads", WORKLOAD.replace("def parse(", "def parsed("), "parse"),
         ("workloads", WORKLOAD.replace("    metrics =", "    metric ="), "metrics"),
-        ("workloads", WORKLOAD.replace("(Workload)", ""), "sweep, paths, packages, client_packages, port, service"),
+        (
+            "workloads",
+            WORKLOAD.replace("(Workload)", ""),
+            "sweep, paths, packages, client_packages, runs_inside, port, service",
+        ),
     ],
 )
 def test_a_plugin_that_lacks_a_member_is_told_which(
