@@ -20,18 +20,11 @@ from tare.journal import Run
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 FOLDER = Path(os.environ["TARE_REAL_THINGS"]).resolve() if os.environ.get("TARE_REAL_THINGS") else None
-WANTED = ("firecracker", "cloud-hypervisor-53.0")
-MONITORS = [path.name for path in sorted(FOLDER.glob("*")) if path.is_file()] if FOLDER else WANTED
+WANTED = ("firecracker", "cloud-hypervisor")
+MONITORS = [path.name for name in WANTED for path in sorted(FOLDER.glob(f"{name}*"))] if FOLDER else WANTED
 IMAGES = [path.parent.name for path in sorted(FOLDER.glob("*/stack.toml"))] if FOLDER else ("osv", "nanos", "unikraft")
 FILES = ("image", "disk", "initrd")
-HEAD = """\
-[suite]
-stacks = ["native", "real"]
-blocks = 1
-
-[[workloads]]
-use = "startup"
-"""
+HEAD = '[suite]\nstacks = ["native", "real"]\nblocks = 1\n'
 
 
 def thing(name: str) -> Path:
@@ -42,7 +35,7 @@ def thing(name: str) -> Path:
 
 
 def suite(services: Sequence[str], stack: Mapping[str, object]) -> str:
-    """Write a suite of bare metal and one stack, with its start and all that it serves."""
+    """Write a suite of bare metal and one stack, with all that it serves."""
     loads = "".join(f'[[workloads]]\nuse = "{name}"\nclients = [5]\nduration = "1s"\n' for name in services)
     table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in stack.items())
     return f"{HEAD}{loads}[stacks.real]\n{table}"

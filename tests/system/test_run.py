@@ -16,6 +16,7 @@ import pytest
 from tare.hosts.local import read_text
 from tare.journal import load, load_raw
 from tare.model import Trial
+from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite
 
@@ -39,6 +40,16 @@ duration = "200ms"
 
 [[workloads]]
 use = "startup"
+"""
+SERVED = """\
+[suite]
+stacks = ["native", "crun", "nspawn"]
+blocks = 1
+
+[[workloads]]
+use = "nginx"
+clients = [5]
+duration = "1s"
 """
 # What a run of tare's own fakes takes depends on nothing but tare; this one hangs in its first trial for a minute.
 HANGING = """\
@@ -115,6 +126,21 @@ def test_the_quick_example_runs_its_first_block_on_everything_that_is_usable(tar
     assert sum(trial.status == "ok" for trial in trials) >= 9
     assert {trial.workload for trial in trials} == {"startup"}
     assert "the budget is used up" in output.stderr
+
+
+def test_a_served_file_is_on_the_same_file_system_in_every_container_and_the_run_has_it(
+    tare: Call, tmp_path: Path
+) -> None:
+    suite = tmp_path / "served.toml"
+    suite.write_text(SERVED)
+    output = tare("run", suite, "--out", "run")
+    assert output.returncode == 0, output.stderr
+    run = load(tmp_path / "run")
+    found = {trial.stack: trial.file_systems for trial in run.trials if trial.status == "ok"}
+    assert {"native", "crun"} <= found.keys()
+    assert [each.path for each in found["native"]] == ["/srv/tare-nginx-file"]
+    assert len(set(found.values())) == 1, found
+    assert "file-system-differs" not in {caution.kind for cell in summarize(run).cells for caution in cell.cautions}
 
 
 def test_a_run_measures_what_can_be_used_and_says_why_the_rest_was_skipped(
