@@ -12,6 +12,7 @@ from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Summary
 from tare.units import format_quantity, format_size
 
 _NAMED = 6  # in a sentence
+_HIDDEN = "decided on values in steps that are larger than their noise, which is not firm"
 
 
 def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
@@ -52,7 +53,12 @@ def resolution(summary: Summary) -> list[str]:
 
 def firmness(cells: Sequence[Cell]) -> list[str]:
     """Say how many decisions would hold where noise lasts from block to block, and how many would not."""
-    decided = [cell for cell in cells if cell.decided]
+    coarse = [f"{cell.stack} in {cell.name}" for cell in cells if cell.decided and cell.coarse]
+    decided = [cell for cell in cells if cell.decided and not cell.coarse]
+    return [*_lasting(decided), *([f"{_some(coarse)}: {_HIDDEN}."] if coarse else [])]
+
+
+def _lasting(decided: Sequence[Cell]) -> list[str]:
     if not decided:
         return []
     thin = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]

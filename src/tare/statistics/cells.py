@@ -55,6 +55,7 @@ class Cell:
     wider because blocks depend on each other, and `withstands` the correlation of neighboring blocks up to which the
     interval would still decide, None where it does not. `cautions` are the stack's own and, since they touch the ratio,
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
+    `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
     """
 
     workload: str
@@ -85,6 +86,7 @@ class Cell:
     failures: tuple[Failure, ...] = ()
     skipped: str = ""
     headline: str = ""
+    coarse: bool = False
 
     @property
     def name(self) -> str:
@@ -104,7 +106,7 @@ class Cell:
     @property
     def is_firm(self) -> bool:
         """Whether it would also be decided if each block kept half of what moved the one before."""
-        return self.decided and (self.withstands or 0.0) >= LASTING
+        return self.decided and not self.coarse and (self.withstands or 0.0) >= LASTING
 
 
 @dataclass(frozen=True)

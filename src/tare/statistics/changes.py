@@ -86,6 +86,7 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         high=ratio.high,
         evidence=ratio.evidence,
         withstands=ratio.withstands,
+        coarse=before.coarse or after.coarse,
         notes=notes,
         cautions=(*after.cautions, *before.cautions),
     )

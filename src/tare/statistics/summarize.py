@@ -12,6 +12,7 @@ from tare.journal import Run, WorkloadRecord
 from tare.model import Better, Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, least_count, told_together
 from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
+from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
 from tare.statistics.file_systems import with_file_systems_compared
@@ -123,12 +124,14 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     differences, both = log_differences(logs, positive, reference)
     ratios = compare_together(differences, both, margin, workload.again)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
+    coarse = _coarse(logs, (differences, both), reference)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
         cell = _described(blank, found, place)
         problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
         cell = _compared(cell, workload, (ratios.at(place), problem))
+        cell = _in_steps(cell) if coarse[place] else cell
         cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
     return cells
 
@@ -140,6 +143,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     differences, both = log_differences(head.logs, head.usable, reference)
     ratios = compare_together(differences, both, margin, workload.again)
     found = moments(grid.values, grid.present)
+    coarse = _coarse(head.logs, (differences, both), reference)
     looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
     refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
@@ -156,10 +160,34 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
         cell = _compared(replace(cell, trials=trials), workload, (ratios.at((stack,)), problem))
+        cell = _in_steps(cell) if coarse[stack] else cell
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, differences[stack], both[stack])))
     return cells
+
+
+def _coarse(
+    logs: NDArray[np.float64], ratios: tuple[NDArray[np.float64], NDArray[np.bool_]], reference: int
+) -> NDArray[np.bool_]:
+    """Tell where ratios, or the values of one of their sides, come in steps that are larger than their noise."""
+    differences, both = ratios
+    own = are_coarse(logs, both) | are_coarse(np.broadcast_to(logs[reference], logs.shape), both)
+    return np.asarray(own | are_coarse(differences, both))
+
+
+def _in_steps(cell: Cell) -> Cell:
+    """Doubt an interval whose values hide their noise."""
+    if cell.low is None or cell.verdict == "baseline":
+        return cell
+    text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm"
+    return replace(_cautioned(cell, Caution("coarse-values", text)), coarse=True)
+
+
+def _cautioned(cell: Cell, caution: Caution) -> Cell:
+    """Add a caution that is about all blocks of a cell."""
+    added = CautionCount(caution.kind, (caution.text,), cell.stack, cell.n, cell.n)
+    return replace(cell, cautions=(*cell.cautions, added))
 
 
 def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:

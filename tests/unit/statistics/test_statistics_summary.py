@@ -10,7 +10,8 @@ from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measure
 from tare.journal import Run
 from tare.model import Caution, Metric, Trial
 from tare.report.numbers import glyph
-from tare.statistics.cells import Cell
+from tare.report.words import firmness
+from tare.statistics.cells import LASTING, Cell
 from tare.statistics.summarize import summarize
 
 
@@ -62,7 +63,8 @@ def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
 def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> None:
     rising = [90.0, 91, 92, 93, 94, 95, 96, 97]
     turns = [90.0, 97, 91, 96, 92, 95, 93, 94]
-    wide, narrow = _docker(pairs(rising, [100] * 8)), _docker(pairs(turns, [100] * 8))
+    native = [100 + 1e-3 * block for block in range(8)]
+    wide, narrow = _docker(pairs(rising, native)), _docker(pairs(turns, native))
     assert wide.low is not None
     assert narrow.low is not None
     assert wide.low < narrow.low
@@ -72,7 +74,7 @@ def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> 
 
 def test_where_all_stacks_drift_apart_every_cell_says_so() -> None:
     trials = [
-        make_trial(stack, block, [measured("speed", 100 + slope * block + (block + place) % 2)])
+        make_trial(stack, block, [measured("speed", 100 + slope * block + (block + place) % 2 + 1e-6 * block**2)])
         for place, (stack, slope) in enumerate((("native", 0), ("native-again", 1), ("docker", -1), ("crun", 0.5)))
         for block in range(10)
     ]
@@ -86,7 +88,7 @@ def test_where_all_stacks_drift_apart_every_cell_says_so() -> None:
 
 def test_where_the_baseline_differs_from_itself_the_others_have_to_differ_by_more_and_say_so() -> None:
     trials = [
-        make_trial(stack, block, [measured("speed", speed + (block + place) % 2 / 2)])
+        make_trial(stack, block, [measured("speed", speed + (block + place) % 2 / 2 + 1e-6 * block**2)])
         for place, (stack, speed) in enumerate((("native", 100), ("native-again", 105), ("docker", 104), ("crun", 90)))
         for block in range(8)
     ]
@@ -105,6 +107,37 @@ def test_one_block_is_too_few_and_says_so() -> None:
     assert (cell.verdict, cell.low, cell.n) == ("too few blocks", None, 1)
     assert cell.ratio == pytest.approx(0.9)
     assert cell.notes == ("one block has no interval: 5 are needed",)
+
+
+@pytest.mark.parametrize(
+    ("stack", "native"),
+    [
+        ([90] * 8, [100] * 8),
+        ([90, 90, 90, 91, 90, 91, 90, 90], [100] * 8),
+        ([90, 90.1, 90.2, 90.05, 89.9, 90.3, 90.15, 90.25], [100, 100, 100, 101, 100, 101, 100, 100]),
+        ([90, 91, 90, 91, 90, 91, 90, 91], [100, 101, 100, 101, 100, 101, 100, 101]),
+    ],
+)
+def test_a_decision_on_values_that_are_coarser_than_their_noise_says_so_and_is_not_firm(
+    stack: list[float], native: list[float]
+) -> None:
+    run = pairs(stack, native)
+    cell = _docker(run)
+    assert cell.verdict == "worse"
+    assert cell.withstands is not None
+    assert cell.withstands > LASTING  # it would look firm
+    assert not cell.is_firm
+    assert "coarse-values" in [caution.kind for caution in cell.cautions]
+    [sentence] = firmness([cell])
+    assert sentence.startswith("docker in dhrystone: decided on values in steps that are larger than their noise")
+
+
+def test_values_in_steps_that_are_finer_than_their_noise_are_not_called_coarse() -> None:
+    chance = np.random.default_rng(1)
+    for _ in range(200):
+        stack, native = (np.round(chance.normal(mean, 1.0, 12) / 0.2) * 0.2 for mean in (90.0, 100.0))
+        cell = _docker(pairs(list(stack), list(native)))
+        assert cell.cautions == () or {caution.kind for caution in cell.cautions} == {"correlated-blocks"}
 
 
 def test_equal_ratios_are_noted() -> None:
