@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
-from tare.model import Facts, Metric, Raw, Sweep, Trial
+from tare.model import Facts, Family, Metric, Raw, Sweep, Trial
 
 FORMAT = 1
 _DAMAGED = "the file is damaged or of a newer tare"
@@ -42,7 +42,8 @@ class RunRecord:
     """What was planned, and where, and why it ended.
 
     `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `again` the
-    baseline's second name (A/A). `stop_reason` is empty while a run goes on, and where it was killed.
+    baseline's second name (A/A). `families` are those of each stack's layers, the inner first. `stop_reason` is empty
+    while a run goes on, and where it was killed.
     """
 
     format: int
@@ -61,6 +62,7 @@ class RunRecord:
     margin: float = 0.03
     again: str = ""
     stop_reason: str = ""
+    families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,7 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
         noise=noise,
         margin=suite.margin,
         again=suite.again,
+        families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
 

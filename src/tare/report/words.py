@@ -32,7 +32,18 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
 
 def trust(summary: Summary) -> list[str]:
     """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
-    return [*resolution(summary), *firmness([cell for cell in summary.headlines if cell.stack != summary.again])]
+    firm = firmness([cell for cell in summary.headlines if cell.stack != summary.again])
+    return [*resolution(summary), *firm, *_too_fast(summary)]
+
+
+def _too_fast(summary: Summary) -> list[str]:
+    """Name what beats bare metal, which virtualization cannot."""
+    cells = [
+        cell for cell in summary.headlines if any(caution.kind == "faster-than-bare-metal" for caution in cell.cautions)
+    ]
+    names = [f"{cell.stack} in {cell.name} ({estimate(cell)} {interval(cell)})" for cell in cells]
+    doubt = f"faster than bare metal by more than {percent(summary.margin)}: look for what differs"
+    return [f"{_some(names)}: {doubt}."] if names else []
 
 
 def resolution(summary: Summary) -> list[str]:

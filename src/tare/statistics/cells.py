@@ -103,6 +103,12 @@ class Cell:
         """Whether it is known how the stack stands to the baseline."""
         return self.verdict in DECIDED
 
+    def beats(self, margin: float) -> bool:
+        """Whether it is surely better than the baseline by more than a margin, a share."""
+        if self.verdict != "better" or self.low is None or self.high is None:
+            return False
+        return self.low > 1 + margin if self.better == "higher" else self.high < 1 / (1 + margin)
+
     @property
     def is_firm(self) -> bool:
         """Whether it would also be decided if each block kept half of what moved the one before."""

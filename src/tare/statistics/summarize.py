@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import Run, WorkloadRecord
+from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model import Better, Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, least_count, told_together
 from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
@@ -44,6 +44,13 @@ def summarize(run: Run) -> Summary:
     workloads = [_workload(record, stacks, trials, references) for record in records(run)]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall] or compared
+    cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
+    heads = [
+        cell
+        for workload in workloads
+        for head in workload.headlines
+        for cell in _headlines(workload, head, run.record.margin)
+    ]
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
@@ -52,16 +59,8 @@ def summarize(run: Run) -> Summary:
         margin=run.record.margin,
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
-        cells=tuple(cell for workload in workloads for cell in _cells(workload, run.record.margin)),
-        headlines=together(
-            [
-                cell
-                for workload in workloads
-                for head in workload.headlines
-                for cell in _headlines(workload, head, run.record.margin)
-            ],
-            run.record.again,
-        ),
+        cells=_doubted(cells, run.record),
+        headlines=_doubted(together(heads, run.record.again), run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -94,6 +93,27 @@ def together(cells: Sequence[Cell], again: str = "") -> tuple[Cell, ...]:
         else cell
         for cell in cells
     )
+
+
+def _doubted(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
+    """Doubt what is better than bare metal by more than the margin: something else than the stack differs.
+
+    Only where the run says that its baseline is bare metal, and that the stack is not.
+    """
+    if not _is_bare_metal(record, record.baseline):
+        return tuple(cells)
+    text = "nothing that runs on bare metal can be faster than bare metal: look for what differs"
+    caution = Caution("faster-than-bare-metal", text)
+    return tuple(
+        _cautioned(cell, caution)
+        if cell.beats(record.margin) and cell.stack in record.families and not _is_bare_metal(record, cell.stack)
+        else cell
+        for cell in cells
+    )
+
+
+def _is_bare_metal(record: RunRecord, stack: str) -> bool:
+    return set(record.families.get(stack, ())) == {"bare metal"}
 
 
 def _verdict(ratio: Ratio | None, better: Better) -> Verdict:

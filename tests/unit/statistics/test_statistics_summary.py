@@ -8,9 +8,9 @@ import pytest
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution, Metric, Trial
+from tare.model import Better, Caution, Family, Metric, Trial
 from tare.report.numbers import glyph
-from tare.report.words import firmness
+from tare.report.words import firmness, trust
 from tare.statistics.cells import LASTING, Cell
 from tare.statistics.summarize import summarize
 
@@ -138,6 +138,41 @@ def test_values_in_steps_that_are_finer_than_their_noise_are_not_called_coarse()
         stack, native = (np.round(chance.normal(mean, 1.0, 12) / 0.2) * 0.2 for mean in (90.0, 100.0))
         cell = _docker(pairs(list(stack), list(native)))
         assert cell.cautions == () or {caution.kind for caution in cell.cautions} == {"correlated-blocks"}
+
+
+def _families(run: Run, **families: Family) -> Run:
+    return replace(run, record=replace(run.record, families={stack: (own,) for stack, own in families.items()}))
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_a_container_that_surely_beats_bare_metal_by_more_than_the_margin_gets_a_caution(better: Better) -> None:
+    faster = [117.0, 116.0, 118.0, 117.5, 116.5, 117.2]
+    values = (faster, [100.0] * 6) if better == "higher" else ([100.0] * 6, faster)
+    run = _families(pairs(*values, better), native="bare metal", docker="container")
+    summary = summarize(run)
+    for cell in (summary.headline("dhrystone", "docker"), summary.of("dhrystone")[1]):
+        assert (cell.stack, cell.verdict) == ("docker", "better")
+        assert "faster-than-bare-metal" in [caution.kind for caution in cell.cautions]
+    assert "docker in dhrystone (" in trust(summary)[-1]
+    assert trust(summary)[-1].endswith("faster than bare metal by more than 3 %: look for what differs.")
+
+
+@pytest.mark.parametrize(
+    ("faster", "families"),
+    [
+        ([102.0, 102.1, 102.2, 101.9, 101.8, 102.05], {"native": "bare metal", "docker": "container"}),  # less than 3 %
+        ([110, 95, 120, 104, 99, 111], {"native": "bare metal", "docker": "container"}),  # not surely
+        ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {"native": "type 2", "docker": "container"}),
+        ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {"native": "bare metal", "docker": "bare metal"}),
+        ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {}),  # a run of an earlier tare
+    ],
+)
+def test_what_is_not_surely_faster_than_bare_metal_gets_no_such_caution(
+    faster: list[float], families: dict[str, Family]
+) -> None:
+    summary = summarize(_families(pairs(faster, [100.0] * 6), **families))
+    kinds = {caution.kind for cell in (*summary.headlines, *summary.cells) for caution in cell.cautions}
+    assert "faster-than-bare-metal" not in kinds
 
 
 def test_equal_ratios_are_noted() -> None:
