@@ -41,8 +41,8 @@ class WorkloadRecord:
 class RunRecord:
     """What was planned, and where, and why it ended.
 
-    `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `again` the
-    baseline's second name (A/A). `families` are those of each stack's layers, the inner first. `stop_reason` is empty
+    `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `control` the
+    name of the A/A control. `families` are those of each stack's layers, the inner first. `stop_reason` is empty
     while a run goes on, and where it was killed.
     """
 
@@ -60,7 +60,7 @@ class RunRecord:
     machine: Facts
     noise: tuple[tuple[str, str], ...] = ()
     margin: float = 0.03
-    again: str = ""
+    control: str = ""
     stop_reason: str = ""
     families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
 
@@ -182,6 +182,8 @@ def _drop_torn_end(file: BinaryIO) -> None:
 
 def _record(text: bytes, where: str) -> RunRecord:
     fields = _fields(text, where, "a run's record")
+    if "again" in fields:  # as it was named in runs of before
+        fields["control"] = fields.pop("again")
     try:
         return _RECORD.validate_python(fields)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.anytime import least_count, told_together
+from tare.statistics.anytime import e_bh_beside_control, least_count
 from tare.statistics.ratios import Comparison, compare_together
 
 Floats = NDArray[np.float64]
@@ -101,12 +101,12 @@ class Said:
     claim: Counts
     blocks: Counts
     cautioned: NDArray[np.bool_]
-    withstands: Floats
+    tolerated_autocorrelation: Floats
 
     def false(self, effect: float, withstanding: float = 0.0) -> NDArray[np.bool_]:
         """Tell which cells are decided falsely, and are said to withstand that correlation all the same."""
         false = (self.claim != UNDECIDED) & ~np.isin(self.claim, right(effect))
-        return np.asarray(false & (self.withstands >= withstanding))
+        return np.asarray(false & (self.tolerated_autocorrelation >= withstanding))
 
 
 def decide(ratios: Floats, all_blocks: bool = False) -> Said:
@@ -119,21 +119,24 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     rows, runs, blocks = logs.shape
     present = np.zeros(logs.shape, dtype=bool)
     claim, cautioned = np.zeros((rows, runs), dtype=np.int64), np.zeros((rows, runs), dtype=bool)
-    is_again = np.arange(1, rows) == rows - 1
-    withstands, going = np.zeros((rows, runs)), np.arange(runs)
+    is_control = np.arange(1, rows) == rows - 1
+    tolerated_autocorrelation, going = np.zeros((rows, runs)), np.arange(runs)
     for count in range(1, blocks + 1):
         present[:, going, count - 1] = claim[:, going] == UNDECIDED
         if count < (blocks if all_blocks else least_count()):
             continue
         found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, rows - 1)
         claims = claims_of(found)[1:]
-        sure = told_together(found.evidence[1:].T, is_again).T & (claims != UNDECIDED)
+        sure = e_bh_beside_control(found.evidence[1:].T, is_control).T & (claims != UNDECIDED)
         claim[1:, going] = np.where(sure, claims, UNDECIDED)
-        cautioned[:, going], withstands[:, going] = (found.widening > 1) | (found.offset > 0), found.withstands
+        cautioned[:, going], tolerated_autocorrelation[:, going] = (
+            (found.widening > 1) | (found.offset > 0),
+            found.tolerated_autocorrelation,
+        )
         going = going[~sure[:-1].all(axis=0)]
         if going.size == 0:
             break
-    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T, withstands[1:].T)
+    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T, tolerated_autocorrelation[1:].T)
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
@@ -179,7 +182,7 @@ def tally(said: Said, effect: float, correlation: float) -> Tally:
     return Tally(
         false=float(said.false(effect)[:, 0].mean()),
         unsaid=float(said.false(effect, correlation)[:, 0].mean()),
-        firm=float(np.median(said.withstands[good, 0])) if good.any() else 0.0,
+        firm=float(np.median(said.tolerated_autocorrelation[good, 0])) if good.any() else 0.0,
         right=float(good.mean()),
         undecided=float((claim == UNDECIDED).mean()),
         median=float(np.median(blocks)),

@@ -193,7 +193,7 @@ class Bench:
 
 def record(suite: Suite) -> RunRecord:
     names = tuple(stack.name for stack in suite.measured)
-    blank = replace(make_run([]).record, stacks=names, baseline=suite.baseline, again=suite.again)
+    blank = replace(make_run([]).record, stacks=names, baseline=suite.baseline, control=suite.control)
     return replace(blank, workloads=decisions_of(suite).workloads)
 
 

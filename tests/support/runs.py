@@ -113,7 +113,7 @@ def make_run(
         image="sha256:" + "5e" * 32,
         packages="nginx-light 1.22.1-9\nredis-server 5:7.0.15-1\n",
         machine=MACHINE,
-        again="native-again" if "native-again" in stacks else "",
+        control="native-again" if "native-again" in stacks else "",
         noise=(("governor", "not readable"), ("steal", "0.4 % in the last second")),
     )
     return Run(folder, record, tuple(trials))

@@ -45,6 +45,16 @@ def test_a_run_of_an_earlier_tare_is_read_with_all_metrics_in_its_headline(folde
     assert all(metric.headline and metric.overall for metric in load(folder).record.workloads[0].metrics)
 
 
+def test_a_run_of_an_earlier_tare_is_read_with_its_control(folder: Path) -> None:
+    run = make_run([make_trial(stack, 0, VALUES) for stack in ("native", "native-again")], folder=folder)
+    write(run)
+    record = json.loads((folder / "run.json").read_text())
+    record["again"] = record.pop("control")
+    (folder / "run.json").write_text(json.dumps(record))
+    assert load(folder) == run
+    assert run.record.control == "native-again"
+
+
 def test_a_trial_with_everything_and_one_with_nothing_survive(folder: Path) -> None:
     full = next(trial for trial in believable_run().trials if trial.limits and trial.footprint and trial.cautions)
     odd = replace(full, trial="odd", reason='a "quote", a\nnewline, ünï-©ode', footprint=Footprint(None, None, None, 0))

@@ -72,12 +72,12 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
     baseline = _known(run, asked.baseline or run.record.baseline, known)
     asked_for = tuple(_known(run, stack, known) for stack in dict.fromkeys(asked.stacks))
     _not_itself(asked_for, baseline)
-    again = run.record.again if baseline == run.record.baseline else ""
-    chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.again))
+    control = run.record.control if baseline == run.record.baseline else ""
+    chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
         raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
     same_units((run,), {baseline, *chosen})
-    summary = summarize(_narrowed(run, baseline, (baseline, again, *chosen), asked.margin))
+    summary = summarize(_narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
     gate = _gate(asked.fail_on, cells, lost)
@@ -95,7 +95,7 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
         for stack in asked.stacks:
             _known(run, stack, _stacks(run))
     _not_itself(asked.stacks, baseline)
-    second = {before.record.again, after.record.again}
+    second = {before.record.control, after.record.control}
     chosen = asked.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
     if not chosen:
         raise UsageError(
@@ -199,11 +199,11 @@ def _common_baseline(before: Run, after: Run, asked: str | None) -> str:
 
 def _narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
     """Leave only these stacks in a run, so that no verdict is made doubtful by others that nobody asked for."""
-    again = run.record.again if run.record.again in stacks and baseline == run.record.baseline else ""
+    control = run.record.control if run.record.control in stacks and baseline == run.record.baseline else ""
     record = replace(
         run.record,
         baseline=baseline,
-        again=again,
+        control=control,
         margin=run.record.margin if margin is None else margin,
         stacks=tuple(stack for stack in run.record.stacks if stack in stacks),
     )
@@ -249,8 +249,8 @@ def _only_one(before: Run, after: Run) -> tuple[str, ...]:
     """Say what only one of the runs has."""
     statements = []
     for when, run, other in (("before", before, after), ("after", after, before)):
-        again = {before.record.again, after.record.again}
-        stacks = [stack for stack in _stacks(run) if stack not in _stacks(other) and stack not in again]
+        control = {before.record.control, after.record.control}
+        stacks = [stack for stack in _stacks(run) if stack not in _stacks(other) and stack not in control]
         names = {record.name for record in other.record.workloads}
         workloads = [record.name for record in run.record.workloads if record.name not in names]
         for what, only in (("stack", stacks), ("workload", workloads)):

@@ -51,9 +51,9 @@ def plan(
 
 def _say_what(console: Console, read: Suite) -> None:
     console.print(f"{len(read.stacks)} stacks: {', '.join(stack.name for stack in read.stacks)}", soft_wrap=True)
-    again = f"measured twice in each block (A/A, as {read.again})"
+    control = f"measured twice in each block (A/A, as {read.control})"
     console.print(
-        f"baseline {read.baseline}, {again}; at most {read.blocks} blocks of each workload, seed {read.seed}",
+        f"baseline {read.baseline}, {control}; at most {read.blocks} blocks of each workload, seed {read.seed}",
         soft_wrap=True,
     )
     memory = format_size(read.limits.memory_bytes)

@@ -184,7 +184,7 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
         machine=there.server.facts(),
         noise=noise,
         margin=suite.margin,
-        again=suite.again,
+        control=suite.control,
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 

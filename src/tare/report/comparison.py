@@ -20,7 +20,7 @@ from tare.report.words import firmness, resolution
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
 
-FORMAT = 1
+FORMAT = 2
 _NAMED = 5
 _NOTE = 160
 _WIDE = 100

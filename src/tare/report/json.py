@@ -9,7 +9,7 @@ from typing import Any
 from tare.journal import Run
 from tare.statistics.cells import Cell, Standing, Summary
 
-FORMAT = 1
+FORMAT = 2
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
@@ -20,7 +20,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
         "suite": summary.suite,
         "started": run.record.started,
         "baseline": summary.baseline,
-        "again": summary.again,
+        "control": summary.control,
         "confidence": summary.confidence,
         "margin": summary.margin,
         "stop_reason": run.record.stop_reason,
@@ -56,7 +56,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "decision": cell.verdict,
         "log_evidence": cell.evidence,
         "resolution": cell.resolution,
-        "withstands": cell.withstands,
+        "tolerated_autocorrelation": cell.tolerated_autocorrelation,
         "trials": cell.trials,
         "mean": cell.mean,
         "sd": cell.sd,

@@ -89,9 +89,10 @@ def resolved(cell: Cell) -> str:
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
 
 
-def withstood(cell: Cell) -> str:
-    """Write the correlation of neighboring blocks up to which a cell's interval would still decide, rounded down."""
-    return "" if cell.withstands is None else f"{math.floor(cell.withstands * 100) / 100:.2f}"
+def tolerated(cell: Cell) -> str:
+    """Write the lag-1 autocorrelation of blocks up to which a cell's interval would still decide, rounded down."""
+    most = cell.tolerated_autocorrelation
+    return "" if most is None else f"{math.floor(most * 100) / 100:.2f}"
 
 
 def percent(share: float) -> str:

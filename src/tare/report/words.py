@@ -32,7 +32,7 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
 
 def trust(summary: Summary) -> list[str]:
     """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
-    firm = firmness([cell for cell in summary.headlines if cell.stack != summary.again])
+    firm = firmness([cell for cell in summary.headlines if cell.stack != summary.control])
     return [*resolution(summary), *firm, *_too_fast(summary)]
 
 
@@ -48,7 +48,7 @@ def _too_fast(summary: Summary) -> list[str]:
 
 def resolution(summary: Summary) -> list[str]:
     """Say what difference could be told from none today, by the baseline compared with itself (A/A)."""
-    cells = [cell for cell in summary.headlines if cell.stack == summary.again and cell.ratio is not None]
+    cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.ratio is not None]
     known = tuple(f"{cell.name} {resolved(cell)}" for cell in cells if cell.low is not None)
     different = tuple(f"{cell.name} {estimate(cell)} {interval(cell)}" for cell in cells if _differs(cell))
     sentences = []
@@ -126,7 +126,7 @@ def _known(summary: Summary, machine: Facts) -> list[str]:
     where = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
     if summary.overall.standings:
         return _cheapest(summary, where)
-    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.again)]
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     decided = [cell for cell in asked if cell.decided]
     if decided:
         counts = f"{len(decided)} of {len(asked)} results {'is' if len(decided) == 1 else 'are'} decided"
@@ -201,7 +201,7 @@ def _dearest(summary: Summary) -> list[str]:
 def _beside(summary: Summary) -> list[str]:
     """Name the least and the largest value of the headlines that do not count for the overall speed."""
     sentences = []
-    own_names = (summary.baseline, summary.again)
+    own_names = (summary.baseline, summary.control)
     for rule in summary.rules:
         cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.mean is not None]
         others = sorted((cell for cell in cells if cell.stack not in own_names), key=lambda cell: cell.mean or 0.0)

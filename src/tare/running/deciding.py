@@ -14,7 +14,7 @@ import numpy as np
 
 from tare.journal import WorkloadRecord
 from tare.model import Trial
-from tare.statistics.anytime import evidence_needed, told_together
+from tare.statistics.anytime import e_bh_beside_control, evidence_needed
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headlines
 from tare.statistics.planning import further_blocks
@@ -29,7 +29,7 @@ Cell = tuple[str, str]  # a workload and a stack
 
 @dataclass
 class Decisions:
-    """What a run has found so far. `baseline` is measured with the others, `again` is its second name.
+    """What a run has found so far. `baseline` is measured with the others, `control` is the A/A control.
 
     With `all_blocks`, nothing is left out because it is decided.
     """
@@ -37,7 +37,7 @@ class Decisions:
     workloads: tuple[WorkloadRecord, ...]
     stacks: tuple[str, ...]
     baseline: str
-    again: str
+    control: str
     margin: float
     all_blocks: bool = False
     _arranging: dict[str, Arranging] = field(init=False)
@@ -89,8 +89,8 @@ class Decisions:
         given_up = self._given_up()
         if (workload, self.baseline) in given_up:
             return set()
-        cells = {(workload, stack) for stack in self.stacks if stack not in (self.baseline, self.again)}
-        asked = cells - given_up or {(workload, self.again)} - given_up
+        cells = {(workload, stack) for stack in self.stacks if stack not in (self.baseline, self.control)}
+        asked = cells - given_up or {(workload, self.control)} - given_up
         return asked - settled
 
     def decided(self) -> set[Cell]:
@@ -103,11 +103,11 @@ class Decisions:
     def _compared(self) -> Mapping[tuple[str, str], Comparison]:
         """Compare all stacks with the baseline, for each workload and name of a headline."""
         reference = self.stacks.index(self.baseline)
-        again = self.stacks.index(self.again) if self.again in self.stacks else None
+        control = self.stacks.index(self.control) if self.control in self.stacks else None
         heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
         return {
             (head.rule.workload, head.rule.name): compare_together(
-                *log_differences(head.logs, head.usable, reference), self.margin, again
+                *log_differences(head.logs, head.usable, reference), self.margin, control
             )
             for head in heads
         }
@@ -121,7 +121,7 @@ class Decisions:
             if stack != self.baseline and not self._skipped(workload, stack)
         ]
         evidence = np.array([ratio.evidence if ratio else 0.0 for _, ratio in asked])
-        kept = told_together(evidence, np.array([stack == self.again for (_, stack), _ in asked], dtype=bool))
+        kept = e_bh_beside_control(evidence, np.array([stack == self.control for (_, stack), _ in asked], dtype=bool))
         is_open = {
             cell for (cell, ratio), sure in zip(asked, kept, strict=True) if not (sure and ratio and ratio.decided)
         }
@@ -148,4 +148,4 @@ def decisions_of(suite: Suite) -> Decisions:
         for each in suite.workloads
     )
     stacks = tuple(stack.name for stack in suite.measured)
-    return Decisions(records, stacks, suite.baseline, suite.again, suite.margin, suite.until == "blocks")
+    return Decisions(records, stacks, suite.baseline, suite.control, suite.margin, suite.until == "blocks")

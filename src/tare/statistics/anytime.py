@@ -73,13 +73,13 @@ def least_count() -> int:
     return _LEAST
 
 
-def false_discoveries_kept_rare(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:
-    """Tell which of many statements can be made together, so that at most this share of them is expected to be false.
+def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:
+    """Give the rejections of e-BH: statements of which at most this share is expected to be false (FDR).
 
-    `evidence` are logarithms of e-values, one for each statement; those along the last axis are made together. The k
-    with the most evidence are made where each has at least m / (k · share), for the largest such k of m: e-BH, which
-    needs no independence and holds at whatever moment each of them stopped (Wang and Ramdas, "False discovery rate
-    control with e-values", Journal of the Royal Statistical Society B 84 (2022), 822-852).
+    `evidence` are logarithms of e-values, one for each statement; those along the last axis are tested together. The
+    k with the most evidence are rejected where each has at least m / (k · share), for the largest such k of m. It needs
+    no independence and holds at whatever moment each of them stopped (Wang and Ramdas, "False discovery rate control
+    with e-values", Journal of the Royal Statistical Society B 84 (2022), 822-852).
     """
     count = evidence.shape[-1]
     if count == 0:
@@ -95,13 +95,12 @@ def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> flo
     return float(np.log(count / (min(made, count) * share)))
 
 
-def told_together(evidence: NDArray[np.float64], is_again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which statements about stacks (last axis) can be made; see `false_discoveries_kept_rare`.
+def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Give the rejections of e-BH among the stacks (last axis), and those of the A/A control by itself.
 
-    The stacks' are told together. The baseline's second name is a check of the machine, and no answer to what was
-    asked: what is said of it is told by itself, and costs the stacks no evidence.
+    The control is a check of the machine, and no answer to what was asked: it costs the stacks no evidence.
     """
     kept = np.zeros(evidence.shape, dtype=bool)
-    for own in (is_again, ~is_again):
-        kept[..., own] = false_discoveries_kept_rare(evidence[..., own])
+    for own in (is_control, ~is_control):
+        kept[..., own] = e_bh(evidence[..., own])
     return kept

@@ -51,9 +51,10 @@ class Cell:
     baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
     there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
     `by_itself` what the interval says where that is not sure enough beside the other cells, and
-    `correlation` that of a block's log ratio with the one before it. `widening` is the factor by which the interval is
-    wider because blocks depend on each other, and `withstands` the correlation of neighboring blocks up to which the
-    interval would still decide, None where it does not. `cautions` are the stack's own and, since they touch the ratio,
+    `correlation` the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the interval is
+    wider because blocks depend on each other, and
+    `tolerated_autocorrelation` the lag-1 autocorrelation of blocks up to which the interval would still decide, None
+    where it does not. `cautions` are the stack's own and, since they touch the ratio,
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
     `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
     """
@@ -79,7 +80,7 @@ class Cell:
     by_itself: Verdict | None = None
     correlation: float = 0.0
     widening: float = 1.0
-    withstands: float | None = None
+    tolerated_autocorrelation: float | None = None
     ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()
@@ -112,7 +113,7 @@ class Cell:
     @property
     def is_firm(self) -> bool:
         """Whether it would also be decided if each block kept half of what moved the one before."""
-        return self.decided and not self.coarse and (self.withstands or 0.0) >= LASTING
+        return self.decided and not self.coarse and (self.tolerated_autocorrelation or 0.0) >= LASTING
 
 
 @dataclass(frozen=True)
@@ -158,15 +159,15 @@ class Overall:
 class Summary:
     """Everything that can be said of a run's values.
 
-    `again` is the baseline under a second name (A/A), an empty text in runs that have none. Ratios between 1 / (1 +
-    `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that say
-    better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false. Those of `cells` hold each
-    by itself.
+    `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
+    1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
+    say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
+    `cells` hold each by itself.
     """
 
     suite: str
     baseline: str
-    again: str
+    control: str
     confidence: float
     margin: float
     stacks: tuple[str, ...]

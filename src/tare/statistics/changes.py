@@ -52,7 +52,7 @@ class Change:
 
 def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
     """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
-    own_names, names = {before.baseline, before.again, after.again}, {rule.name for rule in after.rules}
+    own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
     found = [
         change(cell, after.headline(cell.headline, cell.stack), margin)
         for cell in before.headlines
@@ -85,7 +85,7 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         low=ratio.low,
         high=ratio.high,
         evidence=ratio.evidence,
-        withstands=ratio.withstands,
+        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
         coarse=before.coarse or after.coarse,
         notes=notes,
         cautions=(*after.cautions, *before.cautions),

@@ -40,7 +40,7 @@ _SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
 
 @dataclass(frozen=True)
 class Dependence:
-    """The correlation of values with the ones before, and the factor for standard deviations that it comes to.
+    """The lag-1 autocorrelation of values, and the factor for standard deviations that it comes to.
 
     The factor is 1 where chance explains the correlation.
     """
@@ -49,8 +49,10 @@ class Dependence:
     factor: NDArray[np.float64]
 
 
-def of_each(values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]) -> Dependence:
-    """Look at each row (last axis: blocks) by itself.
+def autocorrelation_of_rows(
+    values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]
+) -> Dependence:
+    """Estimate the lag-1 autocorrelation of each row (last axis: blocks) by itself.
 
     No correlation where fewer than four values are present. Values that are not there interrupt the series.
     """
@@ -60,8 +62,10 @@ def of_each(values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArr
     return _dependence(plain, (count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
 
 
-def of_all(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
-    """Look at all stacks together: logarithms with the axes stack, others, block; gives arrays with the others alone.
+def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
+    """Estimate the lag-1 autocorrelation of the pooled rows of all stacks.
+
+    The axes of the logarithms are stack, others, block; the arrays that it gives have the others alone.
 
     Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
     subtracted from a whole block. Where stacks drift apart, half of the variance is taken for what all blocks of a

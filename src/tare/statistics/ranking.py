@@ -33,8 +33,8 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tup
     workloads = tuple(head.rule.name for head in headlines)
     if baseline not in stacks or not headlines:
         return Overall((), (), (), ())
-    again = stacks.index(references[1]) if references[1] in stacks else None
-    speeds = relative_speeds(headlines, (stacks.index(baseline), again), margin)
+    control = stacks.index(references[1]) if references[1] in stacks else None
+    speeds = relative_speeds(headlines, (stacks.index(baseline), control), margin)
     known = [index for index in others if speeds.count[index] >= least_count()]
     order = sorted(known, key=lambda index: -speeds.mean[index])
     standings = tuple(_standing(stacks[index], speeds, index) for index in order)
@@ -51,13 +51,13 @@ def relative_speeds(headlines: Sequence[Headline], references: tuple[int, int | 
 
     `references` are that stack and, if it has one, its second name.
     """
-    reference, again = references
+    reference, control = references
     series = [_in_turn(*log_differences(headline.logs, headline.usable, reference)) for headline in headlines]
     length = min(values.shape[1] for values, _ in series)
     signs = [1.0 if headline.rule.better == "higher" else -1.0 for headline in headlines]
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
     present = np.all([there[:, :length] for _, there in series], axis=0)
-    return compare_together(np.mean(values, axis=0), present, margin, again)
+    return compare_together(np.mean(values, axis=0), present, margin, control)
 
 
 def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
 from tare.statistics.cells import DECIDING, Claim
-from tare.statistics.correlation import explains, of_all, of_each
+from tare.statistics.correlation import autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.describe import moments
 
 MARGIN = 0.03
@@ -35,10 +35,10 @@ class Ratio:
     `low` and `high` are None where there are too few blocks for an interval. `claim` is what the interval says by
     itself, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
     ratio, so that the interval has no width: the measurement is coarser than its noise, or not a measurement.
-    `correlation` is that of each block's log ratio with the one before it. `widening` is the factor by which the
+    `correlation` is the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the
     interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
     together. `offset` is the logarithm by which the baseline differs from itself: the interval is wider by as much.
-    `withstands` is the correlation of neighboring blocks up to which it would still be decided; None where it is not.
+    `tolerated_autocorrelation` is the lag-1 autocorrelation up to which it would be decided; None where it is not.
     """
 
     ratio: float
@@ -52,7 +52,7 @@ class Ratio:
     widening: float = 1.0
     in_all_stacks: bool = False
     offset: float = 0.0
-    withstands: float | None = None
+    tolerated_autocorrelation: float | None = None
 
     @property
     def decided(self) -> bool:
@@ -87,8 +87,8 @@ class Comparison:
         return np.maximum(self.different, self.alike)
 
     @cached_property
-    def withstands(self) -> NDArray[np.float64]:
-        """Give the correlation of neighboring blocks that would widen the intervals until they no longer decide.
+    def tolerated_autocorrelation(self) -> NDArray[np.float64]:
+        """Give the lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
 
         It means something where an interval decides. It is counted from independent blocks, in place of the `widening`
         that was found.
@@ -115,7 +115,7 @@ class Comparison:
             widening=float(self.widening[place]),
             in_all_stacks=bool(self.in_all_stacks[place]),
             offset=float(self.offset[place]),
-            withstands=float(self.withstands[place]) if claim in DECIDING else None,
+            tolerated_autocorrelation=float(self.tolerated_autocorrelation[place]) if claim in DECIDING else None,
         )
 
 
@@ -143,7 +143,7 @@ def compare(
     found = moments(logs, present)
     mean = np.where(np.abs(found.mean) < ROUNDING, 0.0, found.mean)
     deviation = np.where(found.deviation < ROUNDING, 0.0, found.deviation)
-    own, is_rounding = of_each(logs, present, mean), deviation == 0
+    own, is_rounding = autocorrelation_of_rows(logs, present, mean), deviation == 0
     factor = np.where(is_rounding, 1.0, np.maximum(own.factor, doubts.factor))
     wide, widths = deviation * factor, widths_per_deviation(found.count)
     known = np.isfinite(widths)
@@ -165,22 +165,22 @@ def compare(
 
 
 def compare_together(
-    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, again: int | None = None
+    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, control: int | None = None
 ) -> Comparison:
     """Compare stacks (first axis) with the baseline, each in the light of all; its own row, of zeros, is among them.
 
     Where all stacks together depend on the blocks before (`tare.statistics.correlation`), all intervals are wider.
-    `again` is the row of the baseline's second name (A/A). Where its interval excludes 0, something on the machine
+    `control` is the row of the A/A control. Where its interval excludes 0, something on the machine
     makes differences of that size by itself, so the intervals of the others are wider by as much.
     """
-    factor = of_all(logs, present).factor
+    factor = pooled_autocorrelation(logs, present).factor
     found = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
-    if again is None:
+    if control is None:
         return found
     offset = np.zeros(found.mean.shape)
-    away = np.abs(found.mean[again])
-    offset[:] = np.where(away > found.half[again], away, 0.0)
-    offset[again] = 0.0
+    away = np.abs(found.mean[control])
+    offset[:] = np.where(away > found.half[control], away, 0.0)
+    offset[control] = 0.0
     return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else found
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model import Better, Caution, Trial
-from tare.statistics.anytime import CONFIDENCE, least_count, told_together
+from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
 from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
@@ -33,14 +33,14 @@ class _Workload:
     outcomes: tuple[Outcome, ...]
     headlines: tuple[Headline, ...]
     reference: int | None
-    again: int | None
+    control: int | None
 
 
 def summarize(run: Run) -> Summary:
     """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
     trials = with_file_systems_compared(latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
-    references = (run.record.baseline, run.record.again)
+    references = (run.record.baseline, run.record.control)
     workloads = [_workload(record, stacks, trials, references) for record in records(run)]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall] or compared
@@ -54,13 +54,13 @@ def summarize(run: Run) -> Summary:
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
-        again=run.record.again,
+        control=run.record.control,
         confidence=CONFIDENCE,
         margin=run.record.margin,
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
         cells=_doubted(cells, run.record),
-        headlines=_doubted(together(heads, run.record.again), run.record),
+        headlines=_doubted(together(heads, run.record.control), run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -77,14 +77,14 @@ def records(run: Run) -> list[WorkloadRecord]:
     return list(known.values())
 
 
-def together(cells: Sequence[Cell], again: str = "") -> tuple[Cell, ...]:
-    """Leave only those verdicts that can be given together; see `told_together`."""
+def together(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
+    """Leave only the verdicts that e-BH gives; see `e_bh_beside_control`."""
     asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
-    is_again = np.array([cell.stack == again for cell in asked], dtype=bool)
-    kept = told_together(np.array([cell.evidence for cell in asked]), is_again)
+    is_control = np.array([cell.stack == control for cell in asked], dtype=bool)
+    kept = e_bh_beside_control(np.array([cell.evidence for cell in asked]), is_control)
     doubtful = {
-        id(cell): f"{cell.verdict} by itself, but not surely enough beside {(is_again == own).sum() - 1} others"
-        for cell, own, sure in zip(asked, is_again, kept, strict=True)
+        id(cell): f"{cell.verdict} by itself, but not surely enough beside {(is_control == own).sum() - 1} others"
+        for cell, own, sure in zip(asked, is_control, kept, strict=True)
         if cell.decided and not sure
     }
     return tuple(
@@ -130,8 +130,8 @@ def _workload(
             own[trial.stack].append(trial)
     grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
     outcomes = tuple(outcome(stack, found) for stack, found in own.items())
-    reference, again = (stacks.index(name) if name in stacks else None for name in references)
-    return _Workload(record, grid, outcomes, headlines(grid), reference, again)
+    reference, control = (stacks.index(name) if name in stacks else None for name in references)
+    return _Workload(record, grid, outcomes, headlines(grid), reference, control)
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
@@ -142,7 +142,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     logs = np.log(np.where(positive, grid.values, 1.0))
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(logs, positive, reference)
-    ratios = compare_together(differences, both, margin, workload.again)
+    ratios = compare_together(differences, both, margin, workload.control)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
     coarse = _coarse(logs, (differences, both), reference)
     cells = []
@@ -161,7 +161,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     grid = workload.grid
     reference = workload.reference if workload.reference is not None else 0
     differences, both = log_differences(head.logs, head.usable, reference)
-    ratios = compare_together(differences, both, margin, workload.again)
+    ratios = compare_together(differences, both, margin, workload.control)
     found = moments(grid.values, grid.present)
     coarse = _coarse(head.logs, (differences, both), reference)
     looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
@@ -294,7 +294,7 @@ def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) 
         evidence=ratio.evidence,
         correlation=ratio.correlation,
         widening=ratio.widening,
-        withstands=ratio.withstands,
+        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
         notes=notes,
     )
 

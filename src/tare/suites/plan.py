@@ -56,7 +56,7 @@ def _block(suite: Suite, workload: str, index: int) -> Block:
     # Each block has a generator of its own: another workload in the suite leaves the order of this one as it is.
     chance = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
     chance.shuffle(stacks)
-    stacks.insert(chance.randrange(len(stacks) + 1), suite.again)
+    stacks.insert(chance.randrange(len(stacks) + 1), suite.control)
     steps = (
         Step(_trial(workload, index, order, stack), workload, stack, index, order) for order, stack in enumerate(stacks)
     )

@@ -73,18 +73,18 @@ class Suite:
     release: Release = "bookworm"
 
     @property
-    def again(self) -> str:
-        """The baseline's second name, under which it is measured again (A/A): what differs then is chance."""
-        return _again(self.baseline)
+    def control(self) -> str:
+        """Name the A/A control: the baseline, measured again under a second name. What differs then is chance."""
+        return _control_of(self.baseline)
 
     @property
     def measured(self) -> tuple[Stack, ...]:
         """The stacks, and the baseline under its second name."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
-        return (*self.stacks, Stack(self.again, baseline.layers))
+        return (*self.stacks, Stack(self.control, baseline.layers))
 
 
-def _again(baseline: str) -> str:
+def _control_of(baseline: str) -> str:
     return f"{baseline}-again"
 
 
@@ -266,8 +266,10 @@ def _read_baseline(document: Document) -> str:
     wanted = document.table(("suite",)).get("baseline")
     if not isinstance(wanted, str):
         wanted = "native" if "native" in names else "".join(names[:1])
-    if _again(wanted) in names:
-        document.fault(("stacks", _again(wanted)), "this is the baseline's second name", "give the stack another name")
+    if _control_of(wanted) in names:
+        document.fault(
+            ("stacks", _control_of(wanted)), "this is the baseline's second name", "give the stack another name"
+        )
     if names and wanted not in names:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
         document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)

@@ -186,7 +186,7 @@ def test_a_cell_in_json_has_what_programs_rely_on(before: Run, capsys: pytest.Ca
     write(before)
     tare(before.folder, "--json")
     whole = json.loads(capsys.readouterr().out)
-    assert whole["format"] == 1
+    assert whole["format"] == 2
     assert whole["gate"] == {"fail_on": [], "answer": None, "cells": []}
     assert {"estimate", "interval", "n", "decision", "cautions"} <= whole["cells"][0].keys()
 

@@ -222,7 +222,7 @@ def test_a_single_stack_run_has_a_page() -> None:
 def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() -> None:
     run = believable_run()
     document = json.loads(find("json")(summarize(run), run)["report.json"])
-    assert document["format"] == 1
+    assert document["format"] == 2
     cell = next(c for c in document["headlines"] if (c["workload"], c["stack"]) == ("redis", "docker"))
     assert (cell["decision"], cell["n"]) == ("worse", 8)
     assert cell["interval"][0] < cell["estimate"] < cell["interval"][1]
@@ -330,10 +330,13 @@ def test_the_answer_names_the_cheapest_and_what_cannot_be_told_apart() -> None:
 
 def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
     summary = summarize(believable_run())
-    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.again]
+    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.control]
 
     def said(withstood: list[float]) -> str:
-        kept = {id(cell): replace(cell, withstands=each) for cell, each in zip(decided, withstood, strict=False)}
+        kept = {
+            id(cell): replace(cell, tolerated_autocorrelation=each)
+            for cell, each in zip(decided, withstood, strict=False)
+        }
         cells = tuple(kept.get(id(cell), replace(cell, verdict="undecided")) for cell in summary.headlines)
         sentences = answer(replace(summary, headlines=cells), MACHINE)
         return next(each for each in sentences if "decision" in each)
@@ -372,7 +375,7 @@ def test_the_answer_without_a_ranking_gives_the_decided_results_first() -> None:
     run = believable_run()
     where = {"crun": "dhrystone", "qemu-tcg": "dhrystone", "docker": "nginx", "native": "both"}
     trials = [t for t in run.trials if where.get(t.stack) in (t.workload, "both") and t.status == "ok"]
-    record = replace(run.record, stacks=tuple(where), again="")
+    record = replace(run.record, stacks=tuple(where), control="")
     sentences = answer(summarize(replace(run, record=record, trials=tuple(trials))), MACHINE)
     assert "2 of 15 results are decided: worse: qemu-tcg in dhrystone (9.0 %) and docker in nginx (8" in sentences[0]
 

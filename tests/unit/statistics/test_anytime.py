@@ -9,10 +9,10 @@ from hypothesis import strategies as some
 from scipy import integrate, stats
 
 from tare.statistics.anytime import (
-    false_discoveries_kept_rare,
+    e_bh,
+    e_bh_beside_control,
     least_count,
     log_evidence,
-    told_together,
     widths_per_deviation,
 )
 from tare.statistics.ratios import Ratio, block_ratio, compare
@@ -35,7 +35,7 @@ def test_the_evidence_is_the_average_of_two_bayes_factors_that_integration_gives
 
 def test_effects_of_many_deviations_are_sure_in_a_matrix_after_five_blocks() -> None:
     evidence = log_evidence(np.repeat([10.0, 0.1], [20, 30]), np.ones(50), np.full(50, 5))
-    assert list(false_discoveries_kept_rare(evidence)) == [True] * 20 + [False] * 30
+    assert list(e_bh(evidence)) == [True] * 20 + [False] * 30
 
 
 def test_the_interval_ends_where_the_evidence_against_a_mean_is_twenty() -> None:
@@ -95,14 +95,14 @@ def test_effects_are_found_in_a_fraction_of_thirty_runs(effect: float, right: st
 
 def test_statements_are_made_together_as_e_bh_allows() -> None:
     evidence = np.log([100.0, 60.0, 30.0, 20.0, 1.0])  # needed: 100, 50, 33.3, 25, 20
-    assert list(false_discoveries_kept_rare(evidence)) == [True, True, False, False, False]
-    assert list(false_discoveries_kept_rare(np.log([26.0, 40.0, 30.0, 25.0, 1.0]))) == [True, True, True, True, False]
-    assert list(false_discoveries_kept_rare(np.array([]))) == []
+    assert list(e_bh(evidence)) == [True, True, False, False, False]
+    assert list(e_bh(np.log([26.0, 40.0, 30.0, 25.0, 1.0]))) == [True, True, True, True, False]
+    assert list(e_bh(np.array([]))) == []
 
 
 def test_what_is_said_of_the_baseline_itself_costs_the_stacks_no_evidence() -> None:
     evidence = np.log([[25.0, 1.0, 1.0], [25.0, 25.0, 1.0], [25.0, 100.0, 25.0]])  # of the first one alone 20 is needed
-    found = told_together(evidence, np.array([True, False, False]))
+    found = e_bh_beside_control(evidence, np.array([True, False, False]))
     assert found.tolist() == [[True, False, False], [True, False, False], [True, True, True]]
 
 
@@ -112,7 +112,7 @@ def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None
     for _ in range(200):
         values = chance.normal(0, SD, (50, 20))
         found = [compare(values[:, :count], np.ones((50, count), dtype=bool)).different for count in range(5, 21)]
-        false += any(false_discoveries_kept_rare(each).any() for each in found)
+        false += any(e_bh(each).any() for each in found)
     assert false / 200 <= 0.05
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.correlation import Dependence, explains, of_all, of_each
+from tare.statistics.correlation import Dependence, autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.effects import swept
 from tare.statistics.ratios import Comparison, Doubts, compare, compare_together
 
@@ -26,7 +26,7 @@ def noise(shape: Shape, size: tuple[int, int, int], correlation: float = 0.0, se
 
 
 def each(values: np.ndarray) -> Dependence:
-    return of_each(values, everywhere(values), values.mean(axis=-1))
+    return autocorrelation_of_rows(values, everywhere(values), values.mean(axis=-1))
 
 
 # --- one stack -------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_three_blocks_say_nothing_of_their_correlation() -> None:
 
 def test_a_block_that_is_not_there_interrupts_the_series() -> None:
     values, present = np.array([1.0, 4.0, 9.0, 5.0, 2.0]), np.array([True, True, False, True, True])
-    found = of_each(values, present, np.array(3.0))  # products -2 - 2 = -4, squares 10
+    found = autocorrelation_of_rows(values, present, np.array(3.0))  # products -2 - 2 = -4, squares 10
     assert found.correlation == pytest.approx(-0.4 + (1 - 1.2) / 4)
 
 
@@ -77,26 +77,28 @@ def test_a_block_that_is_not_there_interrupts_the_series() -> None:
 
 def test_of_two_stacks_all_together_is_their_difference() -> None:
     logs = np.random.default_rng(1).normal(size=(2, 30))
-    assert of_all(logs, everywhere(logs)).correlation == pytest.approx(each(logs[1] - logs[0]).correlation)
+    assert pooled_autocorrelation(logs, everywhere(logs)).correlation == pytest.approx(
+        each(logs[1] - logs[0]).correlation
+    )
 
 
 def test_three_stacks_together_are_what_a_hand_computes() -> None:
     # The means of stacks and blocks are 0 as it is. Products of the second: 2 - 4 + 2 = 0, of the third as many.
     first = np.array([1.0, 2.0, -2.0, -1.0])
     logs = np.array([np.zeros(4), first, -first])
-    found = of_all(logs, everywhere(logs))
+    found = pooled_autocorrelation(logs, everywhere(logs))
     assert found.correlation == pytest.approx(0 + (1 + 0) / 4)
 
 
 @pytest.mark.parametrize(("stacks", "blocks"), [(3, 5), (3, 20), (12, 5), (12, 20), (12, 60)])
 def test_independent_stacks_are_doubted_about_one_time_in_ten(stacks: int, blocks: int) -> None:
-    found = of_all(noise("normal", (stacks, 3000, blocks)), np.ones((stacks, 3000, blocks), dtype=bool))
+    found = pooled_autocorrelation(noise("normal", (stacks, 3000, blocks)), np.ones((stacks, 3000, blocks), dtype=bool))
     assert 0.06 < (found.factor > 1).mean() < 0.14
 
 
 def test_a_dozen_stacks_show_in_eight_blocks_what_one_does_not() -> None:
     logs = noise("correlated", (12, 1000, 8), 0.5)
-    found = of_all(logs, everywhere(logs))
+    found = pooled_autocorrelation(logs, everywhere(logs))
     assert (found.factor > 1).mean() > 0.9
     assert (each(logs).factor > 1).mean() < 0.3
     assert found.correlation.mean() == pytest.approx(0.5, abs=0.15)
@@ -104,25 +106,25 @@ def test_a_dozen_stacks_show_in_eight_blocks_what_one_does_not() -> None:
 
 def test_without_drift_the_correlation_of_all_stacks_is_found_without_much_bias() -> None:
     logs = noise("correlated", (12, 1000, 40), 0.3)
-    found = of_all(logs, everywhere(logs)).correlation
+    found = pooled_autocorrelation(logs, everywhere(logs)).correlation
     assert np.median(found) == pytest.approx(0.3, abs=0.03)
 
 
 def test_where_stacks_drift_apart_half_of_their_variance_is_never_averaged_out() -> None:
     logs = noise("drift", (12, 500, 20))
-    factor = of_all(logs, everywhere(logs)).factor
+    factor = pooled_autocorrelation(logs, everywhere(logs)).factor
     assert np.isclose(factor, np.sqrt((1 + 20) / 2)).mean() > 0.75
 
 
 def test_five_blocks_that_rise_do_not_make_intervals_absurd() -> None:
     logs = np.arange(3)[:, np.newaxis] * np.arange(5.0) + 0.1 * np.random.default_rng(5).normal(size=(3, 5))
-    assert of_all(logs, everywhere(logs)).factor == pytest.approx(np.sqrt((1 + 5) / 2))
+    assert pooled_autocorrelation(logs, everywhere(logs)).factor == pytest.approx(np.sqrt((1 + 5) / 2))
 
 
 def test_one_noisy_stack_does_not_raise_more_false_alarms() -> None:
     logs = noise("normal", (12, 3000, 20))
     logs[3] *= 10
-    assert (of_all(logs, everywhere(logs)).factor > 1).mean() < 0.14
+    assert (pooled_autocorrelation(logs, everywhere(logs)).factor > 1).mean() < 0.14
 
 
 def test_stacks_that_leave_the_schedule_raise_no_false_alarm() -> None:
@@ -133,12 +135,12 @@ def test_stacks_that_leave_the_schedule_raise_no_false_alarm() -> None:
     present = everywhere(logs)
     for stack in range(4, 12):
         present[stack, :, 2 * stack :] = False
-    assert (of_all(logs, present).factor > 1).mean() < 0.14
+    assert (pooled_autocorrelation(logs, present).factor > 1).mean() < 0.14
 
 
 def test_values_that_differ_by_rounding_alone_do_not_depend_on_each_other() -> None:
     logs = np.array([np.zeros(8), 1e-15 * np.arange(8), np.ones(8)])
-    found = of_all(logs, everywhere(logs))
+    found = pooled_autocorrelation(logs, everywhere(logs))
     assert (float(found.correlation), float(found.factor)) == (0, 1)
 
 
@@ -155,7 +157,7 @@ def test_what_a_stack_or_a_block_has_for_an_effect_does_not_matter(logs: np.ndar
 @given(LOGS, some.data())
 def test_whatever_is_there_the_factor_is_finite_and_widens(logs: np.ndarray, data: some.DataObject) -> None:
     present = data.draw(arrays(bool, logs.shape))
-    found = of_all(logs, present)
+    found = pooled_autocorrelation(logs, present)
     assert np.abs(found.correlation) <= 0.9
     assert 1 <= found.factor <= np.sqrt(19) + 1e-9  # more than the drift of twelve blocks comes to
 
@@ -176,7 +178,7 @@ def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() 
     blocks = np.arange(8)
     shiver = 0.001 * (-1.0) ** blocks
     ratios = np.array([0 * shiver, 0.04 + shiver, 0.06 - shiver, 0.05 + shiver])
-    found = compare_together(ratios, everywhere(ratios), again=3)
+    found = compare_together(ratios, everywhere(ratios), control=3)
     assert found.offset == pytest.approx([0.05, 0.05, 0.05, 0])
     claims = [ratio.claim for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
     assert claims == ["undecided", "more", "more"]
@@ -188,12 +190,12 @@ def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() 
 def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
     ratios = SD * noise("normal", (5, 1, 20), seed=3)[:, 0]
     ratios -= ratios[0]
-    with_again, without = (compare_together(ratios, everywhere(ratios), again=row) for row in (4, None))
-    assert (with_again.half == without.half).all()
-    assert (with_again.evidence == without.evidence).all()
+    with_control, without = (compare_together(ratios, everywhere(ratios), control=row) for row in (4, None))
+    assert (with_control.half == without.half).all()
+    assert (with_control.evidence == without.evidence).all()
 
 
-# --- what a decision withstands --------------------------------------------------------------------------------------
+# --- what autocorrelation a decision tolerates ---------------------------------------------------------------------
 
 
 def test_the_correlation_that_explains_a_distance_is_what_a_hand_computes() -> None:
@@ -218,12 +220,12 @@ def test_up_to_what_it_withstands_it_is_decided_and_beyond_it_is_not(row: list[f
 
     found = compare(logs, there, doubts=Doubts(np.array(1.0), np.array(offset))).at(())
     assert found
-    if found.withstands is None:
+    if found.tolerated_autocorrelation is None:
         assert not found.decided
-    elif found.withstands < 0.999:
+    elif found.tolerated_autocorrelation < 0.999:
         assert found.decided
-        assert claim(found.withstands - 1e-6) == found.claim
-        assert claim(found.withstands + 1e-6) != found.claim
+        assert claim(found.tolerated_autocorrelation - 1e-6) == found.claim
+        assert claim(found.tolerated_autocorrelation + 1e-6) != found.claim
 
 
 def decided(found: Comparison) -> tuple[np.ndarray, np.ndarray]:
@@ -242,10 +244,10 @@ def test_what_is_decided_early_seldom_withstands_noise_that_decided_it(shape: Sh
     false, unsaid, going = 0, 0, np.arange(2000)
     for count in range(5, 41):
         few = logs[:, going, :count]
-        found = compare_together(few, everywhere(few), again=2)
+        found = compare_together(few, everywhere(few), control=2)
         different, any_of = (each[1] for each in decided(found))
         false += different.sum()
-        unsaid += (different & (found.withstands[1] >= correlation)).sum()
+        unsaid += (different & (found.tolerated_autocorrelation[1] >= correlation)).sum()
         going = going[~any_of]
     assert false > 0.05 * 2000
     assert unsaid <= 0.05 * 2000
@@ -255,5 +257,5 @@ def test_what_is_decided_early_seldom_withstands_noise_that_decided_it(shape: Sh
 def test_after_many_blocks_noise_that_lasts_is_seldom_taken_for_an_effect(shape: Shape, correlation: float) -> None:
     logs = SD * noise(shape, (3, 2000, 60), correlation, seed=8)
     logs -= logs[0]
-    different, _ = decided(compare_together(logs, everywhere(logs), again=2))
+    different, _ = decided(compare_together(logs, everywhere(logs), control=2))
     assert different[1].mean() <= 0.05

@@ -79,7 +79,7 @@ def test_where_all_stacks_drift_apart_every_cell_says_so() -> None:
         for block in range(10)
     ]
     run = make_run(trials)
-    summary = summarize(replace(run, record=replace(run.record, again="native-again")))
+    summary = summarize(replace(run, record=replace(run.record, control="native-again")))
     for stack in ("native-again", "docker", "crun"):
         [caution] = summary.headline("dhrystone", stack).cautions
         assert caution.kind == "correlated-blocks"
@@ -93,7 +93,7 @@ def test_where_the_baseline_differs_from_itself_the_others_have_to_differ_by_mor
         for block in range(8)
     ]
     run = make_run(trials)
-    summary = summarize(replace(run, record=replace(run.record, again="native-again")))
+    summary = summarize(replace(run, record=replace(run.record, control="native-again")))
     again, docker, crun = (summary.headline("dhrystone", stack) for stack in ("native-again", "docker", "crun"))
     assert (again.verdict, docker.verdict, crun.verdict) == ("better", "undecided", "worse")
     assert again.cautions == ()
@@ -124,8 +124,8 @@ def test_a_decision_on_values_that_are_coarser_than_their_noise_says_so_and_is_n
     run = pairs(stack, native)
     cell = _docker(run)
     assert cell.verdict == "worse"
-    assert cell.withstands is not None
-    assert cell.withstands > LASTING  # it would look firm
+    assert cell.tolerated_autocorrelation is not None
+    assert cell.tolerated_autocorrelation > LASTING  # it would look firm
     assert not cell.is_firm
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
     [sentence] = firmness([cell])

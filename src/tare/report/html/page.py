@@ -22,7 +22,7 @@ from tare.report.numbers import (
     relative_sd,
     resolved,
     state,
-    withstood,
+    tolerated,
 )
 from tare.report.words import answer, steadiness
 from tare.statistics.cells import Cell, Standing, Summary
@@ -88,7 +88,7 @@ class Page:
 
     title: str
     baseline: str
-    again: str
+    control: str
     margin: str
     started: str
     version: str
@@ -120,7 +120,7 @@ def page(summary: Summary, run: Run) -> Page:
     return Page(
         title=summary.suite,
         baseline=summary.baseline,
-        again=summary.again,
+        control=summary.control,
         margin=percent(summary.margin),
         started=run.record.started,
         version=run.record.tare,
@@ -156,7 +156,7 @@ def _row(summary: Summary, stack: str, numbered: Sequence[Doubt]) -> Row:
 def _overall(summary: Summary, stack: str) -> Entry:
     if stack == summary.baseline:
         return Entry("baseline", GLYPHS["baseline"], "100 %")
-    if stack == summary.again:
+    if stack == summary.control:
         return Entry("none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} once more")
     standing = next((each for each in summary.overall.standings if each.stack == stack), None)
     if standing is None:
@@ -250,7 +250,7 @@ def _reach(cell: Cell) -> tuple[str, ...]:
     """Say what an open cell would have shown, and what a decided one rests on."""
     if cell.verdict == "undecided":
         return (f"would have told a difference of {resolved(cell)}",)
-    return (f"would hold up to a correlation of {withstood(cell)} between blocks",) if cell.decided else ()
+    return (f"would hold up to a correlation of {tolerated(cell)} between blocks",) if cell.decided else ()
 
 
 def _machine(run: Run) -> tuple[tuple[str, str], ...]:
