@@ -14,9 +14,12 @@ BUDGET ?= 8m
 LAB ?= all
 UV_VERSION := 0.13.9
 
-# What the demo needs on a fresh Debian 12 besides git, make and Python: the technologies, and what builds the image.
+# What the demo needs on a fresh Debian besides git, make and Python: the technologies, and what builds the image.
+# Debian 13 has Docker's client apart, and Incus; the daemon of its LXD did not start in the tests.
+RELEASE := $(shell . /etc/os-release && echo "$$VERSION_CODENAME")
+OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus)
 PACKAGES := binutils bubblewrap cargo-web containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables \
-	libc6-dev libseccomp-dev lld lxc lxd lxd-client mmdebstrap openssh-client pkg-config podman python3-venv \
+	libc6-dev libseccomp-dev lld lxc $(OF_RELEASE) mmdebstrap openssh-client pkg-config podman python3-venv \
 	qemu-system-x86 qemu-utils runc runsc rust-web-src rustc-web systemd-container util-linux
 TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 mtools openssh-client ovmf procps \
 	rustfmt-web shellcheck syslinux-common systemd-boot-efi user-mode-linux xorriso

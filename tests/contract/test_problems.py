@@ -18,6 +18,7 @@ from tare.launch import Technology
 from tare.model import Output, Problem
 from tare.technologies.crun import Crun
 from tare.technologies.gvisor import Gvisor
+from tare.technologies.lxd import package_for
 from tare.technologies.runc import Runc
 
 pytestmark = pytest.mark.machine
@@ -123,6 +124,13 @@ def test_todays_runsc_has_a_version_and_no_advice() -> None:
     todays = Gvisor(program=todays_runsc())
     assert todays.version(LocalHost()) == "0.0.0-20260905035102-160fafc42237"
     assert todays.problems(LocalHost()) == todays.advice(LocalHost()) == ()
+
+
+@pytest.mark.parametrize(("release", "package"), [("bookworm", "lxd"), ("trixie", "incus")])
+def test_on_debian_13_incus_is_what_to_install(tmp_path: Path, release: str, package: str) -> None:
+    (tmp_path / "os-release").write_text(f"VERSION_CODENAME={release}\n")
+    bind = 'mount --bind "$0" /etc/os-release && exec "$@"'
+    assert package_for(Within("unshare", "--mount", "sh", "-c", bind, str(tmp_path / "os-release"))) == package
 
 
 def test_every_technology_that_is_known_is_tried_without_its_program() -> None:

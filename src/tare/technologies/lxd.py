@@ -22,7 +22,9 @@ from tare.model import Family, Host, Image, Instance, Problem
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0
-_DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("incusd", "--group", "root")}
+# Debian's Incus has its daemon apart from programs for people.
+_INCUS = 'PATH="$PATH:/usr/libexec/incus" exec incusd --group root'
+_DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("sh", "-c", _INCUS)}
 _CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
 # Metadata and root file system are two files to the daemon, so that the archive stays as it is. A disk has to be in the
 # format qcow2: that is what makes it one of a machine.
@@ -79,7 +81,7 @@ class Lxd(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a client is there and its daemon answers."""
-        return missing_tools(host, {client_of(host): "lxd", "ip": "iproute2"}) or self.engine_problems(host)
+        return missing_tools(host, {client_of(host): package_for(host), "ip": "iproute2"}) or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
@@ -102,7 +104,9 @@ class Lxd(Technology):
             deadline = time.monotonic() + SECONDS
             while problems := self.engine_problems(host):
                 if time.monotonic() > deadline:
-                    raise TrialFailed(f"{daemon[0]} does not answer within {SECONDS:g} s: {problems[0].what}")
+                    raise TrialFailed(
+                        f"the daemon of {client_of(host)} does not answer within {SECONDS:g} s: {problems[0].what}"
+                    )
                 time.sleep(0.1)
             yield
 
@@ -147,6 +151,12 @@ class Lxd(Technology):
 def client_of(host: Host) -> str:
     """Find which client is installed; `lxc`, LXD's, where there is neither."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
+
+
+def package_for(host: Host) -> str:
+    """Name the Debian package to install: Debian 13 has Incus, and there LXD's daemon did not start."""
+    release = first_line(host, "sh", "-c", '. /etc/os-release && echo "$VERSION_CODENAME"')
+    return "lxd" if release == "bookworm" else "incus"
 
 
 def keep(host: Host, file: Path, alias: str) -> None:

@@ -16,7 +16,19 @@ from typing import Any, ClassVar, Literal
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, missing_tools
 from tare.model import Family, Host, Image, Instance, Problem
-from tare.technologies.lxd import REMOVE, SECONDS, Lxd, alias_of, asked, bytes_of, client_of, cpus_of, keep, proof_of
+from tare.technologies.lxd import (
+    REMOVE,
+    SECONDS,
+    Lxd,
+    alias_of,
+    asked,
+    bytes_of,
+    client_of,
+    cpus_of,
+    keep,
+    package_for,
+    proof_of,
+)
 
 _COPY_SECONDS = 600.0
 _DRIVERS = ("virtio_pci", "sd_mod", "virtio_scsi")
@@ -41,7 +53,8 @@ class LxdVm(Lxd):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon answers that can run machines, and whether a guest boots on KVM."""
-        missing = missing_tools(host, {client_of(host): "lxd", **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS})
+        tools = {client_of(host): package_for(host), **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
+        missing = missing_tools(host, tools)
         missing = missing or boot_medium.missing_files(host, boot_medium.EFI_STUB) or self.engine_problems(host)
         if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
             return (Problem(_NO_DRIVER, _DRIVER_FIX),)

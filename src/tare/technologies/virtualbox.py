@@ -20,7 +20,7 @@ from tare.model import Family, Host, Image, Instance, Problem
 
 _SECONDS = 120.0
 _DRIVERS = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
-_INSTALL = "install VirtualBox from virtualbox.org: Debian 12 has no package of it"
+_INSTALL = "install VirtualBox from virtualbox.org: Debian has no package of it"
 
 
 @dataclass(frozen=True)

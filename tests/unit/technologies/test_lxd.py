@@ -22,7 +22,7 @@ from tare.hosts.network import Network
 from tare.hosts.process import LocalProcess
 from tare.launch import Launch
 from tare.model import Image, Instance, Limits, Output, Problem
-from tare.technologies.lxd import Lxd
+from tare.technologies.lxd import Lxd, package_for
 from tare.technologies.lxd_vm import LxdVm, settings
 
 # It knows no other words than these, as the real one does, and complains about whatever is not there.
@@ -264,9 +264,9 @@ def test_an_incus_without_its_daemon_says_so(host: WithIncus) -> None:
     assert list(Lxd().problems(host)) == [Problem(what, "systemctl start incus")]
 
 
-def test_where_there_is_no_client_lxd_is_what_to_install(host: WithIncus) -> None:
+def test_where_there_is_no_client_the_one_of_this_debian_is_what_to_install(host: WithIncus) -> None:
     (host.folder / "incus").unlink()
-    assert list(Lxd().problems(host)) == [Problem.mended_by("lxc is not installed", "lxd")]
+    assert list(Lxd().problems(host)) == [Problem.mended_by("lxc is not installed", package_for(host))]
     assert Lxd().version(host) == ""
 
 
