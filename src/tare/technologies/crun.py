@@ -44,6 +44,10 @@ class Crun(Technology):
         """Give the options that every call of the runtime needs, for the container of this name."""
         return ()
 
+    def brings(self) -> Sequence[str]:
+        """Name the runtime that is not this technology's own."""
+        return () if self.program == type(self).program else (f"runs {self.program} as root",)
+
     def version(self, host: Host) -> str:
         """Give the runtime's version."""
         return first_line(host, self.program, "--version").rpartition("version ")[2]

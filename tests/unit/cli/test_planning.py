@@ -106,7 +106,7 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
     path.write_text(
         """
         [suite]
-        stacks = ["native", "theirs", "far"]
+        stacks = ["native", "theirs", "far", "gvisor-today"]
         [stacks.theirs]
         stack = "osv"
         image = "/tmp/kernel"
@@ -115,6 +115,9 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
         [stacks.far]
         stack = "libvirt"
         uri = "qemu+ext:///system?command=/tmp/x"
+        [stacks.gvisor-today]
+        stack = "gvisor"
+        program = "/tmp/runsc"
         [hosts.server]
         ssh = "root@there"
         ssh_config = "/tmp/config"
@@ -125,11 +128,12 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
     )
     code, text = said(capsys, "plan", path)
     assert code == 0
-    assert text.splitlines()[-6:] == [
+    assert text.splitlines()[-7:] == [
         "beyond what tare starts itself, this suite brings along:",
         "  theirs: boots /tmp/kernel",
         "  theirs: boots /tmp/usr.img",
         "  far: virsh connects to qemu+ext:///system?command=/tmp/x",
+        "  gvisor-today: runs /tmp/runsc as root",
         "  server: as root on root@there",
         "  server: ssh reads /tmp/config, which may name programs to start (ProxyCommand)",
     ]
