@@ -208,9 +208,10 @@ def _beside(summary: Summary) -> list[str]:
         if rule.overall or not others:
             continue
         own = next((cell for cell in cells if cell.verdict == "baseline"), None)
-        shown = [others[0], *others[1:][-1:], *([own] if own else [])]
-        values = tuple(f"{_quantity(cell)} ({cell.stack})" for cell in shown)
-        sentences.append(f"{_title(rule)}: {listing(values)}.")
+        text = f"{_title(rule)}: {'from ' if len(others) > 1 else ''}{_quantity(others[0])} ({others[0].stack})"
+        text += f" to {_quantity(others[-1])} ({others[-1].stack})" if len(others) > 1 else ""
+        text += f"; {_quantity(own)} ({own.stack})" if own else ""
+        sentences.append(f"{text}.")
     return sentences
 
 
