@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -18,8 +20,9 @@ _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment afte
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
-# Parents of their instances' control groups, which they make once and keep; `machine` is libvirt's.
-_ENGINES_OWN_GROUPS = ("docker", "libpod_parent", "/machine", "machine.slice", "lxc.pivot")
+# Others work on this machine, too: what counts bears tare's name, or is a lock of systemd-nspawn or a network namespace
+# that nobody is in any more, both of which are named by numbers.
+_OURS = re.compile("tare-|^inode-")
 _PROGRAMS = (
     *("redis-server", "nginx", "knock", "init", "ssh", "solo5-spt", "solo5-hvt", "micro"),
     *("qemu-system-x86", "runsc", "runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
@@ -33,6 +36,16 @@ _FOLDERS = (
 )
 
 State = dict[str, frozenset[str]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals() -> Iterator[None]:
+    """Let the signals that tests send do what they usually do, also where these tests were started to ignore them."""
+    usual: dict[int, signal._HANDLER] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(scope="session")
@@ -63,28 +76,28 @@ def _added(before: State, now: State) -> State:
 
 def _state() -> State:
     state = {
-        "links": frozenset(link["ifname"] for link in json.loads(_said("ip", "-json", "link"))),
-        "mounts": _mounts("/proc/self/mountinfo"),
-        "mounts of the machine": _mounts("/proc/1/mountinfo"),
+        "links": _ours(link["ifname"] for link in json.loads(_said("ip", "-json", "link"))),
+        "mounts": _mounts("/proc/self/mountinfo") - _mounts("/proc/1/mountinfo"),
+        "mounts of the machine": _ours(_mounts("/proc/1/mountinfo")),
         "control groups": _groups(),
         "processes": _processes(),
         "instances": _names(state_folder() / "instances"),
         "ledgers": _names(state_folder() / "ledger"),
         "building": frozenset(path.name for path in (state_folder() / "images").glob("tare-building-*")),
     }
-    state |= {folder: _names(Path(folder)) for folder in _FOLDERS}
+    state |= {folder: _ours(_names(Path(folder))) for folder in _FOLDERS}
+    state["dead network namespaces"] = _dead_namespaces()
     state["/run"] = frozenset(name for name in _names(Path("/run")) if name.startswith("tare-"))
     if shutil.which("docker"):
         state |= {
-            "docker containers": frozenset(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),
-            "docker networks": frozenset(_said("docker", "network", "ls", "--format", "{{.Name}}").split()),
-            "docker volumes": frozenset(_said("docker", "volume", "ls", "--quiet").split()),
+            "docker containers": _ours(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),
+            "docker networks": _ours(_said("docker", "network", "ls", "--format", "{{.Name}}").split()),
         }
     if shutil.which("lxc"):
         pools = _said("lxc", "storage", "list", "--format", "csv").splitlines()
         state |= {
-            "lxd instances": frozenset(_said("lxc", "list", "--format", "csv", "--columns", "n").split()),
-            "lxd storage pools": frozenset(pool.partition(",")[0] for pool in pools),
+            "lxd instances": _ours(_said("lxc", "list", "--format", "csv", "--columns", "n").split()),
+            "lxd storage pools": _ours(pool.partition(",")[0] for pool in pools),
         }
     return state
 
@@ -100,8 +113,7 @@ def _mounts(path: str) -> frozenset[str]:
 
 def _groups() -> frozenset[str]:
     kinds = ("(", "-fstype", "cgroup", "-o", "-fstype", "cgroup2", ")")
-    folders = _said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds).splitlines()
-    return frozenset(folder for folder in folders if not folder.endswith(_ENGINES_OWN_GROUPS))
+    return _ours(_said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds).splitlines())
 
 
 def _processes() -> frozenset[str]:
@@ -111,9 +123,30 @@ def _processes() -> frozenset[str]:
             name, _, rest = path.read_text(encoding="utf-8").partition("(")[2].rpartition(") ")
         except OSError:
             continue
-        if name in _PROGRAMS and not rest.startswith("Z"):  # what has ended is the machine's first process's to reap
+        # What has ended is the machine's first process's to reap.
+        if name in _PROGRAMS and not rest.startswith("Z") and _is_ours(path.parent):
             found.add(f"{name} {path.parent.name}")
     return frozenset(found)
+
+
+def _is_ours(process: Path) -> bool:
+    """Tell whether tare has started a process: by its words, its environment, its control group or its root."""
+    try:
+        texts = [(process / name).read_bytes() for name in ("cmdline", "environ", "cgroup")]
+        texts.append(str((process / "root").readlink()).encode())
+    except OSError:
+        return False
+    return any(mark in text for text in texts for mark in (b"tare-", b"/tare/", b"TARE_"))
+
+
+def _dead_namespaces() -> frozenset[str]:
+    """Give the names of network namespaces that are gone: nothing is mounted at them, here or for the machine."""
+    mounts = _mounts("/proc/1/mountinfo") | _mounts("/proc/self/mountinfo")
+    return frozenset(name for name in _names(Path("/run/netns")) if f"/run/netns/{name}" not in mounts)
+
+
+def _ours(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if _OURS.search(name))
 
 
 def _names(folder: Path) -> frozenset[str]:

@@ -42,8 +42,8 @@ def _lost_terminal(prefix: tuple[str, ...], said: Path) -> str:
     argv = ("setsid", "--ctty", *prefix, sys.executable, "-c", RUNNING, str(said))
     with subprocess.Popen(argv, stdin=end, stdout=end, stderr=end) as process:
         os.close(end)
-        assert os.read(terminal, 100).startswith(b"ready")
-        os.close(terminal)
+        with open(terminal, "rb", buffering=0) as lines:  # noqa: PTH123 - it has no path
+            assert lines.readline() == b"ready\r\n"
         process.wait(SECONDS)
     return said.read_text(encoding="utf-8")
 
