@@ -134,10 +134,11 @@ class Technology(ABC):
     """Starts instances on a host. Its settings are its dataclass fields.
 
     Plug-ins inherit from it. `isolates` is what keeps an instance apart and `needs` what has to be there, for the
-    catalogue. `hosts` tells whether other technologies can run in its instances. `tested` is how tare's own tests run
-    it: on the real thing, on the real thing in an emulated machine, or only against a program that stands in for it.
-    One that `gives_machine` runs nothing itself: it is always the outermost layer, and what is in it is started as on
-    any machine over SSH.
+    catalogue. `packages` are Debian packages that it needs beside those of its `tools`. `hosts` tells whether other
+    technologies can run in its instances, `nests` whether it can run in theirs: its packages are in their image then.
+    `tested` is how tare's own tests run it: on the real thing, on the real thing in an emulated machine, or only
+    against a program that stands in for it. One that `gives_machine` runs nothing itself: it is always the outermost
+    layer, and what is in it is started as on any machine over SSH.
     """
 
     name: ClassVar[str]
@@ -146,6 +147,8 @@ class Technology(ABC):
     isolates: ClassVar[str] = ""
     needs: ClassVar[str] = ""
     hosts: ClassVar[bool] = False
+    nests: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ()
     gives_machine: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
@@ -153,6 +156,17 @@ class Technology(ABC):
     @abstractmethod
     def path(self) -> str:
         """How packets travel between client and instance: `host`, `bridge`, `nat`, `tap`, `none`."""
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """The programs that it calls on a host, each with the Debian packages that have it."""
+        return {}
+
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """All Debian packages that it needs on a host."""
+        named = (package for packages in self.tools.values() for package in packages.split())
+        return tuple(sorted({*self.packages, *named}))
 
     @property
     def joins_client(self) -> bool:
@@ -185,6 +199,10 @@ class Technology(ABC):
 
     def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - most do nothing
         """Do what is done once on a host for many instances, such as giving an engine the image."""
+        return
+
+    def forget(self, host: Host) -> None:  # noqa: ARG002 - likewise
+        """Undo what `imported` has done for all images, such as removing them from an engine."""
         return
 
     @abstractmethod

@@ -180,7 +180,7 @@ def container() -> tuple[Cell, Cell]:
         (folder / "telemetry").mkdir(exist_ok=True)
         limits = Limits(placement.server, 512 << 20, 4096)
         here = stack.enter_context(
-            prepared_place(Reached(), Wanted(image, None, limits, folder / "telemetry"), placement)
+            prepared_place(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
         )
         work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
         summary = summarize(load(folder))

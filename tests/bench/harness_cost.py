@@ -140,7 +140,7 @@ def main() -> None:
         (folder / "telemetry").mkdir()
         limits = Limits(placement.server, 512 << 20, 4096)
         here = stack.enter_context(
-            prepared_place(Reached(), Wanted(image, None, limits, folder / "telemetry"), placement)
+            prepared_place(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
         )
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
         for name in plugins.names("technologies"):

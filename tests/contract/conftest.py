@@ -22,6 +22,7 @@ from plug_ins import own
 from tare import plugins
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
+from tare.images.recipes import client_recipe
 from tare.launch import Technology
 from tare.model import Host, Hosts, Image, Instance, Limits, Machine
 from tare.running.layers import Notes, Parts, Place, started
@@ -92,7 +93,9 @@ def place(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pl
     with reached(Hosts(MACHINE, MACHINE), image) as there:
         placement = placed(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-        wanted = Wanted(image, None, limits, tmp_path_factory.mktemp("run") / "telemetry")
+        wanted = Wanted(
+            image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
+        )
         with prepared_place(there, wanted, placement) as found:
             yield found
 

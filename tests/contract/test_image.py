@@ -13,7 +13,8 @@ import pytest
 from disks_made import zeroed
 
 from tare.hosts.ledger import state_folder
-from tare.images.image import Recipe, built_image, cached_image
+from tare.images.image import built_image, cached_image
+from tare.images.recipes import Recipe
 from tare.model import Image
 
 pytestmark = pytest.mark.machine

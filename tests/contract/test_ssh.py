@@ -14,7 +14,8 @@ from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
-from tare.images.image import HOST, built_image
+from tare.images.image import built_image
+from tare.images.recipes import machine_recipe
 from tare.model import Image, Machine
 
 pytestmark = pytest.mark.machine
@@ -24,7 +25,7 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, HOST)) as found:
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machine_recipe())) as found:
         yield found
 
 

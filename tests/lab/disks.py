@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tare.images.image import HOST, built_image
+from tare.images.image import built_image
+from tare.images.recipes import machine_recipe
 from tare.model import Image, Limits
 from tare.running.layers import machine_image
 from tare.running.nesting import prepare
@@ -21,7 +22,7 @@ def disks_of(machine: str) -> dict[str, Path]:
     image = built_image(_say)
     disks = {f"{image.digest}/{image.disk.name}": image.disk}
     if machine == "kvm":
-        outer = built_image(_say, HOST)
+        outer = built_image(_say, machine_recipe())
         disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/{outer.disk.name}": outer.disk}
         disks |= _nested_disk(image, outer)
     return disks
@@ -36,7 +37,7 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     placement = placed(there, 1)
     limits = Limits(placement.server, 512 << 20, 4096)
     with TemporaryDirectory() as folder:
-        needs = Wanted(image, outer, limits, Path(folder) / "telemetry")
+        needs = Wanted(image, image, outer, limits, Path(folder) / "telemetry")
         with prepared_place(there, needs, placement) as place:
             prepare(place, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
             made, wanted = (machine_image(place, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))

@@ -29,7 +29,8 @@ from disks import disks_of
 from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
-from tare.images.image import HOST, Recipe, built_image
+from tare.images.image import built_image
+from tare.images.recipes import Recipe, machine_recipe
 from tare.model import Image
 
 _HERE = LocalHost()
@@ -45,7 +46,8 @@ _TOOLS = {
 }
 _OPEN_FILES = 1048576
 # The cloud kernel can be neither a host of KVM here nor Xen's first domain; the full one has ext4 as a module.
-_FULL = replace(HOST, kernel="linux-image-amd64", modules=("virtio_pci", "virtio_blk", "ext4", "crc32c_generic"))
+_MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic")
+_FULL = replace(machine_recipe(), kernel="linux-image-amd64", modules=_MODULES)
 # What LXD's machines want besides QEMU, what makes the CD that they boot, and what unpacks a kernel.
 _KVM_PACKAGES = ("binutils", "cpio", "lxd-agent", "lz4", "mtools", "ovmf", "systemd-boot-efi", "xorriso")
 _XEN_PACKAGES = (

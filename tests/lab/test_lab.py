@@ -12,7 +12,8 @@ import pytest
 from lab_runs import RUN_SECONDS, done, left_on, outcomes, running
 from ssh_machines import lab
 
-from tare.images.image import HOST, built_image
+from tare.images.image import built_image
+from tare.images.recipes import machine_recipe
 from tare.journal import Run
 from tare.model import Trial
 
@@ -99,7 +100,7 @@ def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> 
 def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> None:
     """The disk of the machine around the container is made over there, and found again by the next block."""
     suite = tmp_path / "suite.toml"
-    with lab(tmp_path, built_image(print, HOST)) as there:
+    with lab(tmp_path, built_image(print, machine_recipe())) as there:
         reach = f'[hosts.server]\nssh = "tare-test-server"\nssh_config = "{there.ssh_config}"\n'
         suite.write_text(TWO_LAYERS + reach, encoding="utf-8")
         run = done(suite, tmp_path / "run")

@@ -13,7 +13,8 @@ import pytest
 from ssh_machines import Lab, lab
 
 from tare.hosts.local import read_text
-from tare.images.image import HOST, built_image
+from tare.images.image import built_image
+from tare.images.recipes import machine_recipe
 from tare.journal import load
 from tare.model import Machine, Trial
 
@@ -49,7 +50,7 @@ umount /proc/vmstat
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, HOST)) as found:
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machine_recipe())) as found:
         yield found
 
 

@@ -12,13 +12,15 @@ from typing import Annotated
 
 import typer
 
+from tare import plugins
 from tare.cli.console import Console
-from tare.errors import TareError, TimedOut, UsageError
+from tare.errors import TareError, UsageError
 from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
+from tare.launch import Technology
 from tare.model import Host, Machine
 
 _UNDO_SECONDS = 60.0
@@ -86,22 +88,13 @@ def _machine(which: Machine | None) -> Iterator[Host]:
 
 
 def _remove_images(host: LocalHost) -> list[str]:
-    """Remove the images that were given to engines; gives what was in the way."""
-    engines = {
-        "docker": (("images", "--quiet", "--filter", "reference=*tare-image*"), ("rmi", "--force")),
-        "lxc": (("image", "list", "--format", "csv", "--columns", "l"), ("image", "delete")),
-    }
-    engines |= {"podman": engines["docker"], "incus": engines["lxc"]}
+    """Remove what technologies were given once for many instances; gives what was in the way."""
     troubles = []
-    for engine, (list_them, remove) in engines.items():
-        if shutil.which(engine) is None:
-            continue
+    for name in plugins.names("technologies"):
         try:
-            lines = host.run(engine, *list_them, timeout=_UNDO_SECONDS, check=False).text.splitlines()
-            names = [line.strip('"').split()[0] for line in lines if line.strip('" ')]
-            for name in dict.fromkeys(names):
-                if remove[0] == "rmi" or name.startswith("tare-image-"):  # their list has those of others
-                    host.run(engine, *remove, name, timeout=_UNDO_SECONDS, check=False)
-        except TimedOut as error:
+            technology = plugins.find("technologies", name)()
+            if type(technology).forget is not Technology.forget and technology.version(host):
+                technology.forget(host)
+        except TareError as error:
             troubles.append(f"on this machine: {error}")
     return troubles

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tare.cli.console import Console
-from tare.images.image import Recipe, built_image
+from tare.images.image import built_image
+from tare.images.recipes import client_recipe, guest_recipe
 from tare.model import Release
+from tare.suites.suite import read_suite
 
 
 def image(
+    suite: Annotated[Path | None, typer.Argument(help="For this suite alone [default: for all workloads].")] = None,
     release: Annotated[Release, typer.Option(help="The Debian release, as a suite's [image] says it.")] = "bookworm",
 ) -> None:
-    """Build the guest image if it is not cached, and print its hash."""
+    """Build the guest image and the client's root if they are not cached, and print the image's hash."""
+    read = read_suite(suite) if suite else None
+    workloads = [planned.workload for planned in read.workloads] if read else None
+    release = read.release if read else release
     console = Console(stderr=True)
     with console.status("image") as status:
 
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
-        found = built_image(say, Recipe(release))
+        found = built_image(say, guest_recipe(workloads, release))
+        built_image(say, client_recipe(workloads, release))
     print(found.digest)

@@ -26,9 +26,10 @@ from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
-from tare.images.image import HOST, Recipe, built_image, carried
+from tare.images.image import built_image, carried
+from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
-from tare.model import Image, Limits, Problem
+from tare.model import Image, Limits, Problem, Workload
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
@@ -51,6 +52,11 @@ class _Session:
     budget_seconds: float | None
     resumed: Run | None
 
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workloads with their settings."""
+        return tuple(planned.workload for planned in self.suite.workloads)
+
 
 def run(
     suite: Annotated[Path | None, typer.Argument(help="The suite to run, a TOML file.", show_default=False)] = None,
@@ -66,7 +72,8 @@ def run(
     with only_one(), _stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
-        image = built_image(lambda text: console.print(text, style="dim"), Recipe(session.suite.release))
+        recipe = guest_recipe(session.workloads, session.suite.release)
+        image = built_image(lambda text: console.print(text, style="dim"), recipe)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as there:
             stopped = _work(session, there, image, console)
     _finish(session, console, stopped)
@@ -111,12 +118,14 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
         carried(there.server, image)
     unusable = find_unusable(suite.stacks, there.server, say)
     nested = [stack for stack in suite.stacks if makes_machine(stack.layers) and stack.name not in unusable]
-    outer = built_image(say, HOST) if nested else None
+    inner = [layer for stack in nested for layer in stack.layers[:-1]]
+    outer = built_image(say, machine_recipe(inner)) if nested else None
+    loads = built_image(say, client_recipe(session.workloads, suite.release))
     placement = placed(there, suite.limits.cpus)
     if there.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
-    wanted = Wanted(image, outer, limits, telemetry=folder / "telemetry")
+    wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry")
     _say_unusable(console, suite, unusable)
     record = _record(session, there, image)
     if session.resumed is not None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
-from tare.images.image import MAKE_DISK
+from tare.images.recipes import MAKE_DISK
 from tare.launch import Launch
 from tare.model import Caution, Host, Image, Limits, Process
 

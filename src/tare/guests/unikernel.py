@@ -48,6 +48,7 @@ class Unikernel(Technology):
 
     family: ClassVar[Family] = "unikernel"
     path: ClassVar[str] = "tap"
+    packages: ClassVar[tuple[str, ...]] = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
     headers: ClassVar[bool] = False  # whether the monitor gives virtio's headers with every packet

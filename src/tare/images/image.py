@@ -13,109 +13,38 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
-from tare.images.micro import LINUX, program_folder
-from tare.model import Host, Image, Release
+from tare.images.micro import LINUX
+from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
+from tare.model import Host, Image
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _FREE_BYTES = 3 << 30
 _CARRIED = Path("/var/lib/tare/images")  # on another host
-# Host keys, caches and logs would differ from build to build and serve nobody.
-_DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
-# The inode table is zeroed when a disk is made: else each guest's ext4lazyinit writes 30 MB while it is measured.
-MAKE_DISK = ("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-d")
 _DISK = "root.ext4"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What an image is made of. Two recipes with the same `key` share a cached image."""
-
-    release: Release = "bookworm"
-    packages: tuple[str, ...] = (
-        "iproute2",
-        "kmod",
-        "nginx-light",
-        "openssh-server",
-        "procps",
-        "redis-server",
-        "redis-tools",
-        "tiny-initramfs",
-        "wrk",
-    )
-    kernel: str = "linux-image-cloud-amd64"
-    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront")  # what finds the disk
-    disk_size: str = "2G"
-    server: bool = True  # whether our own server is in it
-
-    @property
-    def key(self) -> str:
-        """Hash of the package names, our programs, and how they are built."""
-        digest = hashlib.sha256(repr((self, _DROPPED, MAKE_DISK, LINUX.key if self.server else "")).encode())
-        for source in sorted(program_sources()):
-            digest.update(source.name.encode() + b"\0" + source.read_bytes())
-        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
-        return digest.hexdigest()
-
-
-# What a machine boots in which other technologies are to run: the engines, always in Debian 12.
-HOST = replace(
-    Recipe(),
-    packages=(
-        "bubblewrap",
-        "containernetworking-plugins",
-        "crun",
-        "docker.io",
-        "e2fsprogs",
-        "iproute2",
-        "iptables",
-        "kmod",
-        "lxc",
-        "lxd",
-        "lxd-client",
-        "openssh-client",
-        "openssh-server",
-        "podman",
-        "procps",
-        "qemu-system-x86",
-        "qemu-utils",
-        "runc",
-        "runsc",
-        "systemd-container",
-        "tiny-initramfs",
-        "util-linux",
-    ),
-    disk_size="8G",
-    server=False,
-)
-
-
-def program_sources() -> list[Path]:
-    """Files of what runs inside, but for our own server."""
-    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
 
 
 def cached_image(recipe: Recipe | None = None) -> Image | None:
     """Give the image of a recipe if it has been built on this machine."""
-    link = state_folder() / "images" / "recipes" / (recipe or Recipe()).key
+    link = _link(recipe or guest_recipe())
     return _image(link.resolve().name) if os.access(link, os.R_OK) else None  # others than root may not even look
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
     """Give the image of a recipe; builds it where it is not cached, which takes about a minute."""
-    recipe = recipe or Recipe()
+    recipe = recipe or guest_recipe()
     if (found := cached_image(recipe)) is not None:
         return found
     _check(_missing(recipe))
-    images = private_state_folder() / "images"
+    images, link = private_state_folder() / "images", _link(recipe)
     images.mkdir(mode=0o700, exist_ok=True)
-    (images / "recipes").mkdir(exist_ok=True)
+    link.parent.mkdir(exist_ok=True)
     with _scratch(images) as scratch:
         say("image: compiling the programs")
         _compile(scratch / "overlay")
@@ -123,7 +52,7 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
             shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
         say(f"image: installing Debian {recipe.release}")
         _bootstrap(recipe, scratch)
-        say("image: making the directory and the disk")
+        say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
         digest = hashlib.sha256()
         with (scratch / "root.tar").open("rb") as archive:
@@ -133,12 +62,16 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
         if not home.exists():
             scratch.rename(home)
             scratch.mkdir()  # for its own removal
-        elif not (home / _DISK).exists():  # of before the disk was made in this way
+        elif recipe.kernel and not (home / _DISK).exists():  # of before the disk was made in this way
             (scratch / _DISK).rename(home / _DISK)
-    link = images / "recipes" / recipe.key
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return _image(home.name)
+
+
+def _link(recipe: Recipe) -> Path:
+    """Name the link to what a recipe has made; what nothing boots has a folder of its own."""
+    return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
 def _image(digest: str) -> Image:
@@ -177,7 +110,8 @@ def carried(host: Host, image: Image) -> Image:
         # A packed archive is as good to tar and to the engines, and to SSH in an emulated machine it is minutes.
         host.put(_packed(ours.archive), PurePosixPath(there.archive))
         for name in ("kernel", "initrd"):
-            host.put(getattr(ours, name), PurePosixPath(getattr(there, name)))
+            if getattr(ours, name).exists():
+                host.put(getattr(ours, name), PurePosixPath(getattr(there, name)))
         script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
         host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(there.root), str(there.archive), timeout=900)
     return there
@@ -248,11 +182,11 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     """Make `root.tar`, with our programs in it, and note the versions of its packages."""
     query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
     modules = ",".join(recipe.modules)
-    dropped = " ".join(f'"$1"/{pattern}' for pattern in _DROPPED)
+    boot = f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"'
+    dropped = " ".join(f'"$1"/{pattern}' for pattern in DROPPED)
     hooks = (
         f"sync-in {scratch / 'overlay'} /",
-        f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"',
-        'rm -f "$1"/boot/initrd.img-*',
+        *((boot, 'rm -f "$1"/boot/initrd.img-*') if recipe.kernel else ()),
         f"{query} > {scratch / 'packages.txt'}",
         f"rm -rf {dropped}",
     )
@@ -262,7 +196,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         "mmdebstrap",
         "--quiet",
         "--variant=minbase",
-        f"--include={','.join((*recipe.packages, recipe.kernel))}",
+        f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}",
         *(f"--customize-hook={hook}" for hook in hooks),
         recipe.release,
         str(scratch / "root.tar"),
@@ -275,6 +209,8 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
     root = scratch / "root"
     root.mkdir()
     _HOST.run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    if not recipe.kernel:
+        return
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
     shutil.copy(root / "boot/initrd", scratch / "initrd")
     _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), recipe.disk_size, timeout=_BUILD_SECONDS)

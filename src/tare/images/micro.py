@@ -51,6 +51,12 @@ class Product:
         return digest.hexdigest()
 
     @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """The Debian packages that it is built with."""
+        rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.bare else ()))
+        return (*rust, *(package for packages in self.tools.values() for package in packages.split()))
+
+    @property
     def folder(self) -> Path:
         """Where the built files are on this machine, or will be."""
         return state_folder() / "unikernels" / self.key

@@ -1,6 +1,7 @@
 """The client: where the load runs.
 
-It is a network namespace of the machine under test, or another machine, on CPUs of its own, with the image's programs.
+It is a network namespace of the machine under test, or another machine, on CPUs of its own, with a root file system of
+its own that has the load generators.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tare.model import Image
 
 
 @contextmanager
-def client_of(ledger: Ledger, network: Network, image: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
+def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
     """Give the client of a run as a host; it is gone after the block. `ledger` is that of the client's machine."""
-    with fresh_root(ledger, image, folder) as root, enterable(ledger, root):
+    with fresh_root(ledger, loads, folder) as root, enterable(ledger, root):
         place = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
         yield ExecHost(ledger.host, *place, *pinned, "env", "-i", *ENVIRONMENT, "chroot", str(root))

@@ -1,8 +1,8 @@
 """What nested stacks need once: a disk for the machine around the inner layers, with the image already in it.
 
-The machine boots an image with the engines (`tare.images.image.HOST`). Once for each stack it is started, the image is
-carried into it, the inner technology's engine imports it, and the disk is kept. Every trial then starts on a fresh copy
-of that disk, so that it neither carries nor imports anything.
+The machine boots an image with the engines (`tare.images.recipes.machine_recipe`). Once for each stack it is started,
+the image is carried into it, the inner technology's engine imports it, and the disk is kept. Every trial then starts on
+a fresh copy of that disk, so that it neither carries nor imports anything.
 """
 
 from __future__ import annotations

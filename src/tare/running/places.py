@@ -105,10 +105,12 @@ def emulated(there: Reached) -> tuple[Caution, ...]:
 class Wanted:
     """What the instances of a run are to have: the image, limits, and a folder for their telemetry.
 
-    `outer` is the image of machines that are hosts, where the run needs any.
+    `loads` is the client's root file system, with the load generators; `outer` is the image of machines that are hosts,
+    where the run needs any.
     """
 
     image: Image
+    loads: Image
     outer: Image | None
     limits: Limits
     telemetry: Path
@@ -128,7 +130,7 @@ def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iter
         for ledger in (server, client):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
         folder = _state(client.host) / "instances" / f"{prefix}-client"
-        loads = _on(client.host, wanted.image)
+        loads = _on(client.host, wanted.loads)
         yield Place(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
             image=_on(server.host, wanted.image),

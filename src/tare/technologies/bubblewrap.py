@@ -5,7 +5,7 @@ It makes no control group and no network of its own: tare gives it both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,6 +23,8 @@ class Bubblewrap(Technology):
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
     needs: ClassVar[str] = "bubblewrap"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"}
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -31,7 +33,7 @@ class Bubblewrap(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether bwrap is there."""
-        return missing_tools(host, {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"})
+        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

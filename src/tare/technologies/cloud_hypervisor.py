@@ -7,7 +7,7 @@ docs/device_model.md and docs/cpu.md of versions 28 to 48.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -29,6 +29,7 @@ class CloudHypervisor(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
     needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest, lz4"
+    tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
@@ -41,7 +42,7 @@ class CloudHypervisor(Technology):
         """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
         if host.run("sh", "-c", f"command -v {_PROGRAM}", timeout=10, check=False).exit_code:
             return (Problem("cloud-hypervisor is not installed", _INSTALL, missing="program"),)
-        return missing_tools(host, {"lz4": "lz4", **monitors.KVM_TOOLS}) or kvm.problems(host)
+        return missing_tools(host, self.tools) or kvm.problems(host)
 
     def form(self, host: Host) -> str:
         """Give the words that tell the disk's format, where this version knows them.

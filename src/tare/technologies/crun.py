@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -36,9 +36,15 @@ class Crun(Technology):
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     needs: ClassVar[str] = "crun"
     path: ClassVar[str] = "bridge"
+    nests: ClassVar[bool] = True
     package: ClassVar[str] = "crun"
 
     program: str = "crun"
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """The runtime, unless a setting says where it is, and what makes networks."""
+        return {**({} if "/" in self.program else {self.program: self.package}), "ip": "iproute2"}
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
         """Give the options that every call of the runtime needs, for the container of this name."""
@@ -54,10 +60,8 @@ class Crun(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the runtime is there: Debian's, or the one whose path the suite gives."""
-        if "/" not in self.program:
-            return missing_tools(host, {self.program: self.package, "ip": "iproute2"})
-        missing = missing_tools(host, {"ip": "iproute2"})
-        if host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
+        missing = missing_tools(host, self.tools)
+        if "/" in self.program and host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
             fix = f'program = "…" is the path of {self.name}\'s program on the machine under test'
             return (*missing, Problem(f"{self.program} is no program", fix))
         return missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -34,10 +34,17 @@ class Docker(Technology):
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     needs: ClassVar[str] = "docker.io and its daemon"
+    nests: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("iptables",)
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
 
     network: Literal["nat", "bridge"] = "nat"
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """The engine's client, and what makes networks."""
+        return {self.program: self.package, "ip": "iproute2"}
 
     @property
     def path(self) -> str:
@@ -55,7 +62,7 @@ class Docker(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the client is there and its engine answers."""
-        missing = missing_tools(host, {self.program: self.package, "ip": "iproute2"})
+        missing = missing_tools(host, self.tools)
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
@@ -115,6 +122,12 @@ class Docker(Technology):
         """Give the engine the image, once: it stays in the engine's store under the name of its content."""
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
+
+    def forget(self, host: Host) -> None:
+        """Remove all images of tare's from the engine's store."""
+        select = ("images", "--quiet", "--filter", "reference=*tare-image*")
+        for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
+            host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Give the options that set the limits."""

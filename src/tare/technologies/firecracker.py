@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -33,6 +33,7 @@ class Firecracker(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
     needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest, lz4, cpio"
+    tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
@@ -45,7 +46,7 @@ class Firecracker(Technology):
         """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
         if host.run("sh", "-c", "command -v firecracker", timeout=10, check=False).exit_code:
             return (Problem("firecracker is not installed", _INSTALL, missing="program"),)
-        if missing := missing_tools(host, {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}):
+        if missing := missing_tools(host, self.tools):
             return missing
         version = self.version(host)
         if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _OLDEST:

@@ -33,6 +33,7 @@ class Kata(Docker):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
     needs: ClassVar[str] = "Docker, containerd-shim-kata-v2, KVM"
+    nests: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
 
     runtime: str = "io.containerd.kata.v2"

@@ -8,7 +8,7 @@ libvirt 9.0, and run on it. The domain is transient: nothing of it stays when it
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -33,6 +33,7 @@ class Libvirt(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
     needs: ClassVar[str] = "libvirt and its daemon, KVM that boots a guest"
+    tools: ClassVar[Mapping[str, str]] = _TOOLS
     hosts: ClassVar[bool] = True
     path: ClassVar[str] = "tap"
 
@@ -45,7 +46,7 @@ class Libvirt(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether virsh and its daemon are there, and whether a guest boots on KVM."""
-        missing = missing_tools(host, _TOOLS) or self.daemon_problems(host)
+        missing = missing_tools(host, self.tools) or self.daemon_problems(host)
         return missing or (kvm.problems(host) if self.type == "kvm" else ())
 
     def daemon_problems(self, host: Host) -> tuple[Problem, ...]:

@@ -5,7 +5,7 @@ It drops the capabilities and the system calls that LXC's own common configurati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,6 +24,8 @@ class Lxc(Technology):
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     needs: ClassVar[str] = "lxc"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -32,7 +34,7 @@ class Lxc(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether LXC's tools are there."""
-        return missing_tools(host, {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"})
+        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -7,8 +7,9 @@ that copy is part of its start. Its main process is tare's `init`, which the dae
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,9 @@ class Lxd(Technology):
         "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
     )
     needs: ClassVar[str] = "lxd or incus, and its daemon"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
+    packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -81,7 +85,12 @@ class Lxd(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a client is there and its daemon answers."""
-        return missing_tools(host, {client_of(host): package_for(host), "ip": "iproute2"}) or self.engine_problems(host)
+        return missing_tools(host, self._installed(host)) or self.engine_problems(host)
+
+    def _installed(self, host: Host) -> dict[str, str]:
+        """Give the tools with the client that is installed."""
+        others = {tool: packages for tool, packages in self.tools.items() if tool != "lxc"}
+        return {client_of(host): package_for(host), **others}
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
@@ -113,6 +122,13 @@ class Lxd(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Give the daemon the image, once: it stays in the daemon's store under the name of its content."""
         keep(host, image.archive, alias_of(image))
+
+    def forget(self, host: Host) -> None:
+        """Remove all images of tare's from the daemon's store."""
+        client = client_of(host)
+        listed = host.run(client, "image", "list", "--format", "csv", "--columns", "l", timeout=SECONDS, check=False)
+        for alias in re.findall(r"^\"?(tare-image-[^\s\",]+)", listed.text, re.MULTILINE):
+            host.run(client, "image", "delete", alias, timeout=SECONDS, check=False)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -8,7 +8,7 @@ boots the image's kernel. Written to "Instance options" and "Type: disk", "Type:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -26,7 +26,6 @@ from tare.technologies.lxd import (
     client_of,
     cpus_of,
     keep,
-    package_for,
     proof_of,
 )
 
@@ -47,14 +46,16 @@ class LxdVm(Lxd):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
     needs: ClassVar[str] = "lxd or incus, its daemon and driver of QEMU, KVM that boots a guest, xorriso, mtools, cpio"
+    nests: ClassVar[bool] = False
+    tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
+    packages: ClassVar[tuple[str, ...]] = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon answers that can run machines, and whether a guest boots on KVM."""
-        tools = {client_of(host): package_for(host), **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
-        missing = missing_tools(host, tools)
+        missing = missing_tools(host, self._installed(host))
         missing = missing or boot_medium.missing_files(host, boot_medium.EFI_STUB) or self.engine_problems(host)
         if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
             return (Problem(_NO_DRIVER, _DRIVER_FIX),)
@@ -65,6 +66,9 @@ class LxdVm(Lxd):
         guest.with_disk(host, image)
         boot_medium.initrd(host, image, *_DRIVERS)
         keep(host, image.disk, _alias(image))
+
+    def forget(self, host: Host) -> None:
+        """Nothing: `lxd` removes all images of tare's from the same daemon."""
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -49,6 +49,11 @@ class Mirage(OwnImage):
         """`hvt` has nothing but KVM; `spt` never needs it."""
         return self.tender == "hvt" or (self.tender == "virtio" and self.accelerator == "kvm")
 
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """All but Solo5, which Debian has not."""
+        return tuple(package for package in super().debian_packages if package != "solo5")
+
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
         found = super().problems(host)

@@ -8,7 +8,7 @@ With `network = "host"` it uses the machine's own network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -28,6 +28,8 @@ class Native(Technology):
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
     needs: ClassVar[str] = "root, iproute2, util-linux"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "prlimit": "util-linux"}
 
     network: Literal["bridge", "host"] = "bridge"
 
@@ -42,7 +44,7 @@ class Native(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Root and two tools are all that it takes."""
-        return missing_tools(host, {"ip": "iproute2", "prlimit": "util-linux"})
+        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

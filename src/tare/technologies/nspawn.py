@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -25,6 +25,12 @@ class Nspawn(Technology):
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     needs: ClassVar[str] = "systemd-container"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = {
+        "systemd-nspawn": "systemd-container",
+        "ip": "iproute2",
+        "nsenter": "util-linux",
+    }
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -33,8 +39,7 @@ class Nspawn(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether systemd-nspawn is there."""
-        packages = {"systemd-nspawn": "systemd-container", "ip": "iproute2", "nsenter": "util-linux"}
-        return missing_tools(host, packages)
+        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +47,7 @@ class Openstack(Technology):
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
     needs: ClassVar[str] = "openstacksdk, a cloud in clouds.yaml"
+    tools: ClassVar[Mapping[str, str]] = _TOOLS
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "direct"
@@ -73,7 +74,7 @@ class Openstack(Technology):
         """Find whether the settings name a cloud that clouds.yaml has; the cloud itself is not asked."""
         if not isinstance(host, LocalHost):
             return (Problem("openstack gives a machine of its own", "leave out [hosts.server]"),)
-        if found := missing_tools(host, _TOOLS):
+        if found := missing_tools(host, self.tools):
             return found
         if not self.version(host):
             return (Problem("openstacksdk is not installed", INSTALL, missing="program"),)

@@ -19,6 +19,7 @@ class Podman(Docker):
     name: ClassVar[str] = "podman"
     title: ClassVar[str] = "Podman"
     needs: ClassVar[str] = "podman and its network plug-ins"
+    packages: ClassVar[tuple[str, ...]] = ("containernetworking-plugins", "iptables")
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"
 

@@ -6,7 +6,7 @@ nothing. Where it does not, `qemu-tcg` runs the same machine in emulation, under
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -26,6 +26,8 @@ class Qemu(Technology):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
     needs: ClassVar[str] = "qemu-system-x86, KVM that boots a guest"
+    nests: ClassVar[bool] = True
+    tools: ClassVar[Mapping[str, str]] = monitors.KVM_TOOLS
     hosts: ClassVar[bool] = True
     path: ClassVar[str] = "tap"
     acceleration: ClassVar[tuple[str, ...]] = kvm.OPTIONS
@@ -36,7 +38,7 @@ class Qemu(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether QEMU and its tools are there, and whether a guest boots on KVM."""
-        return missing_tools(host, monitors.KVM_TOOLS) or self.acceleration_problems(host)
+        return missing_tools(host, self.tools) or self.acceleration_problems(host)
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why KVM cannot be used."""

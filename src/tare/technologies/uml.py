@@ -11,7 +11,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -38,6 +38,7 @@ class Uml(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own, as a program of the machine's kernel"
     needs: ClassVar[str] = "user-mode-linux, a CPU on which it runs a program"
+    tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "tap"
 
@@ -49,7 +50,7 @@ class Uml(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the kernel is there, and whether it runs a program on this CPU."""
-        if missing := missing_tools(host, {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}):
+        if missing := missing_tools(host, self.tools):
             return missing
         try:
             said = host.run(_PROGRAM, *_PROBE, "--", _TOLD, timeout=_PROBE_SECONDS, check=False).text.splitlines()

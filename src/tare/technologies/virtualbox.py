@@ -9,7 +9,7 @@ controllers, and virtio of the network cards. The kernel cannot be given directl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -32,6 +32,8 @@ class Virtualbox(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
     needs: ClassVar[str] = "VirtualBox and its kernel modules, xorriso, isolinux, cpio"
+    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
+    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "bridge"
@@ -47,7 +49,7 @@ class Virtualbox(Technology):
         """Find whether VirtualBox and its kernel modules are there."""
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
             return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
-        missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
+        missing = missing_tools(host, self.tools)
         if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing
         for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):

@@ -10,7 +10,7 @@ the SCSI controller that VMware recommends, no display. The kernel cannot be giv
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -38,6 +38,8 @@ class Vmware(Technology):
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
     needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules, xorriso, isolinux, cpio"
+    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
+    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "bridge"
@@ -53,7 +55,7 @@ class Vmware(Technology):
         """Find whether VMware and what makes its CD are there, and whether it works."""
         if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
             return (Problem("vmrun is not installed", _INSTALL, missing="program"),)
-        missing = missing_tools(host, {**boot_medium.TOOLS, **guest.TOOLS})
+        missing = missing_tools(host, self.tools)
         if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
             return missing
         return self.service_problems(host)

@@ -8,7 +8,7 @@ come up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -51,6 +51,7 @@ class Xen(Technology):
     family: ClassVar[Family] = "type 1"
     isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
     needs: ClassVar[str] = "a machine that runs Xen, xen-utils in its dom0"
+    tools: ClassVar[Mapping[str, str]] = _PACKAGES
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
 
@@ -64,7 +65,7 @@ class Xen(Technology):
         if host.read("/sys/hypervisor/type").strip() != "xen":
             fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
             return (Problem("the machine does not run on Xen", fix),)
-        if missing := missing_tools(host, _PACKAGES):
+        if missing := missing_tools(host, self.tools):
             return missing
         asked = host.run("xl", "info", timeout=_SECONDS, check=False)
         if asked.exit_code:

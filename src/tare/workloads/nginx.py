@@ -75,6 +75,7 @@ class HttpLoad(Workload):
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep: ClassVar[Sweep | None] = Sweep("clients")
+    client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
 
     clients: ClientCounts = (1, 50, 200)
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
@@ -125,6 +126,7 @@ class Nginx(HttpLoad):
 
     name: ClassVar[str] = "nginx"
     title: ClassVar[str] = "nginx: static file over HTTP"
+    packages: ClassVar[tuple[str, ...]] = ("nginx-light",)
     paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
     size: Annotated[Size, AfterValidator(_servable)] = 1024

@@ -53,6 +53,8 @@ class Redis(Workload):
         Metric("set", "SET throughput", "requests/s", "higher"),
     )
     sweep: ClassVar[Sweep | None] = Sweep("clients")
+    packages: ClassVar[tuple[str, ...]] = ("redis-server",)
+    client_packages: ClassVar[tuple[str, ...]] = ("redis-tools",)
 
     operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)

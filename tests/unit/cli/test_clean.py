@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +30,10 @@ def ledgers(tmp_path: Path) -> Path:
 @pytest.fixture
 def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Clean:
     """Call `tare clean` as if by root, in a home of its own, with no engines; gives exit code and what it says."""
-    (tmp_path / "tools").mkdir()
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(sys.modules["tare.cli.clean"], "_UNDO_SECONDS", 0.5)
-    monkeypatch.setattr(shutil, "which", lambda name: name if (tmp_path / "tools" / name).exists() else None)
 
     def call(*options: str) -> tuple[int, str]:
         code = run(app, ["clean", *options])
@@ -132,15 +129,23 @@ def test_a_ledger_that_is_kept_is_read_as_it_was(ledgers: Path) -> None:
     assert leftovers(ledgers) == {path: found}
 
 
+SAYS_WHAT_IT_IS_ASKED = """#!/bin/sh
+[ "$1" = --version ] && echo 5.0 && exit
+echo "$*" >> {said}
+[ "$2" = list ] && printf 'mine\\ntare-image-ab (1 more)\\n\\ntare-image-cd\\n'
+"""
+
+
 @pytest.mark.parametrize("client", ["lxc", "incus"])
 def test_images_that_were_given_to_lxd_or_incus_are_removed_and_no_others(
     client: str, tmp_path: Path, cleaned: Clean, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
-    tool, said = tmp_path / "tools" / client, tmp_path / "said"
-    script = f'echo "$*" >> {said}\n[ "$2" = list ] && printf \'mine\\ntare-image-ab (1 more)\\n\\ntare-image-cd\\n\''
-    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="ascii")
-    tool.chmod(0o755)
+    tools, said = tmp_path / "tools", tmp_path / "said"
+    tools.mkdir()
+    (tools / "sh").symlink_to("/bin/sh")
+    (tools / client).write_text(SAYS_WHAT_IT_IS_ASKED.format(said=said), encoding="ascii")
+    (tools / client).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))  # no engine of this machine
     assert cleaned("--images") == (0, "clean\n")
     assert said.read_text(encoding="ascii").splitlines() == [
         "image list --format csv --columns l",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.local import LocalHost
-from tare.images.image import Recipe, cached_image, image_on
+from tare.images.image import cached_image, image_on
+from tare.images.recipes import Recipe, guest_recipe
 
 
 @pytest.fixture
@@ -30,17 +31,17 @@ def built(recipes: Path, recipe: Recipe, digest: str, seconds: int) -> None:
 
 
 def test_each_release_has_an_image_of_its_own(recipes: Path) -> None:
-    built(recipes, Recipe("trixie"), "thirteen", 1)
+    built(recipes, guest_recipe(release="trixie"), "thirteen", 1)
     assert cached_image() is None
-    found = cached_image(Recipe("trixie"))
+    found = cached_image(guest_recipe(release="trixie"))
     assert found is not None
     assert found.digest == "thirteen"
 
 
 def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes: Path) -> None:
     assert image_on(LocalHost()) is None
-    built(recipes, Recipe("trixie"), "thirteen", 2)
-    built(recipes, Recipe(), "twelve", 1)
+    built(recipes, guest_recipe(release="trixie"), "thirteen", 2)
+    built(recipes, guest_recipe(), "twelve", 1)
     (recipes / "gone").symlink_to("../gone")
     found = image_on(LocalHost())
     assert found is not None

@@ -13,8 +13,8 @@ import pytest
 from tare.errors import SuiteError, TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images import micro
-from tare.images.image import HOST, Recipe
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
+from tare.images.recipes import guest_recipe, machine_recipe
 from tare.model import Instance, Output, Raw, Service, Setup, Value, Workload
 from tare.suites.suite import parse_suite
 from tare.workloads.micro_http import MicroHttp
@@ -140,13 +140,13 @@ def test_the_key_follows_from_the_sources_that_matter(tmp_path: Path, monkeypatc
 
 
 def test_only_the_image_of_instances_has_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ours, machine = Recipe().key, HOST.key
+    ours, machine = guest_recipe().key, machine_recipe().key
     other = tmp_path / "unikernel"
     other.mkdir()
     (other / "build").write_text("other")
     monkeypatch.setattr(micro, "_sources", lambda: other)
-    assert Recipe().key != ours
-    assert HOST.key == machine
+    assert guest_recipe().key != ours
+    assert machine_recipe().key == machine
 
 
 def test_the_version_of_a_crate_is_that_of_the_lock_file() -> None:

@@ -1,0 +1,96 @@
+"""What images are made of: a base, and the packages that plug-ins declare.
+
+There are three kinds: the image of instances, with what the workloads of a suite run inside; the client root, with
+their loads; and the image of machines in which other technologies run, with those. So a new load generator changes no
+byte of what is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tare import plugins
+from tare.errors import UsageError
+from tare.hosts.local import LocalHost
+from tare.images.micro import LINUX, program_folder
+from tare.launch import Technology
+from tare.model import Release, Workload
+
+_HOST = LocalHost()
+# What every instance needs: to be entered, looked into, and booted.
+GUEST = ("iproute2", "kmod", "openssh-server", "procps", "tiny-initramfs")
+CLIENT = ("iproute2", "procps")
+# What a machine needs beside its engines: to make networks, file systems and control groups for what is in it.
+MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "util-linux")
+# Host keys, caches and logs would differ from build to build and serve nobody.
+DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
+# The inode table is zeroed when a disk is made: else each guest's ext4lazyinit writes 30 MB while it is measured.
+MAKE_DISK = ("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-d")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made of. Two recipes with the same `key` share a cached image.
+
+    Without a `kernel` it is only a root file system, which nothing boots.
+    """
+
+    release: Release = "bookworm"
+    packages: tuple[str, ...] = GUEST
+    kernel: str = "linux-image-cloud-amd64"
+    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront")  # what finds the disk
+    disk_size: str = "2G"
+    server: bool = True  # whether our own server is in it
+
+    @property
+    def key(self) -> str:
+        """Hash of the package names, our programs, and how they are built."""
+        digest = hashlib.sha256(repr((self, DROPPED, MAKE_DISK, LINUX.key if self.server else "")).encode())
+        for source in sorted(program_sources()):
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
+        return digest.hexdigest()
+
+
+def guest_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
+    """Give the recipe of the image in which these workloads can be run: all that there are, unless said."""
+    found = _all("workloads") if workloads is None else workloads
+    return Recipe(release, _union(GUEST, (each.packages for each in found)))
+
+
+def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
+    """Give the recipe of the root in which the loads of these workloads can be run: all that there are, unless said."""
+    found = _all("workloads") if workloads is None else workloads
+    packages = _union(CLIENT, (each.client_packages for each in found))
+    return Recipe(release, packages, kernel="", modules=(), disk_size="", server=False)
+
+
+def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
+    """Give the recipe of machines in which these technologies can be run: all that can be nested, unless said."""
+    found = _all("technologies") if technologies is None else technologies
+    packages = _union(MACHINE, (each.debian_packages for each in found if each.nests))
+    return replace(Recipe(), packages=packages, disk_size="8G", server=False)
+
+
+def program_sources() -> list[Path]:
+    """Files of what runs inside, but for our own server."""
+    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
+
+
+def _all(kind: plugins.Kind) -> list[Any]:
+    """Give every plug-in of a kind with its default settings; a broken one breaks only itself."""
+    found = []
+    for name in plugins.names(kind):
+        try:
+            found.append(plugins.find(kind, name)())
+        except (UsageError, TypeError):
+            continue
+    return found
+
+
+def _union(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(sorted({*base, *(package for packages in more for package in packages)}))

@@ -1,0 +1,89 @@
+"""What is in the images is the union of what the plug-ins of a suite declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from plug_ins import own
+from tare import plugins
+from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
+from tare.model import Metric, Raw, Setup, Value, Workload
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.nginx import Nginx
+from tare.workloads.redis import Redis
+
+
+@dataclass(frozen=True)
+class Dns(Workload):
+    name: ClassVar[str] = "dns"
+    title: ClassVar[str] = "DNS"
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ("bind9",)
+    client_packages: ClassVar[tuple[str, ...]] = ("dnsperf",)
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        raise NotImplementedError
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        raise NotImplementedError
+
+    def seconds(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class DnsWithAnotherLoad(Dns):
+    client_packages: ClassVar[tuple[str, ...]] = ("knot-dnsutils",)
+
+
+def test_the_image_has_what_the_workloads_of_a_suite_run_and_nothing_of_others() -> None:
+    assert guest_recipe([Dhrystone()]).packages == tuple(sorted(GUEST))
+    assert set(guest_recipe([Redis(), Dns()]).packages) == {*GUEST, "redis-server", "bind9"}
+
+
+def test_the_client_root_has_their_loads_and_nothing_boots_it() -> None:
+    recipe = client_recipe([Redis(), Nginx(), Dns()])
+    assert set(recipe.packages) == {*CLIENT, "redis-tools", "wrk", "dnsperf"}
+    assert (recipe.kernel, recipe.server) == ("", False)
+
+
+def test_the_order_of_workloads_makes_no_other_image() -> None:
+    assert guest_recipe([Redis(), Dns()]).key == guest_recipe([Dns(), Redis()]).key
+
+
+def test_another_load_generator_makes_another_client_root_but_the_same_image() -> None:
+    assert guest_recipe([Dns()]) == guest_recipe([DnsWithAnotherLoad()])
+    assert client_recipe([Dns()]).key != client_recipe([DnsWithAnotherLoad()]).key
+
+
+def test_without_a_suite_the_images_are_for_all_workloads() -> None:
+    workloads = [found() for found in own("workloads").values()]
+    assert guest_recipe() == guest_recipe(workloads)
+    assert client_recipe() == client_recipe(workloads)
+
+
+def test_a_machine_has_the_technologies_that_can_be_in_it() -> None:
+    found = {name: each() for name, each in own("technologies").items()}
+    recipe = machine_recipe([found["docker"], found["native"]])
+    assert set(recipe.packages) == {*MACHINE, "docker.io", "iptables", "iproute2", "util-linux"}
+    assert machine_recipe(found.values()) == machine_recipe()
+    assert {"lxd", "podman", "containernetworking-plugins", "qemu-system-x86"} <= set(machine_recipe().packages)
+    assert not {"ovmf", "libvirt-daemon-system", "user-mode-linux"} & set(machine_recipe().packages)
+
+
+def test_a_plugin_that_is_broken_leaves_the_images_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = guest_recipe()
+    info = tmp_path / "others-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tare.workloads]\nbroken = no_such_module:Broken\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "broken" in plugins.names("workloads")
+    assert guest_recipe() == before
