@@ -11,6 +11,7 @@ from typing import Any
 
 import altair as alt
 
+from tare.model import Sweep
 from tare.report.numbers import plus_minus, scale
 from tare.statistics.cells import Cell
 
@@ -98,10 +99,11 @@ def strip(cells: Sequence[Cell], values: Sequence[tuple[str, int, float]], title
     return _spec(alt.layer(points.encode(x=x, y=y, detail=detail), ticks.encode(x=alt.X("mean:Q", scale=axis), y=y)))
 
 
-def sweep(cells: Sequence[Cell], stacks: Sequence[str], titles: tuple[str, str], point_unit: str) -> Spec | None:
+def sweep(cells: Sequence[Cell], stacks: Sequence[str], title: str, swept: Sweep) -> Spec | None:
     """Draw mean ± SD against the points of a sweep, a line for each stack, as figures 3 and 5 of the 2017 paper do.
 
-    `titles` name the metric and the sweep; `stacks` are all of the run, so that a stack looks alike in every chart.
+    `title` names the metric, `swept` is what it is swept over; `stacks` are all of the run, so that a stack looks alike
+    in every chart.
     """
     shown = [cell for cell in cells if cell.mean is not None and cell.point is not None]
     if len({cell.point for cell in shown}) < 2:
@@ -110,13 +112,13 @@ def sweep(cells: Sequence[Cell], stacks: Sequence[str], titles: tuple[str, str],
     rows: Rows = [_sweep_row(cell, unit.factor) for cell in shown]
     points = sorted({cell.point for cell in shown if cell.point is not None})
     wide = points[0] > 0 and points[-1] / points[0] > 20
-    labels = _SIZES if point_unit == "bytes" else alt.Undefined
+    labels = _SIZES if swept.unit == "bytes" else alt.Undefined
     axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, format=_NUMBER, grid=False)
-    name = f"{titles[1]}, {point_unit}" if point_unit and point_unit != "bytes" else titles[1]
+    name = f"{swept.name}, {swept.unit}" if swept.unit and swept.unit != "bytes" else swept.name
     x = alt.X(
         "point:Q", title=name, axis=axis, scale=alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
     )
-    y = alt.Y("mean:Q", title=f"{titles[0]}, {unit.label} (mean ± SD)", axis=alt.Axis(format=_NUMBER, tickCount=6))
+    y = alt.Y("mean:Q", title=f"{title}, {unit.label} (mean ± SD)", axis=alt.Axis(format=_NUMBER, tickCount=6))
     present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
     colour = alt.Color("stack:N", sort=present, scale=_by_stack(present, stacks, STACKS), legend=alt.Legend(title=None))
     shape = alt.Shape("stack:N", sort=present, scale=_by_stack(present, stacks, SHAPES), legend=alt.Legend(title=None))

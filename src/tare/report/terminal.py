@@ -54,7 +54,7 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     tables = []
     for part in parts:
         grid = [[cells[(row, column) if turned else (column, row)] for column in part] for row in rows]
-        tables.append(_table((rows, part), grid, summary, _Look(turned, narrow, notes)))
+        tables.append(_table(_Names(rows, part), grid, summary, _Look(turned, narrow, notes)))
     return _finish(tables, summary, notes)
 
 
@@ -67,13 +67,21 @@ class _Look:
     notes: _Footnotes
 
 
-def _table(names: tuple[Sequence[str], Sequence[str]], grid: list[list[Cell]], summary: Summary, look: _Look) -> Table:
+@dataclass(frozen=True)
+class _Names:
+    """What the rows and columns of one table are of."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+
+
+def _table(names: _Names, grid: list[list[Cell]], summary: Summary, look: _Look) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
     table.add_column("workload" if look.turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
-    for name in names[1]:
+    for name in names.columns:
         heading = clean(name) if look.turned else f"{clean(name)} {_arrow(summary, name)}"
         table.add_column(Text(heading), min_width=_TWO_LINES - 1)
-    for name, cells in zip(names[0], grid, strict=True):
+    for name, cells in zip(names.rows, grid, strict=True):
         first = f"{clean(name)} {_arrow(summary, name)}" if look.turned else clean(name)
         table.add_row(Text(first), *(_cell(cell, look) for cell in cells))
     return table

@@ -9,6 +9,7 @@ single workload, and are compared like them (`tare.statistics.ratios`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,45 +20,47 @@ from tare.statistics.headlines import Headline
 from tare.statistics.ratios import Comparison, compare_together, log_differences
 
 
-def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], references: tuple[str, str], margin: float) -> Overall:
+@dataclass(frozen=True)
+class Reference:
+    """The row of the stack that others are compared with and, if it has one, of its A/A control."""
+
+    row: int
+    control: int | None = None
+
+
+def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Reference | None, margin: float) -> Overall:
     """Rank the stacks that have an interval over all of these headlines that have intervals at all.
 
-    `references` are the baseline, and its second name, which is not ranked. A headline in which no stack has enough
-    blocks for an interval says nothing yet, and would take the intervals of the others away.
+    The `reference` is the baseline, None where the run has none; its control is not ranked. A headline in which no
+    stack has enough blocks for an interval says nothing yet, and would take the intervals of the others away.
     """
-    baseline = references[0]
-    others = [index for index, stack in enumerate(stacks) if stack not in references]
-    if baseline in stacks:
-        own = stacks.index(baseline)
-        headlines = [head for head in headlines if _pairs(head, own)[others].max(initial=0) >= least_count()]
-    workloads = tuple(head.rule.name for head in headlines)
-    if baseline not in stacks or not headlines:
+    if reference is None:
         return Overall((), (), (), ())
-    control = stacks.index(references[1]) if references[1] in stacks else None
-    speeds = relative_speeds(headlines, (stacks.index(baseline), control), margin)
+    others = [row for row in range(len(stacks)) if row not in (reference.row, reference.control)]
+    headlines = [head for head in headlines if _pairs(head, reference.row)[others].max(initial=0) >= least_count()]
+    workloads = tuple(head.rule.name for head in headlines)
+    if not headlines:
+        return Overall((), (), (), ())
+    speeds = relative_speeds(headlines, reference, margin)
     known = [index for index in others if speeds.count[index] >= least_count()]
     order = sorted(known, key=lambda index: -speeds.mean[index])
     standings = tuple(_standing(stacks[index], speeds, index) for index in order)
     missing = tuple(stacks[index] for index in others if index not in known)
     tied: tuple[str, ...] = ()
     if order:
-        nearest = relative_speeds(headlines, (order[0], None), margin)
+        nearest = relative_speeds(headlines, Reference(order[0]), margin)
         tied = tuple(stacks[index] for index in order[1:] if _verdict(nearest, index) != "worse")
     return Overall(workloads, standings, tied, missing)
 
 
-def relative_speeds(headlines: Sequence[Headline], references: tuple[int, int | None], margin: float) -> Comparison:
-    """Compare the speed of every stack, over all these workloads, with that of a reference stack.
-
-    `references` are that stack and, if it has one, its second name.
-    """
-    reference, control = references
-    series = [_in_turn(*log_differences(headline.logs, headline.usable, reference)) for headline in headlines]
+def relative_speeds(headlines: Sequence[Headline], reference: Reference, margin: float) -> Comparison:
+    """Compare the speed of every stack, over all these headlines, with that of a reference stack."""
+    series = [_in_turn(*log_differences(headline.logs, headline.usable, reference.row)) for headline in headlines]
     length = min(values.shape[1] for values, _ in series)
     signs = [1.0 if headline.rule.better == "higher" else -1.0 for headline in headlines]
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
     present = np.all([there[:, :length] for _, there in series], axis=0)
-    return compare_together(np.mean(values, axis=0), present, margin, control)
+    return compare_together(np.mean(values, axis=0), present, margin, reference.control)
 
 
 def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
-from tare.statistics.ranking import rank
+from tare.statistics.ranking import Reference, rank
 from tare.statistics.ratios import Ratio, backwards, compare_together, log_differences
 from tare.statistics.shapes import shapes
 
@@ -32,16 +32,25 @@ class _Workload:
     grid: Grid
     outcomes: tuple[Outcome, ...]
     headlines: tuple[Headline, ...]
-    reference: int | None
-    control: int | None
+    reference: Reference | None
+
+    @property
+    def row(self) -> int:
+        """The row of the baseline; any row where the run has no baseline, as nothing is compared then."""
+        return self.reference.row if self.reference else 0
+
+    @property
+    def control(self) -> int | None:
+        """The row of the A/A control."""
+        return self.reference.control if self.reference else None
 
 
 def summarize(run: Run) -> Summary:
     """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
     trials = with_file_systems_compared(latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
-    references = (run.record.baseline, run.record.control)
-    workloads = [_workload(record, stacks, trials, references) for record in records(run)]
+    reference = _reference(run.record, stacks)
+    workloads = [_workload(record, stacks, trials, reference) for record in records(run)]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall] or compared
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
@@ -65,8 +74,15 @@ def summarize(run: Run) -> Summary:
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
         ),
-        overall=rank(stacks, counting, references, run.record.margin),
+        overall=rank(stacks, counting, reference, run.record.margin),
     )
+
+
+def _reference(record: RunRecord, stacks: tuple[str, ...]) -> Reference | None:
+    if record.baseline not in stacks:
+        return None
+    control = stacks.index(record.control) if record.control in stacks else None
+    return Reference(stacks.index(record.baseline), control)
 
 
 def records(run: Run) -> list[WorkloadRecord]:
@@ -122,7 +138,7 @@ def _verdict(ratio: Ratio | None, better: Better) -> Verdict:
 
 
 def _workload(
-    record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], references: tuple[str, str]
+    record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], reference: Reference | None
 ) -> _Workload:
     own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
@@ -130,8 +146,7 @@ def _workload(
             own[trial.stack].append(trial)
     grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
     outcomes = tuple(outcome(stack, found) for stack, found in own.items())
-    reference, control = (stacks.index(name) if name in stacks else None for name in references)
-    return _Workload(record, grid, outcomes, headlines(grid), reference, control)
+    return _Workload(record, grid, outcomes, headlines(grid), reference)
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
@@ -140,17 +155,17 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     found = moments(grid.values, grid.present)
     positive = grid.present & (grid.values > 0)
     logs = np.log(np.where(positive, grid.values, 1.0))
-    reference = workload.reference if workload.reference is not None else 0
+    reference = workload.row
     differences, both = log_differences(logs, positive, reference)
     ratios = compare_together(differences, both, margin, workload.control)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
-    coarse = _coarse(logs, (differences, both), reference)
+    coarse = are_coarse(differences, both) | _are_coarse_sides(logs, both, reference)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
         cell = _described(blank, found, place)
         problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
-        cell = _compared(cell, workload, (ratios.at(place), problem))
+        cell = _compared(cell, workload, ratios.at(place), problem)
         cell = _in_steps(cell) if coarse[place] else cell
         cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
     return cells
@@ -159,11 +174,11 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
 def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     grid = workload.grid
-    reference = workload.reference if workload.reference is not None else 0
+    reference = workload.row
     differences, both = log_differences(head.logs, head.usable, reference)
     ratios = compare_together(differences, both, margin, workload.control)
     found = moments(grid.values, grid.present)
-    coarse = _coarse(head.logs, (differences, both), reference)
+    coarse = are_coarse(differences, both) | _are_coarse_sides(head.logs, both, reference)
     looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
     refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
@@ -179,7 +194,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
-        cell = _compared(replace(cell, trials=trials), workload, (ratios.at((stack,)), problem))
+        cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
         cell = _in_steps(cell) if coarse[stack] else cell
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
@@ -187,13 +202,9 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     return cells
 
 
-def _coarse(
-    logs: NDArray[np.float64], ratios: tuple[NDArray[np.float64], NDArray[np.bool_]], reference: int
-) -> NDArray[np.bool_]:
-    """Tell where ratios, or the values of one of their sides, come in steps that are larger than their noise."""
-    differences, both = ratios
-    own = are_coarse(logs, both) | are_coarse(np.broadcast_to(logs[reference], logs.shape), both)
-    return np.asarray(own | are_coarse(differences, both))
+def _are_coarse_sides(logs: NDArray[np.float64], both: NDArray[np.bool_], reference: int) -> NDArray[np.bool_]:
+    """Tell where the values of one side of a ratio come in steps that are larger than their noise."""
+    return are_coarse(logs, both) | are_coarse(np.broadcast_to(logs[reference], logs.shape), both)
 
 
 def _in_steps(cell: Cell) -> Cell:
@@ -219,8 +230,8 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
         what = "value that is" if count == 1 else "values that are"
         notes.append(f"left out: {count} {what} no finite number, or in another unit than the metric's")
     cautions = own.cautions
-    if workload.reference is not None and stack != workload.reference:
-        cautions += workload.outcomes[workload.reference].cautions
+    if workload.reference is not None and stack != workload.row:
+        cautions += workload.outcomes[workload.row].cautions
     return Cell(
         workload=workload.record.name,
         metric=metric.name if metric else "",
@@ -264,10 +275,9 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
     return ""
 
 
-def _compared(cell: Cell, workload: _Workload, found: tuple[Ratio | None, str]) -> Cell:
+def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str) -> Cell:
     """Add the ratio and the verdict, or the reason why there is none."""
-    ratio, problem = found
-    baseline = workload.grid.stacks[workload.reference] if workload.reference is not None else ""
+    baseline = workload.grid.stacks[workload.row] if workload.reference is not None else ""
     if cell.stack == baseline and cell.trials and not problem:
         return replace(cell, verdict="baseline", n=ratio.n if ratio else 0, ratio=1.0)
     if cell.stack == baseline and cell.trials:

@@ -51,7 +51,7 @@ def doubts(summary: Summary) -> tuple[Doubt, ...]:
     for cell in _first_headlines(summary):
         with_values[cell.workload] += cell.trials > 0
     entries = enumerate(found.items(), start=1)
-    return tuple(_doubt((number, kind), places, with_values) for number, (kind, places) in entries)
+    return tuple(_doubt(number, kind, places, with_values) for number, (kind, places) in entries)
 
 
 def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
@@ -59,13 +59,13 @@ def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
     return tuple(cell for cell in summary.headlines if cell.headline == cell.workload)
 
 
-def _doubt(name: tuple[int, str], places: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
+def _doubt(number: int, kind: str, places: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
     texts = tuple(dict.fromkeys(text for caution in places.values() for text in caution.texts))
     where: dict[str, list[CautionCount]] = {}
     for (workload, _), caution in places.items():
         where.setdefault(workload, []).append(caution)
     lines = tuple(f"{workload}: {_touched(found, with_values[workload])}" for workload, found in where.items())
-    return Doubt(*name, texts[:_MOST_TEXTS], max(len(texts) - _MOST_TEXTS, 0), lines)
+    return Doubt(number, kind, texts[:_MOST_TEXTS], max(len(texts) - _MOST_TEXTS, 0), lines)
 
 
 def _touched(found: list[CautionCount], stacks: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint, Layer
+from tare.model import Footprint, Layer, Sweep
 from tare.report import figures
 from tare.report.svg import draw
 from tare.statistics.cells import HeadlineRule, Summary
@@ -121,13 +121,12 @@ def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
 
 
 def _sweeps(summary: Summary, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
-    sweep = record.sweep
+    swept = record.sweep or Sweep("point")
     drawings: list[Drawing | None] = []
     for index, metric in enumerate(record.metrics):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name]
-        titles = (metric.title, sweep.name if sweep else "point")
-        spec = figures.sweep(cells, summary.stacks, titles, sweep.unit if sweep else "")
-        caption = f"{metric.title} against {titles[1]}, mean ± SD of the trials."
+        spec = figures.sweep(cells, summary.stacks, metric.title, swept)
+        caption = f"{metric.title} against {swept.name}, mean ± SD of the trials."
         drawings.append(_drawing(spec, f"{prefix}s{index}", caption))
     return drawings
 
