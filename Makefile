@@ -1,6 +1,8 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    every test, linters and types included
 # make quick   linters, types, and the tests that start no engine: 3 minutes
+# make plugin  all tests of one plug-in: make plugin NAME=redis
+# make docs    write the tables of docs/ from what the plug-ins declare
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
@@ -18,9 +20,9 @@ UV_VERSION := 0.13.9
 # Debian 13 has Docker's client apart, and Incus; the daemon of its LXD did not start in the tests.
 RELEASE := $(shell . /etc/os-release && echo "$$VERSION_CODENAME")
 OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus)
-PACKAGES := binutils bubblewrap cargo-web containernetworking-plugins crun docker.io e2fsprogs gcc iproute2 iptables \
-	libc6-dev libseccomp-dev lld lxc $(OF_RELEASE) mmdebstrap openssh-client pkg-config podman python3-venv \
-	qemu-system-x86 qemu-utils runc runsc rust-web-src rustc-web systemd-container util-linux
+PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev lld mmdebstrap openssh-client pkg-config \
+	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
+DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 TEST_PACKAGES := chromium clang-format cpio isolinux libvirt-clients libvirt-daemon-system lz4 mtools openssh-client ovmf procps \
 	rustfmt-web shellcheck syslinux-common systemd-boot-efi user-mode-linux xorriso
 
@@ -28,10 +30,10 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick check setup packages test-packages bench audit wheel lab lab-stop test-lab picture format
+.PHONY: demo test quick check setup packages test-packages bench audit plugin docs wheel lab lab-stop test-lab picture format
 
 demo: setup
-	@began=$$(date +%s); $(TARE) image && echo "image: $$(($$(date +%s) - began)) s" >&2
+	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
 	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
@@ -52,6 +54,7 @@ check: setup test-packages
 	shellcheck programs/guest $(SCRIPTS) .ci/run
 
 setup: packages .venv/.locked
+	@tests/lab/install $$($(DECLARED) packages $(if $(filter bookworm,$(RELEASE)),,lxd lxd-client))
 
 packages:
 	@tests/lab/install $(PACKAGES)
@@ -71,6 +74,14 @@ bench: setup
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
+
+# One plug-in: its own tests, and those of all plug-ins that are about it.
+plugin: setup test-packages
+	@test -n "$(NAME)" || { echo 'error: which plug-in?\nhint: make plugin NAME=redis' >&2; exit 2; }
+	$(WITH_ENGINES) .venv/bin/pytest -k "$(NAME) or $(subst -,_,$(NAME))"
+
+docs: setup
+	$(DECLARED) docs
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

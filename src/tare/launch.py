@@ -137,8 +137,8 @@ class Technology(ABC):
     catalogue. `packages` are Debian packages that it needs beside those of its `tools`. `hosts` tells whether other
     technologies can run in its instances, `nests` whether it can run in theirs: its packages are in their image then.
     `tested` is how tare's own tests run it: on the real thing, on the real thing in an emulated machine, or only
-    against a program that stands in for it. One that `gives_machine` runs nothing itself: it is always the outermost
-    layer, and what is in it is started as on any machine over SSH.
+    against a program that stands in for it; `tested_in` is where they run the real thing. One that `gives_machine` runs
+    nothing itself: it is always the outermost layer, and what is in it is started as on any machine over SSH.
     """
 
     name: ClassVar[str]
@@ -151,6 +151,7 @@ class Technology(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     gives_machine: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
+    tested_in: ClassVar[str] = "tests/contract"
 
     @property
     @abstractmethod

@@ -63,13 +63,13 @@ def _variants(name: str) -> list[str]:
 def _has_the_contract(found: type[Technology]) -> bool:
     """Tell whether these tests are for it.
 
-    Unikernels have no inside, and tests of their own: test_unikernels.py. What the tests only meet as a stand-in, or in
-    the lab, would be skipped everywhere by hundreds of tests, which says nothing: see tests/unit/technologies and
-    tests/lab. Those boot libvirt with a daemon of their own. On a machine over SSH, those that are asked for.
+    What the tests only meet as a stand-in, or in the lab, would be skipped everywhere by hundreds of tests, which says
+    nothing: see tests/unit/technologies and tests/lab. Others say that their tests are elsewhere, as unikernels do,
+    which have no inside. On a machine over SSH, those that are asked for.
     """
     if MACHINE:
         return found.family != "unikernel" and found.name in ASKED
-    return found.family != "unikernel" and found.tested == "real" and not found.name.startswith("libvirt")
+    return found.tested == "real" and found.tested_in == "tests/contract"
 
 
 TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))

@@ -12,7 +12,7 @@ import pytest
 
 from plug_ins import own
 from tare import plugins
-from tare.cli.catalogue import _settings, technologies, workloads
+from tare.cli.catalogue import settings_of, technologies, workloads
 from tare.errors import SuiteError, UsageError
 from tare.model import Metric
 from tare.plugins import Kind
@@ -225,10 +225,10 @@ def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: str) -> None:
+def test_the_catalogue_writessettings_of_as_a_suite_takes_them(kind: Kind, name: str) -> None:
     found = plugins.find(kind, name)
-    lines = "\n".join(_settings(found))
-    assert len(_settings(found)) == len([field for field in dataclasses.fields(found) if field.init])
+    lines = "\n".join(settings_of(found))
+    assert len(settings_of(found)) == len([field for field in dataclasses.fields(found) if field.init])
     text = '[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n{}\n'
     if kind == "workloads":
         (planned,) = parse_suite(text.format("native", name, lines), "a.toml").workloads

@@ -84,7 +84,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     entry = {
         "name": found.name,
         "title": found.title,
-        "settings": ", ".join(_settings(found)),
+        "settings": ", ".join(settings_of(found)),
         "about": about.partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
@@ -97,7 +97,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     return entry
 
 
-def _settings(found: type[Any]) -> list[str]:
+def settings_of(found: type[Any]) -> list[str]:
     """Write the settings of a plug-in with their defaults, as one would in a suite; those that may be left out, not."""
     types = typing.get_type_hints(found, include_extras=True)
     fields = [

@@ -48,6 +48,7 @@ class Unikernel(Technology):
 
     family: ClassVar[Family] = "unikernel"
     path: ClassVar[str] = "tap"
+    tested_in: ClassVar[str] = "tests/contract/test_unikernels.py"
     packages: ClassVar[tuple[str, ...]] = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
