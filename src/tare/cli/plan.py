@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def plan(
     _say_time(console, read, pace, known=run is not None)
     _say_brought(console, read)
     if run:
-        _predict(console, (read, run), pace, wanted)
+        _predict(console, replace(read, margin=wanted), run, pace)
 
 
 def _say_what(console: Console, read: Suite) -> None:
@@ -93,16 +94,15 @@ def _say_brought(console: Console, read: Suite) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _predict(console: Console, what: tuple[Suite, Run], pace: Pace, margin: float) -> None:
+def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
     """Say for each workload how many blocks and minutes the margin needs, by its least and most steady stack."""
-    read, run = what
     summary = summarize(run)
     table = Table(box=None, pad_edge=False)
     for column in (
         "workload",
         "stack",
         "SD",
-        f"blocks for {percent(margin)}",
+        f"blocks for {percent(read.margin)}",
         "about",
         f"{read.blocks} blocks resolve",
     ):
@@ -115,7 +115,7 @@ def _predict(console: Console, what: tuple[Suite, Run], pace: Pace, margin: floa
             continue
         block = next(block for block in plan_of(read) if block.workload == planned.name)
         for deviation, stack in sorted({known[(len(known) - 1) // 2], known[-1]}):
-            blocks = blocks_needed(deviation, margin)
+            blocks = blocks_needed(deviation, read.margin)
             seconds = estimate([block], pace.seconds_of) * (blocks or 0)
             reached = margin_reached(deviation, read.blocks)
             needed = (str(blocks), _about(seconds)) if blocks else ("over 10,000", "-")

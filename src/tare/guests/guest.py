@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
@@ -21,6 +21,19 @@ from tare.model import Caution, Host, Image, Limits, Process
 MONITOR_BYTES = 2 << 30
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a machine's description names: its disk, and how its network card is connected.
+
+    `card` is a tap, a bridge's port or a script, as the monitor wants it; `cd` and `serial` are files, if any.
+    """
+
+    disk: str
+    card: str
+    cd: str = ""
+    serial: str = ""
 
 
 def with_monitor(limits: Limits) -> Limits:

@@ -254,19 +254,15 @@ def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], 
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
-                _mark_answer(process, timeline, (seconds, place.clock_ahead_seconds))
+                _mark_answer(process, timeline, seconds, place.clock_ahead_seconds)
         finally:
             notes.marks += timeline.marks
         host.stop()
         yield instance
 
 
-def _mark_answer(knock: Process, timeline: Timeline, clock: tuple[float, float]) -> None:
-    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's.
-
-    `clock` are the seconds that an answer may take, and those by which the client's clock is ahead of ours.
-    """
-    most_seconds, clock_ahead_seconds = clock
+def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_ahead_seconds: float) -> None:
+    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's."""
     try:
         answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
     except TrialFailed as error:
@@ -324,6 +320,10 @@ class Recorder:
         """Start a command; see `Host.spawn`."""
         self._note(argv)
         return self._host.spawn(*argv, life_line=life_line)
+
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give a command line; see `Host.command_line`."""
+        return self._host.command_line(*argv)
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file; see `Host.put`."""

@@ -125,7 +125,7 @@ def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iter
         client = server
         if not there.near:
             client = stack.enter_context(_ledger(there.client, there.hosts.client, f"{prefix}-client"))
-        network = stack.enter_context(_network(there, (server, client), prefix))
+        network = stack.enter_context(_network(there, server, client, prefix))
         instances = _state(server.host) / "instances"
         for ledger in (server, client):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
@@ -193,8 +193,7 @@ def _ledger(host: Host, which: Machine | None, name: str, kept: bool = True) -> 
 
 
 @contextmanager
-def _network(there: Reached, ledgers: tuple[Ledger, Ledger], prefix: str) -> Iterator[Network]:
-    server, client = ledgers
+def _network(there: Reached, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
     if there.near:
         with connected(server, prefix) as network:
             yield network

@@ -49,6 +49,7 @@ _KERNEL_SHARE = 0.15  # of a machine's memory that its own kernel may keep from 
 class _Notes(Notes):
     """What a trial has found so far: kept as it is when the trial fails half way."""
 
+    trial: str = ""
     raw: list[Raw] = field(default_factory=list)
     values: tuple[Measured, ...] = ()
     footprint: Footprint | None = None
@@ -66,7 +67,9 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
     Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in; only a stop from
     outside comes through.
     """
-    notes = _Notes()
+    notes = _Notes(
+        trial=step.trial,
+    )
     if not stack[-1].gives_machine:  # its own CPUs are told with it
         notes.cautions += place.placement.cautions
     began, clock = time.time(), time.monotonic()
@@ -74,7 +77,7 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
     reason = hint = ""
     try:
         notes.path = "/".join(technology.path for technology in stack)
-        _measure(place, step, (stack, workload), notes)
+        _measure(place, stack, workload, notes)
     except Unavailable as error:
         status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
     except TareError as error:
@@ -110,8 +113,7 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
     return trial, tuple(notes.raw)
 
 
-def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workload], notes: _Notes) -> None:
-    stack, workload = what
+def _measure(place: Place, stack: Sequence[Technology], workload: Workload, notes: _Notes) -> None:
     for technology in stack:
         if reason := technology.refuses(workload):
             raise Unavailable(f"{technology.name}: {reason}")
@@ -126,7 +128,7 @@ def _measure(place: Place, step: Step, what: tuple[Sequence[Technology], Workloa
         within = parts[-1].place
         outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is
         # The server is still there at the last sample: what it has used would be gone with it.
-        with _served(within, instance, workload, notes), _sampled(outermost, step) as telemetry:
+        with _served(within, instance, workload, notes), _sampled(outermost, notes.trial) as telemetry:
             for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
                 notes.raw.append(raw)  # one by one: what was there before a failure is kept
             notes.layers = _layers(parts)
@@ -141,9 +143,9 @@ _UNPROVEN = Caution(
 )
 
 
-def _sampled(part: Part, step: Step) -> AbstractContextManager[Telemetry]:
+def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
     """Sample the machine under test, and on it the processes of the outermost layer."""
-    target = part.place.telemetry / f"{step.trial}.parquet"
+    target = part.place.telemetry / f"{trial}.parquet"
     if part.place.local:
         return sample(target, part.instance.processes)
     return sample(target, part.instance.processes, FarFiles(part.host), FAR)
@@ -181,7 +183,7 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
-        _wait_for(place.client, instance.address, (workload.name, instance.serves.get(workload.name, service.port)))
+        _wait_for(place.client, instance.address, workload.name, instance.serves.get(workload.name, service.port))
         yield
         return
     for path, text in service.files:
@@ -192,15 +194,14 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     with instance.inside.spawn(*service.argv) as process:
         try:
-            _wait_for(place.client, instance.address, (service.argv[0], service.port))
+            _wait_for(place.client, instance.address, service.argv[0], service.port)
             yield
         except TrialFailed:
             notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))
             raise
 
 
-def _wait_for(client: Host, address: str, server: tuple[str, int]) -> None:
-    name, port = server
+def _wait_for(client: Host, address: str, name: str, port: int) -> None:
     knock = (KNOCK, address, str(port), f"{_SERVICE_SECONDS:g}", "connect")
     if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
         raise TrialFailed(f"{name} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")

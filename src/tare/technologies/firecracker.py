@@ -82,27 +82,29 @@ class Firecracker(Technology):
             group = ground.group()
             tap = ground.stack.enter_context(launch.network.tap())
             file = str(launch.folder / "machine.json")
-            host.write(file, json.dumps(self.configuration(host, launch, ground.key, (disk, tap)), indent=2) + "\n")
+            described = self.configuration(host, launch, ground.key, guest.Devices(disk, tap))
+            host.write(file, json.dumps(described, indent=2) + "\n")
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=self.version(host))
 
-    def configuration(self, host: Host, launch: Launch, key: str, devices: tuple[str, str]) -> dict[str, object]:
-        """Describe the machine as the API does. `devices` are its disk and its tap."""
-        disk, tap = devices
+    def configuration(self, host: Host, launch: Launch, key: str, devices: guest.Devices) -> dict[str, object]:
+        """Describe the machine as the API does."""
         kernel = boot_medium.elf_kernel(host, launch.image)
         initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
         # The guest ends the machine by the keyboard controller; there is no PCI to look for.
         words = f"{guest.command_line(launch, key)} reboot=k pci=off"
         return {
             "boot-source": {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words},
-            "drives": [{"drive_id": "root", "path_on_host": disk, "is_root_device": False, "is_read_only": False}],
+            "drives": [
+                {"drive_id": "root", "path_on_host": devices.disk, "is_root_device": False, "is_read_only": False}
+            ],
             "machine-config": {
                 "vcpu_count": len(launch.limits.cpus),
                 "mem_size_mib": launch.limits.memory_bytes >> 20,
             },
             "network-interfaces": [
-                {"iface_id": "eth0", "host_dev_name": tap, "guest_mac": launch.network.instance_mac}
+                {"iface_id": "eth0", "host_dev_name": devices.card, "guest_mac": launch.network.instance_mac}
             ],
         }

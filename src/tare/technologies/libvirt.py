@@ -84,7 +84,7 @@ class Libvirt(Technology):
         with monitors.prepared(host, launch) as ground:
             ground.requested()
             disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), f"{launch.network.prefix}-t"
-            host.write(file, self.domain(launch, ground.key, (disk, tap), serial))
+            host.write(file, self.domain(launch, ground.key, guest.Devices(disk, tap, serial=serial)))
             console = ground.stack.enter_context(boot_medium.console(host, serial))
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
@@ -104,9 +104,9 @@ class Libvirt(Technology):
         """Name the connection: some kinds start a program to connect with."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
-    def domain(self, launch: Launch, key: str, devices: tuple[str, str], serial: str) -> str:
-        """Describe the domain in libvirt's XML. `devices` are its disk and its tap; `serial` takes what it prints."""
-        (disk, tap), cpus, memory = devices, launch.limits.cpus, launch.limits.memory_bytes >> 20
+    def domain(self, launch: Launch, key: str, devices: guest.Devices) -> str:
+        """Describe the domain in libvirt's XML."""
+        cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
         mode = "host-passthrough" if self.type == "kvm" else "maximum"
         # As root and not relabeled: the image's files are not libvirt's, and its owner of machines may not read them.
@@ -126,12 +126,13 @@ class Libvirt(Technology):
   <on_reboot>destroy</on_reboot>
   <devices>
     <disk type='file' device='disk'>
-      <driver name='qemu' type='qcow2'/><source file={quoteattr(disk)}/><target dev='vda' bus='virtio'/>
+      <driver name='qemu' type='qcow2'/><source file={quoteattr(devices.disk)}/><target dev='vda' bus='virtio'/>
     </disk>
     <interface type='ethernet'>
-      <mac address='{launch.network.instance_mac}'/><target dev='{tap}'/><model type='virtio'/><rom enabled='no'/>
+      <mac address='{launch.network.instance_mac}'/><target dev='{devices.card}'/>
+      <model type='virtio'/><rom enabled='no'/>
     </interface>
-    <serial type='file'><source path={quoteattr(serial)}/><target port='0'/></serial>
+    <serial type='file'><source path={quoteattr(devices.serial)}/><target port='0'/></serial>
     <controller type='usb' model='none'/>
     <memballoon model='none'/>
   </devices>

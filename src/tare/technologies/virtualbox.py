@@ -77,7 +77,7 @@ class Virtualbox(Technology):
             undo = ("VBoxManage", "unregistervm", launch.name, "--delete")
             ground.stack.enter_context(launch.ledger.undone_by(*undo))
             serial = str(launch.folder / "console")
-            for words in self.steps(launch, (disk, cd), (card, serial)):
+            for words in self.steps(launch, guest.Devices(disk, card, cd, serial)):
                 host.run("VBoxManage", *words, timeout=_SECONDS)
             launch.timeline.mark("started")
             start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
@@ -88,9 +88,9 @@ class Virtualbox(Technology):
             )
             yield replace(instance, disk=lambda: None)  # it was written in full before
 
-    def steps(self, launch: Launch, media: tuple[str, str], wires: tuple[str, str]) -> Iterator[tuple[str, ...]]:
-        """Give what VBoxManage has to be told. `media` are disk and CD, `wires` the bridged card and the console."""
-        (disk, cd), (card, serial), name = media, wires, launch.name
+    def steps(self, launch: Launch, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
+        """Give the commands of VBoxManage that make the machine."""
+        name = launch.name
         folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")
         yield "createvm", "--name", name, "--ostype", "Debian_64", "--basefolder", folder, "--register"
         yield (
@@ -103,15 +103,21 @@ class Virtualbox(Technology):
                 str(launch.limits.memory_bytes >> 20),
             ),
             *("--ioapic", "on", "--boot1", "dvd", "--boot2", "none"),
-            *("--nic1", "bridged", "--bridgeadapter1", card, "--nictype1", "virtio", "--macaddress1", mac),
-            *("--uart1", "0x3F8", "4", "--uartmode1", "file", serial),
+            *("--nic1", "bridged", "--bridgeadapter1", devices.card, "--nictype1", "virtio", "--macaddress1", mac),
+            *("--uart1", "0x3F8", "4", "--uartmode1", "file", devices.serial),
         )
         bus = "scsi" if self.controller == "BusLogic" else "virtio"
         yield "storagectl", name, "--name", "SCSI", "--add", bus, "--controller", self.controller
         yield from (
             ("storagectl", name, "--name", "IDE", "--add", "ide", "--controller", "PIIX4"),
-            (*("storageattach", name, "--storagectl", "SCSI", "--port", "0", "--device", "0"), *_medium("hdd", disk)),
-            (*("storageattach", name, "--storagectl", "IDE", "--port", "0", "--device", "0"), *_medium("dvddrive", cd)),
+            (
+                *("storageattach", name, "--storagectl", "SCSI", "--port", "0", "--device", "0"),
+                *_medium("hdd", devices.disk),
+            ),
+            (
+                *("storageattach", name, "--storagectl", "IDE", "--port", "0", "--device", "0"),
+                *_medium("dvddrive", devices.cd),
+            ),
         )
 
 

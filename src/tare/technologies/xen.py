@@ -88,7 +88,7 @@ class Xen(Technology):
             card, file = (str(launch.folder / name) for name in ("card", "domain.cfg"))
             host.write(card, _card(launch))
             host.run("chmod", "700", card, timeout=_SECONDS)
-            host.write(file, self.configuration(launch, ground.key, (disk, card)))
+            host.write(file, self.configuration(launch, ground.key, guest.Devices(disk, card)))
             ground.stack.enter_context(launch.ledger.undone_by("xl", "destroy", launch.name))
             launch.timeline.mark("started")
             # Nobody watches over the domain from outside (-e): the ledger ends it.
@@ -97,9 +97,8 @@ class Xen(Technology):
                 instance = ground.booted(console, disk, self.path, mode=self.mode, xen=self.version(host))
             yield _described(host, instance)
 
-    def configuration(self, launch: Launch, key: str, devices: tuple[str, str]) -> str:
-        """Write the domain's xl.cfg(5). `devices` are its disk, and the script that xl calls for its network card."""
-        disk, card = devices
+    def configuration(self, launch: Launch, key: str, devices: guest.Devices) -> str:
+        """Write the domain's xl.cfg(5); xl calls a script for its network card."""
         machine: dict[str, object] = {
             "name": launch.name,
             "type": self.mode,
@@ -110,8 +109,8 @@ class Xen(Technology):
             "maxmem": launch.limits.memory_bytes >> 20,
             "vcpus": len(launch.limits.cpus),
             "cpus": launch.cpu_list,
-            "disk": [f"phy:{disk},xvda,w"],
-            "vif": [f"mac={launch.network.instance_mac},script={card}"],
+            "disk": [f"phy:{devices.disk},xvda,w"],
+            "vif": [f"mac={launch.network.instance_mac},script={devices.card}"],
             **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
         }
         if self.mode == "hvm":

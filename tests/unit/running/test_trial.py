@@ -117,7 +117,7 @@ def test_an_instance_that_does_not_answer_is_said_to_with_how_long_it_had() -> N
     with LocalHost().spawn("sh", "-c", 'echo "$1" >&2; exit 1', "sh", words) as knock:
         said = r"^198\.18\.0\.10:17007 did not answer the client within 0\.5 s: No route to host$"
         with pytest.raises(TrialFailed, match=said):
-            _mark_answer(knock, Timeline([Mark("requested", 0.0)]), (0.5, 0.0))
+            _mark_answer(knock, Timeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
 def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
@@ -125,7 +125,7 @@ def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
         LocalHost().spawn("sh", "-c", "echo the connection was lost >&2; exit 255") as knock,
         pytest.raises(TrialFailed, match=r"^sh: ended: the connection was lost$"),
     ):
-        _mark_answer(knock, Timeline([Mark("requested", 0.0)]), (0.5, 0.0))
+        _mark_answer(knock, Timeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
 def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tare import plugins
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest
+from tare.guests.guest import Devices
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -109,7 +110,7 @@ def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: La
 
 
 def test_virtualbox_is_told_vtmark_s_settings(launch: Launch) -> None:
-    steps = [" ".join(words) for words in Virtualbox().steps(launch, ("D", "C"), ("card", "serial"))]
+    steps = [" ".join(words) for words in Virtualbox().steps(launch, Devices("D", "card", "C", "serial"))]
     assert "--nic1 bridged --bridgeadapter1 card" in steps[1]
     assert "--cpus 2 --memory 513" in steps[1]
     assert steps[2] == "storagectl tare-test-1 --name SCSI --add scsi --controller BusLogic"
@@ -117,7 +118,7 @@ def test_virtualbox_is_told_vtmark_s_settings(launch: Launch) -> None:
 
 
 def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> None:
-    domain = ET.fromstring(Libvirt().domain(launch, "KEY", ("/d'isk", "tap"), "/serial"))  # noqa: S314 - ours
+    domain = ET.fromstring(Libvirt().domain(launch, "KEY", Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
     assert domain.get("type") == "kvm"
     assert [pin.attrib for pin in domain.iter("vcpupin")] == [
         {"vcpu": "0", "cpuset": "1"},
@@ -126,7 +127,7 @@ def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> Non
     assert domain.findtext("memory") == "513"
     assert next(source.get("file") for source in domain.iter("source")) == "/d'isk"
     assert "tare.key=KEY" in (domain.findtext("os/cmdline") or "")
-    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, "KEY", ("/disk", "tap"), "/serial")
+    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, "KEY", Devices("/disk", "tap", serial="/serial"))
 
 
 def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: Launch) -> None:
@@ -274,7 +275,7 @@ def test_firecracker_s_file_may_have_no_other_names_and_no_compressed_kernel(too
 
 @pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
 def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
-    text = Xen(mode=mode).configuration(launch, "KEY", ("/dev/mapper/tare-1", "/run/card"))
+    text = Xen(mode=mode).configuration(launch, "KEY", Devices("/dev/mapper/tare-1", "/run/card"))
     domain = {name: ast.literal_eval(value) for name, value in (line.split(" = ", 1) for line in text.splitlines())}
     words = domain.pop("extra").split()
     assert {"root=/dev/xvda", f"console={console}", "tare.key=KEY", "tare.files=4096"} <= set(words)
