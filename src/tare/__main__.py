@@ -65,7 +65,7 @@ def _usage_fault(said: str, error: typer.TyperException) -> Fault:
     nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", said)
     command = getattr(getattr(error, "ctx", None), "command_path", "tare")
     hint = f'did you mean "{nearest[1]}"?' if nearest else f"`{command} --help` shows what it takes"
-    return Fault(what[:1].lower() + what[1:].replace("Input should", "it should"), hint)
+    return Fault(what[:1].lower() + what[1:].replace("Input should", "it should").replace("Value error, ", ""), hint)
 
 
 def _print(faults: Sequence[Fault]) -> None:

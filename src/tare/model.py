@@ -80,6 +80,9 @@ class Host(Protocol):
         engine or SSH; it is given 3 seconds for that.
         """
 
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give the command line that runs a command there, for the machine that tare itself runs on."""
+
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file of ours to the host, with its permission bits."""
 

@@ -30,7 +30,7 @@ def names(kind: Kind) -> tuple[str, ...]:
 def find(kind: Kind, name: str) -> type[Any]:
     """Find a plug-in's class by its name; raises UsageError where there is none, or where it is broken."""
     if name not in names(kind):
-        raise UsageError(f"no {kind} named {name!r}", f"`tare {kind}` lists them")
+        raise UsageError(f"no {_ONE[kind]} named {name!r}", f"`tare {kind}` lists them")
     found = _found(kind, name)
     contract: type[Any] = importlib.import_module(f"tare.{kind}").CONTRACT
     if lacking := _lacking(found, contract):

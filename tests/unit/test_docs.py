@@ -97,7 +97,8 @@ def faults(words: Sequence[str]) -> list[str]:
     parameters = COMMANDS[words[0]].params
     options = {name: each for each in parameters for name in each.opts if name.startswith("--")}
     arguments = [each for each in parameters if each.param_type_name == "argument"]
-    unknown, given, rest = [], 0, iter(words[1:])
+    end = words.index("--") if "--" in words else len(words)  # what comes after it is a command line of its own
+    unknown, given, rest = [], len(words[end + 1 :]), iter(words[1:end])
     for word in rest:
         if not word.startswith("-"):
             given += 1
@@ -117,6 +118,8 @@ def test_a_command_line_that_is_wrong_is_noticed() -> None:
     assert faults(["run", "--budgt", "5m"]) == ["--budgt"]
     assert faults(["run", "--budget"]) == ["--budget without a value"]
     assert faults(["plan"]) == ["0 arguments"]
+    assert faults(["shell", "crun", "--", "ls", "--all"]) == []
+    assert faults(["shell", "crun", "--al", "--", "ls"]) == ["--al"]
     assert faults(["plan", "examples/quik.toml"]) == ["examples/quik.toml"]
 
 

@@ -16,6 +16,7 @@ from tare.cli.plan import plan
 from tare.cli.reparse import reparse
 from tare.cli.report import report
 from tare.cli.run import run
+from tare.cli.shell import shell
 from tare.cli.show import show
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (doctor, plan, run, report, compare, show, reparse, technologies, workloads, image, clean):
+for command in (doctor, plan, run, report, compare, show, reparse, shell, technologies, workloads, image, clean):
     app.command()(command)
 
 

@@ -69,7 +69,7 @@ def run(
     if os.geteuid():
         raise TareError("only root can start containers, machines and networks", "sudo tare run …")
     console = Console(stderr=True)
-    with only_one(), _stoppable():
+    with only_one(), stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
         recipe = guest_recipe(session.workloads, session.suite.release)
@@ -285,7 +285,7 @@ def _saying_what_stays(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Turn the first Ctrl-C, termination or loss of the terminal into an orderly stop.
 
     A second one cannot break the cleaning up. What `nohup` has started goes on without its terminal.

@@ -31,13 +31,15 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
     installable = [each for each in rest if together(_problems(each))]
     yours = [each for each in rest if _lacks(each, "yours")]
     foreign = [each for each in rest if _lacks(each, "program")]
-    others = [each for each in rest if each not in (*installable, *yours, *foreign)]
+    only_root = [each for each in rest if not _problems(each)]
+    others = [each for each in rest if each not in (*installable, *yours, *foreign, *only_root)]
 
     command = together(problem for each in installable for problem in _problems(each))
     lines = [
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
         *(line for each in usable for advice in each.advice for line in _titled(each.name, advice.what, width)),
+        *_titled("Needs root, as in `sudo tare doctor`", _names(only_root), width),
         *_titled("Installable", _names(installable), width),
         *_continued(command, width),
         *_titled("Needs an image or an account of yours", _names(yours), width),
@@ -90,7 +92,7 @@ def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text
     """Say why technologies cannot be used, those of one reason in one line; what does not fit is counted."""
     sharing: dict[str, list[tuple[str, str]]] = {}
     for each in technologies:
-        problem = (_problems(each) or each.problems)[0]
+        problem = _problems(each)[0]
         sharing.setdefault(problem.what, []).append((each.name, problem.fix))
     if not sharing:
         return []

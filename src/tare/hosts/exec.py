@@ -47,6 +47,10 @@ class ExecHost:
         guard = () if life_line or not self.supervisor else (self.supervisor, "-s", "--")
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
 
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give the command line for the machine that tare itself runs on; see `Host.command_line`."""
+        return self.outer.command_line(*self.wrap(*argv))
+
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file in; see `Host.put`."""
         mode = f"{source.stat().st_mode & 0o7777:o}"

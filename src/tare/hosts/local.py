@@ -27,6 +27,10 @@ class LocalHost:
         """Start a command; see `Host.spawn`."""
         return process.started(argv, life_line)
 
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give the command itself."""
+        return argv
+
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file; see `Host.put`."""
         shutil.copy(source, target)

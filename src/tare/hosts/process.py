@@ -11,13 +11,15 @@ import os
 import signal
 import subprocess
 import tempfile
+import termios
 import threading
 import time
+import tty
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
 from tare.model import Line, Output
@@ -25,6 +27,10 @@ from tare.model import Line, Output
 _TREE = "TARE_TREE"
 _KEPT_LINES = 10_000
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# Whose the keys of our terminal are while a command runs on our streams: `kept` by us, so that Ctrl-C ends it; `passed`
+# on, each of them, to a command that makes a terminal of its own; `shared` with a command that uses ours.
+Keys = Literal["kept", "passed", "shared"]
 
 
 def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -114,6 +120,46 @@ def held_back() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL if handler is None else handler)
         for number in arrived:
             signal.raise_signal(number)
+
+
+def attached(argv: Sequence[str], keys: Keys) -> int:
+    """Run a command on our own standard streams; gives its exit code."""
+    tree = uuid.uuid4().hex
+    process = None
+    with _keyboard(keys):
+        try:
+            with held_back():
+                process = subprocess.Popen(
+                    tuple(argv),
+                    stdin=None if keys != "kept" or not os.isatty(0) else subprocess.DEVNULL,
+                    env=os.environ | {_TREE: tree},
+                    start_new_session=keys != "shared",
+                )
+            return _exit_code(process.wait())
+        finally:
+            if process is not None:
+                kill_tree(process.pid, tree)
+                process.wait()
+
+
+@contextlib.contextmanager
+def _keyboard(keys: Keys) -> Iterator[None]:
+    """Give the keys of our terminal to a command for the block; what it changed on the terminal is put back."""
+    if keys == "kept":
+        yield
+        return
+    before = termios.tcgetattr(0)
+    # The command's own terminal makes an interrupt of Ctrl-C; where it shares ours, we get one too, which is its own.
+    handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        if keys == "passed":
+            tty.setraw(0)
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # a terminal that was closed
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
 
 
 class LocalProcess:

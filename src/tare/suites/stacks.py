@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from tare.errors import nearest
-from tare.suites.document import Document, Key
+from tare import plugins
+from tare.errors import Fault, SuiteError, nearest
+from tare.suites.document import Catalogue, Document, Key
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,15 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
     for name in variants.keys() - meant if listed else ():
         document.fault(("stacks", name), "not used", f'add "{name}" to stacks in [suite], or remove this table')
     return tuple(found.values())
+
+
+def stack_named(name: str, catalogue: Catalogue = plugins) -> Stack:
+    """Give a stack by its name alone, with its own defaults; raises SuiteError where there is none or it needs more."""
+    document = Document({"suite": {"stacks": [name]}}, catalogue)
+    stacks = read_stacks(document)
+    if document.faults:
+        raise SuiteError([Fault(what, hint) for what, hint in document.faults.values()])
+    return stacks[0]
 
 
 def _variant(document: Document, name: str) -> tuple[Any, ...]:

@@ -135,6 +135,10 @@ class FakeHost:
         """Refuse: a fake runs nothing; see `Host.spawn`."""
         raise TrialFailed(f"{argv[0]}: a fake has no processes")
 
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give the command itself: it would run on the machine that tare runs on."""
+        return argv
+
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Refuse: a fake has no files; see `Host.put`."""
         raise TrialFailed(f"{source}: a fake has no files, {target} neither")

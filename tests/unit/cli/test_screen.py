@@ -63,6 +63,12 @@ def test_what_is_missing_is_said_to_be_installable_although_root_does_not_ask() 
     assert "Installable: crun" in said(technology("crun", *problems), technology("native", NOT_ROOT))
 
 
+def test_what_only_lacks_root_is_a_list() -> None:
+    assert "Needs root, as in `sudo tare doctor`: crun native" in said(
+        technology("crun", NOT_ROOT), technology("native", NOT_ROOT)
+    )
+
+
 def test_technologies_with_one_reason_share_a_line_with_a_short_fix() -> None:
     problem = Problem("its daemon does not run", "systemctl start docker")
     lines = said(technology("docker", problem), technology("kata", problem))

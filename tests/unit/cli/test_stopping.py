@@ -15,7 +15,7 @@ SECONDS = 30.0
 RUNNING = """
 import sys, time
 from pathlib import Path
-from tare.cli.run import _stoppable
+from tare.cli.run import stoppable
 from tare.hosts.process import held_back
 
 def say(text):
@@ -23,7 +23,7 @@ def say(text):
         file.write(text + "\\n")
 
 try:
-    with _stoppable():
+    with stoppable():
         with held_back():
             print("ready", flush=True)
             time.sleep(0.5)

@@ -1,0 +1,98 @@
+"""`tare shell`: look into an instance of a stack, or run a command in it and have its output.
+
+An interactive shell needs a terminal. The image's `script` makes one inside, and we pass every key on to it, which
+reaches through a container engine and SSH alike. Where the inside has no terminals of its own (a chroot), the shell
+uses ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tare.cli.run import stoppable
+from tare.errors import TareError, UsageError, did_you_mean
+from tare.hosts.local import isolate_mounts
+from tare.hosts.lock import only_one
+from tare.hosts.process import attached
+from tare.model import Host, Setup
+from tare.running.opened import Asked, opened
+from tare.suites.stacks import stack_named
+from tare.suites.suite import read_suite
+
+ADDRESS = "TARE_ADDRESS"
+_SECONDS = 60.0
+
+
+def shell(
+    stack: Annotated[str, typer.Argument(help="The stack, such as docker or docker/qemu.", show_default=False)],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="What to run in place of a shell, after --.", show_default=False)
+    ] = None,
+    suite: Annotated[
+        Path | None, typer.Option(help="The suite that has the stack, with its limits and machines.", metavar="FILE")
+    ] = None,
+    client: Annotated[
+        bool, typer.Option("--client", help=f"Run it on the client; {ADDRESS} is the instance's.")
+    ] = False,
+) -> None:
+    """Start an instance as a trial does, and open a shell in it or run a command; nothing of it is left afterwards."""
+    asked = _asked(stack, suite)
+    if asked.stack.layers[0].family == "unikernel" and not client:
+        what = f"{stack} has no inside: a unikernel is one application, without a shell"
+        raise UsageError(what, f"tare shell {stack} --client gives a shell beside it")
+    if os.geteuid():
+        raise TareError("only root can start containers, machines and networks", "sudo tare shell …")
+    console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        console.print(text, style="dim", markup=False, highlight=False)
+
+    with only_one(), stoppable():
+        isolate_mounts()
+        with opened(asked, say) as setup:
+            code = _run(setup, stack, client, tuple(command or ()))
+    raise typer.Exit(code)
+
+
+def _asked(name: str, suite: Path | None) -> Asked:
+    """Find the stack: in the suite, or as a name alone with what suites have by default."""
+    if suite is None:
+        return Asked(stack_named(name))
+    read = read_suite(suite)
+    found = next((stack for stack in read.stacks if stack.name == name), None)
+    if found is None:
+        names = [stack.name for stack in read.stacks]
+        hint = did_you_mean(name, names, f"its stacks are {', '.join(names)}")
+        raise UsageError(f'{suite}: no stack named "{name}"', hint)
+    workloads = tuple(planned.workload for planned in read.workloads)
+    return Asked(found, read.hosts, read.limits, read.release, workloads)
+
+
+def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:
+    """Run the command, or a shell; gives its exit code."""
+    host = setup.client if client else setup.instance.inside
+    if host is None:
+        raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell beside it")
+    variables = [f"{ADDRESS}={setup.instance.address or ''}"] if client else []
+    if command or not (os.isatty(0) and os.isatty(1)):
+        return attached(host.command_line("env", *variables, *(command or ("sh",))), "kept")
+    prompt = f"({name}{' client' * client}) \\w# "
+    return _interactive(host, ("env", *variables, f"TERM={os.environ.get('TERM', 'linux')}"), prompt)
+
+
+def _interactive(host: Host, environment: tuple[str, ...], prompt: str) -> int:
+    bash = ("env", f"PS1={prompt}", "bash", "--norc", "-i")
+    if host.run("test", "-e", "/dev/pts/ptmx", timeout=_SECONDS, check=False).exit_code:
+        return attached(host.command_line(*environment, *bash), "shared")
+    columns, rows = shutil.get_terminal_size()
+    # `script` takes over the settings of our terminal where it sees it, and ours passes every key on.
+    line = f"stty sane rows {rows} columns {columns}; exec {shlex.join(bash)}"
+    script = ("script", "--quiet", "--return", "--command", line, "/dev/null")
+    return attached(host.command_line(*environment, *script), "passed")

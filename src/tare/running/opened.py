@@ -1,0 +1,61 @@
+"""One instance of a stack to look into: started as a trial starts it, with no workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tare.errors import Unavailable
+from tare.images.image import built_image, carried
+from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
+from tare.model import Hosts, Limits, Problem, Release, Setup, Workload
+from tare.running.layers import Notes, started, whole
+from tare.running.nesting import makes_machine, prepare_nested
+from tare.running.places import Wanted, find_unusable, give_image, placed, prepared_place, reached
+from tare.suites.stacks import Stack
+from tare.suites.suite import LimitsWanted
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A stack, and what a suite says of the machines, the limits and the image.
+
+    The image is that for these workloads; for all that there are where they are None.
+    """
+
+    stack: Stack
+    hosts: Hosts = field(default_factory=Hosts)
+    limits: LimitsWanted = field(default_factory=LimitsWanted)
+    release: Release = "bookworm"
+    workloads: tuple[Workload, ...] | None = None
+
+
+@contextmanager
+def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
+    """Start an instance; nothing of it is left after the block. Raises Unavailable where the stack cannot run."""
+    stack = asked.stack
+    image = built_image(say, guest_recipe(asked.workloads, asked.release))
+    loads = built_image(say, client_recipe(asked.workloads, asked.release))
+    with reached(asked.hosts, image) as there, TemporaryDirectory(prefix="tare-shell-") as folder:
+        if asked.hosts.server is not None:
+            carried(there.server, image)
+        _refuse(find_unusable([stack], there.server, say))
+        nested = [stack] if makes_machine(stack.layers) else []
+        placement = placed(there, asked.limits.cpus)
+        limits = Limits(placement.server, asked.limits.memory_bytes, asked.limits.open_files)
+        outer = built_image(say, machine_recipe(stack.layers[:-1])) if nested else None
+        wanted = Wanted(image, loads, outer, limits, Path(folder))
+        with prepared_place(there, wanted, placement) as place:
+            _refuse(give_image([stack], place, say) | prepare_nested(nested, place, say))
+            notes = Notes()
+            say(f"starting {stack.name}")
+            with started(place, stack.layers, None, notes) as parts:
+                yield Setup(whole(parts), parts[-1].place.client, tuple(notes.marks))
+
+
+def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:
+    for stack, found in problems.items():
+        raise Unavailable(f"{stack}: {'; '.join(problem.what for problem in found)}", found[0].fix)
