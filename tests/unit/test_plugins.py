@@ -225,7 +225,7 @@ def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_the_catalogue_writessettings_of_as_a_suite_takes_them(kind: Kind, name: str) -> None:
+def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: str) -> None:
     found = plugins.find(kind, name)
     lines = "\n".join(settings_of(found))
     assert len(settings_of(found)) == len([field for field in dataclasses.fields(found) if field.init])
