@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from plug_ins import own
 from tare.hosts.ledger import state_folder
 
 _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment after their last user has gone
@@ -23,11 +25,12 @@ _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
 # Others work on this machine, too: what counts bears tare's name, or is a lock of systemd-nspawn or a network namespace
 # that nobody is in any more, both of which are named by numbers.
 _OURS = re.compile("tare-|^inode-")
+# Beside the tools and servers that plug-ins declare: tare's own programs, and what engines start for an instance.
 _PROGRAMS = (
-    *("redis-server", "nginx", "knock", "init", "ssh", "solo5-spt", "solo5-hvt", "micro"),
-    *("qemu-system-x86", "runsc", "runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
-    *("bwrap", "systemd-nspawn", "lxc-execute", "crun", "runc"),
+    *("knock", "init", "solo5-spt", "solo5-hvt", "micro"),
+    *("runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
 )
+_NAME_LENGTH = 15  # the kernel cuts the names of processes there
 _FOLDERS = (
     *("/run/netns", "/run/systemd/nspawn/propagate", "/run/systemd/nspawn/locks", "/run/crun", "/run/runc"),
     *("/run/runsc", "/run/lxc", "/run/lock/lxc", "/var/lib/lxc"),
@@ -116,6 +119,15 @@ def _groups() -> frozenset[str]:
     return _ours(_said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds).splitlines())
 
 
+@functools.cache
+def _programs() -> frozenset[str]:
+    """Name the programs that no test may leave behind."""
+    tools = [tool for found in own("technologies").values() for tool in found().tools]
+    services = [found().service("127.0.0.1") for found in own("workloads").values()]
+    servers = [Path(service.argv[0]).name for service in services if service]
+    return frozenset(name[:_NAME_LENGTH] for name in (*_PROGRAMS, *tools, *servers))
+
+
 def _processes() -> frozenset[str]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -124,7 +136,7 @@ def _processes() -> frozenset[str]:
         except OSError:
             continue
         # What has ended is the machine's first process's to reap.
-        if name in _PROGRAMS and not rest.startswith("Z") and _is_ours(path.parent):
+        if name in _programs() and not rest.startswith("Z") and _is_ours(path.parent):
             found.add(f"{name} {path.parent.name}")
     return frozenset(found)
 
