@@ -20,7 +20,7 @@ BREAKS = tuple((kind, stacks) for stacks in reversed(_STACKS) for kind in (NORMA
 class Broken:
     """What was said of stacks without any effect, as shares of the cells that have the noise.
 
-    `unsaid` are the false decisions that are said to withstand the correlation that the noise has, `said` those that
+    `unsaid` are the false decisions that are said to tolerate the correlation that the noise has, `said` those that
     have a caution, a share of the false ones, and `to_the_end` the false ones after all blocks. `blocks` is a median.
     """
 

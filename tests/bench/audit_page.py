@@ -51,7 +51,7 @@ class Found:
         return max((self.tallies[kind, method, effect].false, effect) for effect in EFFECTS)
 
     def worst_unsaid(self, kind: str) -> float:
-        """Give the largest share of false decisions that are said to withstand such noise."""
+        """Give the largest share of false decisions that are said to tolerate such noise."""
         return max(self.tallies[kind, "tare", effect].unsaid for effect in EFFECTS)
 
 
@@ -86,7 +86,7 @@ def _claims(found: Found) -> str:
         if kind in COVERED:
             continue
         unsaid, to_the_end = found.worst_unsaid(kind.name), found.worst(kind.name, found.to_the_end)[0]
-        rows.append(("— though said to withstand such noise", "≤ 5 %", _percent(unsaid), _met(unsaid <= _ALLOWED)))
+        rows.append(("— though said to tolerate such noise", "≤ 5 %", _percent(unsaid), _met(unsaid <= _ALLOWED)))
         rows.append(("— with all blocks", "≤ 5 %", _percent(to_the_end), _met(to_the_end <= _ALLOWED)))
     return f"""## What was to be shown
 
@@ -117,7 +117,7 @@ def _broken(found: Found) -> str:
         )
         for each in sorted(found.breaks, key=lambda each: each.stacks)
     ]
-    head = ["noise", "stacks", "false", "said to withstand it", "with all blocks"]
+    head = ["noise", "stacks", "false", "said to tolerate it", "with all blocks"]
     head += ["false ones cautioned", "all cautioned", "right", "median blocks"]
     return f"""## Where it breaks, and whether it says so
 
@@ -133,7 +133,7 @@ soon as it can be holds up to little if the effect is small, and up to much if i
 {_firm(found)}.
 
 No stack has an effect here. `stacks` are those beside the baseline and A/A; all figures are of the cells that have the
-noise, at the end of {BREAKS_RUNS} runs each. A decision that was withdrawn is not false. `said to withstand it` are
+noise, at the end of {BREAKS_RUNS} runs each. A decision that was withdrawn is not false. `said to tolerate it` are
 the decisions that are false although they were said to hold up to the correlation of the noise (0.3 or 0.5; of normal
 noise and drift, 0.5), and `with all blocks` the false ones after {BLOCKS} blocks of everything. What is false and
 cautioned was decided all the same:
@@ -145,7 +145,7 @@ and no longer the truth. What drifts slowly is found late, with few stacks too l
 only be seen in that stack, and as long as it lasts, no test can tell it from an effect: it is decided, leaves the
 schedule, and is seen no more. Under normal noise the cautions are false alarms, and the price is in its rows.
 
-So where a decision matters and does not withstand what is suspected, let all blocks run (`until = "blocks"`): {BLOCKS}
+So where a decision matters and does not tolerate what is suspected, let all blocks run (`until = "blocks"`): {BLOCKS}
 are enough to see what lasts, in one stack alone, too, unless it drifts as slowly as the whole run."""
 
 

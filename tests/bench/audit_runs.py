@@ -93,7 +93,7 @@ def make_world(kind: Kind, size: tuple[int, int], seed: int) -> World:
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of each cell in the end, its number of blocks, whether with a caution, and what it would withstand.
+    """What is said of each cell in the end, its number of blocks, whether with a caution, and what it would tolerate.
 
     The cells of tare's own runs are the stacks, then A/A; the arrays have the axes run, cell.
     """
@@ -103,10 +103,10 @@ class Said:
     cautioned: NDArray[np.bool_]
     tolerated_autocorrelation: Floats
 
-    def false(self, effect: float, withstanding: float = 0.0) -> NDArray[np.bool_]:
-        """Tell which cells are decided falsely, and are said to withstand that correlation all the same."""
+    def false(self, effect: float, tolerating: float = 0.0) -> NDArray[np.bool_]:
+        """Tell which cells are decided falsely, and are said to tolerate that correlation all the same."""
         false = (self.claim != UNDECIDED) & ~np.isin(self.claim, right(effect))
-        return np.asarray(false & (self.tolerated_autocorrelation >= withstanding))
+        return np.asarray(false & (self.tolerated_autocorrelation >= tolerating))
 
 
 def decide(ratios: Floats, all_blocks: bool = False) -> Said:
@@ -162,8 +162,8 @@ def right(effect: float) -> tuple[int, ...]:
 class Tally:
     """Shares of runs, and blocks until they ended.
 
-    `unsaid` are the false ones that are said to withstand the correlation that the noise has; `firm` is the median of
-    the correlations that right ones are said to withstand.
+    `unsaid` are the false ones that are said to tolerate the correlation that the noise has; `firm` is the median of
+    the correlations that right ones are said to tolerate.
     """
 
     false: float

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.journal import Run
+from tare.model import Trial
 from tare.report.numbers import plus_minus, point
 from tare.statistics.bootstrap import Interval
 from tare.statistics.cells import Summary
@@ -31,13 +32,12 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def _lines(summary: Summary, run: Run) -> Iterator[str]:
-    early = run.record.stop_reason == "decided"
+    trials = latest(run.trials)
     yield f"Values are means over trials, each a fresh instance; shares are of {summary.baseline}'s mean, with BCa"
     yield "bootstrap intervals at 95 %. Tests of pairs are against it, adjusted for all pairs but Mann-Whitney's."
-    if early:
+    if _stopped_early(run, trials):
         yield ""
-        yield "**The run stopped when all was decided, not after a fixed number of trials: these tests are too sure.**"
-    trials = latest(run.trials)
+        yield "**Decided stacks got no more trials, whose number was not fixed before: these tests are too sure.**"
     for record in records(run):
         grid = arrange(record, summary.stacks, [trial for trial in trials if trial.workload == record.name])
         unit = record.sweep.unit if record.sweep else ""
@@ -47,6 +47,18 @@ def _lines(summary: Summary, run: Run) -> Iterator[str]:
                 found = papers_way(groups, summary.baseline, run.record.seed)
                 yield from ("", f"## {record.name}: {_title(grid, key, unit)}", "")
                 yield from _table(found, grid.metric(key.metric).unit)
+
+
+def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
+    """Tell whether the values decided how many trials there are: for all stacks, or for some of a workload."""
+    measured = {(trial.workload, trial.stack) for trial in trials if trial.status == "ok"}
+    last: dict[tuple[str, str], int] = {}
+    for trial in trials:
+        place = (trial.workload, trial.stack)
+        if place in measured:
+            last[place] = max(last.get(place, 0), trial.block)
+    ends = {(workload, block) for (workload, _), block in last.items()}
+    return run.record.stop_reason == "decided" or len(ends) > len({workload for workload, _ in ends})
 
 
 def _groups(grid: Grid, index: int) -> dict[str, list[float]]:

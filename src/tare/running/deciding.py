@@ -70,8 +70,11 @@ class Decisions:
     def nearness(self) -> Mapping[str, float]:
         """Give the number of decisions to expect of one more block of each workload, by its blocks so far.
 
-        A cell that needs about ten more blocks counts as a tenth of a decision.
+        A cell that needs about ten more blocks counts as a tenth of a decision. Nothing is given where all stacks
+        are to have all blocks: the values must not choose how many there are.
         """
+        if self.all_blocks:
+            return {}
         found = self._compared()
         decided = self._decided(found)
         needed, settled = evidence_needed(len(found) * len(self.stacks), len(decided) + 1), decided | self._given_up()

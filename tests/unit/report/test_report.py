@@ -264,6 +264,13 @@ def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
     assert "these tests are too sure" in find("papers")(summarize(early), early)["papers.md"].decode()
 
 
+def test_the_papers_way_says_so_too_where_a_single_stack_left_early() -> None:
+    run = pairs([90, 91, 90, 91, 90], [100] * 5)
+    left = replace(run, trials=tuple(t for t in run.trials if t.stack == "native" or t.block < 4))
+    texts = [find("papers")(summarize(each), each)["papers.md"].decode() for each in (run, left)]
+    assert ["these tests are too sure" in text for text in texts] == [False, True]
+
+
 def test_csv_summary_has_one_row_for_each_cell() -> None:
     run = pairs([90, 91, 90, 91, 90], [100] * 5)
     rows = _rows(find("csv")(summarize(run), run)["summary.csv"])

@@ -9,17 +9,26 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from runs import DHRYSTONE, REDIS, STARTUP, make_run, make_trial, measured
+from runs import NGINX, REDIS, STARTUP, make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.model import Caution, Trial
+from tare.model import Caution, Family, Metric, Trial
 from tare.report import find, formats
 from tare.report.terminal import matrix
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
 
 STACKS = ("native", "native-again", "docker", "crun", "<b>")
-POINTS = {"speed": (None,), "get": (1.0, 50.0), "set": (1.0, 50.0), "total": (None,), "kernel": (None,)}
+POINTS = {
+    "throughput": (1.0, 50.0),
+    "latency": (None,),
+    "get": (1.0, 50.0),
+    "set": (1.0, 50.0),
+    "total": (None,),
+    "kernel": (None,),
+}
+WEB = replace(NGINX, metrics=(*NGINX.metrics, Metric("latency", "Latency", "s", "lower")))  # two headlines
+FAMILIES: Mapping[str, Family] = {"native": "bare metal", "native-again": "bare metal", "crun": "container"}
 # How the logarithm of a metric's values goes on from block to block: what each kind of caution and note is made by.
 SHAPES: Mapping[str, Callable[[int], float]] = {
     "equal": lambda _: 0.0,
@@ -35,7 +44,7 @@ STATES = some.sampled_from(["ok"] * 8 + ["failed", "skipped", "absent", "empty",
 @some.composite
 def _runs(draw: some.DrawFn) -> Run:
     """Give each metric and stack a shape of its own, so that a point may have a doubt that no headline has."""
-    records = draw(some.lists(some.sampled_from([DHRYSTONE, REDIS, STARTUP]), min_size=1, unique_by=lambda it: it.name))
+    records = draw(some.lists(some.sampled_from([WEB, REDIS, STARTUP]), min_size=1, unique_by=lambda it: it.name))
     stacks = draw(some.lists(some.sampled_from(STACKS), min_size=1, unique=True))
     blocks, noise = draw(some.integers(1, 12)), draw(some.sampled_from([0.0, 1e-4, 0.01]))
     chance = draw(some.randoms(use_true_random=False))
@@ -59,7 +68,10 @@ def _runs(draw: some.DrawFn) -> Run:
                 trial = replace(make_trial(stack, block, values, record.name), cautions=tuple(doubts))
                 trials += _in_state(trial, usual if chance.random() < 0.8 else "ok")
     run = make_run(trials, records)
-    return replace(run, record=replace(run.record, stacks=tuple(stacks)))
+    families: dict[str, tuple[Family, ...]] = {
+        stack: (family,) for stack, family in FAMILIES.items() if draw(some.booleans())
+    }
+    return replace(run, record=replace(run.record, stacks=tuple(stacks), families=families))
 
 
 def _in_state(trial: Trial, state: str) -> list[Trial]:

@@ -106,6 +106,7 @@ def test_a_workload_is_the_nearer_to_decisions_the_less_its_blocks_differ() -> N
                 value = 100 * np.exp(sign * spread * (stack == "b"))
                 decisions.learn(make_trial(stack, block, [measured("m0", value)], name))
     near = decisions.nearness()
+    assert replace(decisions, all_blocks=True).nearness() == {}
     assert ("done", "b") in decisions.decided()
     assert near["done"] == 0
     assert 1 / 100 < near["near"] <= 1 / 5

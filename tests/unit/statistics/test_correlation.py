@@ -208,7 +208,7 @@ ROWS = some.lists(some.floats(-0.2, 0.2), min_size=5, max_size=30)
 
 
 @given(ROWS, some.floats(0, 0.02))
-def test_up_to_what_it_withstands_it_is_decided_and_beyond_it_is_not(row: list[float], offset: float) -> None:
+def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[float], offset: float) -> None:
     logs = np.array(row)
     there = everywhere(logs)
 
@@ -238,7 +238,7 @@ NOISES: list[tuple[Shape, float]] = [("correlated", 0.3), ("correlated", 0.5), (
 
 
 @pytest.mark.parametrize(("shape", "correlation"), NOISES)
-def test_what_is_decided_early_seldom_withstands_noise_that_decided_it(shape: Shape, correlation: float) -> None:
+def test_what_is_decided_early_seldom_tolerates_noise_that_decided_it(shape: Shape, correlation: float) -> None:
     logs = SD * noise(shape, (3, 2000, 40), correlation, seed=7)
     logs -= logs[0]
     false, unsaid, going = 0, 0, np.arange(2000)
