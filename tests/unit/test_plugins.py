@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import pairs
 
 from plug_ins import own
-from tare import plugins
+from tare import plugins, report
 from tare.cli.catalogue import settings_of, technologies, workloads
 from tare.errors import SuiteError, UsageError
 from tare.model import Metric
@@ -73,6 +74,12 @@ class Bhyve(Workload):
     def seconds(self):
         return 0.0
 '''
+
+
+PLAIN = """class Plain:
+    def __new__(cls, summary, run):
+        return {"report.txt": b"one run\\n"}
+"""
 
 
 def install(folder: Path, group: str, **modules: str) -> None:
@@ -239,6 +246,18 @@ def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: s
     else:
         table = f'[stacks.a]\nstack = "{name}"\n{lines}'
         assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
+
+
+def test_a_package_of_others_adds_a_report_format_and_a_broken_one_breaks_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "reports", plain=PLAIN, broken="1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"html", "plain", "broken"} <= set(report.formats())
+    (written,) = report.write_report([pairs([90.0] * 6, [100.0] * 6)], ["plain"], tmp_path / "out")
+    assert written.read_bytes() == b"one run\n"
+    with pytest.raises(UsageError, match="the report format 'broken' is broken: division by zero"):
+        report.find("broken")
 
 
 def test_the_tests_own_technology_is_found_as_a_package_of_others_and_is_no_part_of_tare() -> None:

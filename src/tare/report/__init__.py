@@ -43,7 +43,12 @@ def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, 
 def find(name: str) -> Render:
     """Find the function that renders a format; raises UsageError where there is none, with the formats there are."""
     for entry in importlib.metadata.entry_points(group="tare.reports", name=name):
-        other: Render = entry.load()
+        try:
+            other: Render = entry.load()
+        except Exception as error:  # a broken plug-in breaks only itself
+            raise UsageError(
+                f"the report format {name!r} is broken: {error}", "repair or remove its package"
+            ) from error
         return other
     render = _renderer(name)
     if render is None:
