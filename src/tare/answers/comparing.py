@@ -134,7 +134,7 @@ def _why_nothing(answer: Answer, baseline: str) -> str:
     if own and not any(cell.trials for cell in own):
         return f"{baseline}: {own[0].skipped or '; '.join(own[0].notes)}"
     first = answer.cells[0]
-    return f"{first.stack} in {first.workload}: {first.skipped or '; '.join(first.notes)}"
+    return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
 
 def _gate(fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...]) -> Gate:
@@ -214,7 +214,7 @@ def _narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | No
 def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
     """Say where the baseline has no value, so that nothing can be compared with it."""
     return tuple(
-        f"{when}the baseline {cell.stack} has no value in {cell.workload}: {cell.skipped or '; '.join(cell.notes)}"
+        f"{when}the baseline {cell.stack} has no value in {cell.name}: {cell.skipped or '; '.join(cell.notes)}"
         for cell in summary.headlines
         if cell.stack == summary.baseline and not cell.trials
     )

@@ -140,7 +140,13 @@ def document(answer: Answer) -> str:
             "fail_on": gate.fail_on,
             "answer": gate.answer if gate.fail_on else None,
             "cells": [
-                {"workload": cell.workload, "stack": cell.stack, "decision": cell.verdict, "lost": cell in gate.lost}
+                {
+                    "workload": cell.workload,
+                    "headline": cell.headline,
+                    "stack": cell.stack,
+                    "decision": cell.verdict,
+                    "lost": cell in gate.lost,
+                }
                 for cell in gate.failing
             ],
         },

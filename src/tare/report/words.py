@@ -85,7 +85,9 @@ def _lasting(decided: Sequence[Cell]) -> list[str]:
 
 def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
     """Say what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
-    return tuple(text for rule in summary.rules_of(workload) for text in _moved(summary, rule.name))
+    rules = summary.rules_of(workload)
+    found = [(rule, _moved(summary, rule.name)) for rule in rules]
+    return tuple(text for rule, texts in found for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
 
 
 def _moved(summary: Summary, name: str) -> list[str]:

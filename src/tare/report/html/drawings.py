@@ -51,7 +51,8 @@ def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing |
     compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
     near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
     if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
-        caption = f"The stacks near {summary.baseline} alone, on a finer scale."
+        what = f"{rule.name}: the" if rule.name != rule.workload else "The"
+        caption = f"{what} stacks near {summary.baseline} alone, on a finer scale."
         drawings.append(_drawing(figures.ratios(near, summary.baseline), f"{prefix}n", caption))
     return drawings
 
