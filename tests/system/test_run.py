@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,57 @@ def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
     rest = tare("run", "--resume", run)
     assert rest.returncode == 0, rest.stderr
     assert assert_complete(run, suite)[: len(before)] == before
+
+
+def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_path: Path, ready_home: Path) -> None:
+    (tmp_path / "long.toml").write_text(SERVED.replace('"1s"', '"40s"'))
+    with begin("run", "long.toml", "--out", tmp_path / "run") as process:
+        mark = f"TARE_CLIENT=tare-{process.pid:x}-client"
+        deadline = time.monotonic() + ENOUGH_SECONDS
+        while not [name for name in carrying(mark) if name not in ("run", "knock")]:
+            assert process.poll() is None, read_text(str(tmp_path / "said"))
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+        process.wait(20)
+    deadline = time.monotonic() + 5
+    while carrying(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert carrying(mark) == []
+    assert tare("clean").returncode == 0
+    assert not list((ready_home / "ledger").iterdir())
+
+
+def carrying(mark: str) -> list[str]:
+    """Give the names of the processes that have an entry in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
+                found.append((place / "comm").read_text(encoding="utf-8").strip())
+    return found
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
+    begin: Begin, tare: Call, tmp_path: Path, nothing_left: NothingLeft
+) -> None:
+    if not shutil.which("podman"):
+        pytest.skip("apt-get install podman")
+    suite = SUITE.replace('["native", "crun", "bubblewrap", "docker"]', '["native", "podman"]')
+    (tmp_path / "podman.toml").write_text(suite.replace("200ms", "30s"))
+    with nothing_left():
+        with begin("run", "podman.toml", "--out", tmp_path / "run") as process:
+            deadline = time.monotonic() + ENOUGH_SECONDS
+            argv = ("podman", "ps", "--quiet", "--filter", f"name=tare-{process.pid:x}")
+            while not subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip():
+                assert process.poll() is None, read_text(str(tmp_path / "said"))
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            process.kill()
+            process.wait(20)
+        cleaned = tare("clean")
+        assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
 
 
 def namespaces() -> str:

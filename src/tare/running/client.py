@@ -13,15 +13,32 @@ from pathlib import Path
 from tare.hosts.chroot import enterable, fresh_root
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.launch import ENVIRONMENT
 from tare.model import Image
+
+_MARK = "TARE_CLIENT"
+# What still runs there of a tare that was killed: on another machine, nothing else ends it before its time limit.
+_END = f"""
+grep -slzxF "{_MARK}=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ process _; do kill -9 "$process"; done
+true
+"""
+# Killed outright, tare takes the load with it: `run` ends the whole tree when it is told to.
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
 
 
 @contextmanager
 def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
     """Give the client of a run as a host; it is gone after the block. `ledger` is that of the client's machine."""
-    with fresh_root(ledger, loads, folder) as root, enterable(ledger, root):
+    name = f"{network.prefix}-client"
+    with (
+        fresh_root(ledger, loads, folder) as root,
+        enterable(ledger, root),
+        ledger.undone_by("sh", "-c", _END, "sh", name),
+    ):
+        guard = _DIES_WITH_US if isinstance(ledger.host, LocalHost) else ()
         place = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
-        yield ExecHost(ledger.host, *place, *pinned, "env", "-i", *ENVIRONMENT, "chroot", str(root))
+        environment = ("env", "-i", *ENVIRONMENT, f"{_MARK}={name}")
+        yield ExecHost(ledger.host, *guard, *place, *pinned, *environment, "chroot", str(root))

@@ -93,7 +93,7 @@ class Docker(Technology):
         with ExitStack() as stack:
             address = stack.enter_context(self._network(host, launch))
             # The name is free, or `--rm` of an earlier container has not come to its end.
-            stack.enter_context(launch.ledger.undone_by(self.program, "rm", "--force", "--volumes", launch.name))
+            stack.enter_context(launch.ledger.undone_by(*self.removal(launch.name)))
             if self.network == "bridge":
                 launch.knock(address)
             launch.timeline.mark("requested")
@@ -117,6 +117,10 @@ class Docker(Technology):
                 proof={"version": self.version(host), "control group": folder},
                 disk=lambda: int(self._inspect(host, launch.name, "--size")["SizeRw"]),
             )
+
+    def removal(self, name: str) -> tuple[str, ...]:
+        """Give the command that removes a container."""
+        return (self.program, "rm", "--force", "--volumes", name)
 
     def imported(self, host: Host, image: Image) -> None:
         """Give the engine the image, once: it stays in the engine's store under the name of its content."""

@@ -11,6 +11,17 @@ from tare.launch import Launch, first_line
 from tare.model import Host, Problem
 from tare.technologies.docker import Docker
 
+# Of a tare that was killed, the mount of the container's network namespace is gone with tare's own mounts, and Podman
+# leaves the empty file: `ip netns` would complain of it to everybody.
+_REMOVE = """
+key=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null)
+podman rm --force --volumes "$1" && code=0 || code=1
+case $key in
+/run/netns/netns-*) mountpoint -q "$key" || rm -f "$key" ;;
+esac
+[ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
+"""
+
 
 @dataclass(frozen=True)
 class Podman(Docker):
@@ -50,6 +61,10 @@ class Podman(Docker):
         most = first_line(host, "cat", "/proc/sys/kernel/pid_max")
         count = min(int(number) for number in (hard, most, str(1 << 22)) if number.isdigit())
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
+
+    def removal(self, name: str) -> tuple[str, ...]:
+        """Give the command that removes a container, with what a killed tare has left of its network namespace."""
+        return ("sh", "-c", _REMOVE, "sh", name)
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:
