@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
@@ -43,7 +43,8 @@ class RunRecord:
 
     `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `control` the
     name of the A/A control. `families` are those of each stack's layers, the inner first. `stop_reason` is empty
-    while a run goes on, and where it was killed.
+    while a run goes on, and where it was killed. `machines` are those that took part, by role: `controller`, `server`,
+    `client`, `lent`; `machine` is the controller's where instances ran only on servers that were lent.
     """
 
     format: int
@@ -63,6 +64,20 @@ class RunRecord:
     control: str = ""
     stop_reason: str = ""
     families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
+    machines: dict[str, Facts] = field(default_factory=dict)
+
+    @property
+    def measured_on(self) -> Facts:
+        """The machine that instances ran on: the first one that was lent, where none ran on another."""
+        return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
+
+    def with_lent(self, facts: Facts) -> RunRecord:
+        """Add a machine that was lent for a trial; those that are alike are one."""
+        lent = {role: each for role, each in self.machines.items() if role.startswith("lent")}
+        if facts in lent.values():
+            return self
+        role = f"lent {len(lent) + 1}" if lent else "lent"
+        return replace(self, machines=self.machines | {role: facts})
 
 
 @dataclass(frozen=True)
@@ -96,6 +111,12 @@ class Journal:
     def keep(self, record: RunRecord) -> None:
         """Write the record, whole or not at all."""
         write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
+
+    def keep_lent(self, facts: Facts) -> None:
+        """Note in the record what a machine is that was lent for a trial."""
+        record = load(self.folder).record
+        if (more := record.with_lent(facts)) != record:
+            self.keep(more)
 
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
         """Keep a trial: its raw output first, so that a line in the journal always has it.

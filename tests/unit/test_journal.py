@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import believable_run, make_run, make_trial, measured, write
+from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
 from tare.errors import NotRecorded, UsageError
 from tare.journal import FORMAT, Journal, load, load_raw, rewrite
@@ -238,3 +238,18 @@ def test_a_folder_of_a_run_that_is_a_link_is_refused(folder: Path, tmp_path: Pat
     (folder / "raw").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="raw: is a symbolic link, and tare writes through none in a run folder"):
         kept.append(trials(2)[1], ())
+
+
+def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once(folder: Path) -> None:
+    kept = journal(folder, 1)
+    record = load(folder).record
+    assert record.machines == {}  # as in runs of before there were roles
+    assert record.measured_on == record.machine
+    cloud, other = replace(MACHINE, cpu_model="Cloud CPU"), replace(MACHINE, cpu_model="Other CPU")
+    kept.keep(replace(record, machines={"controller": MACHINE, "client": MACHINE}))
+    for facts in (cloud, other, cloud):
+        kept.keep_lent(facts)
+    found = load(folder).record
+    assert found.machines == {"controller": MACHINE, "client": MACHINE, "lent": cloud, "lent 2": other}
+    assert found.measured_on == cloud
+    assert replace(found, machines=found.machines | {"server": MACHINE}).measured_on == MACHINE

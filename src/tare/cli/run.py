@@ -23,13 +23,13 @@ from tare.cli.display import watching
 from tare.doctor.noise import assess
 from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
-from tare.hosts.local import isolate_mounts
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
-from tare.model import Image, Limits, Problem, Workload
+from tare.model import Facts, Image, Limits, Problem, Workload
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
@@ -125,7 +125,8 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
     if there.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
-    wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry")
+    lent = session.journal.keep_lent
+    wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent)
     _say_unusable(console, suite, unusable)
     record = _record(session, there, image)
     if session.resumed is not None:
@@ -194,8 +195,16 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
         noise=noise,
         margin=suite.margin,
         control=suite.control,
+        machines=_machines(suite, there),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
+
+
+def _machines(suite: Suite, there: Reached) -> dict[str, Facts]:
+    """Give the machines that take part, by role. One that a technology lends is noted once it is there."""
+    lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
+    server = {} if lent else {"server": there.server.facts()}
+    return {"controller": LocalHost().facts(), **server, "client": there.client.facts()}
 
 
 def _create(journal: Journal, record: RunRecord, suite: Suite) -> None:

@@ -27,6 +27,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
         "stacks": summary.stacks,
         "workloads": summary.workloads,
         "machine": asdict(run.record.machine),
+        "machines": {role: asdict(facts) for role, facts in run.record.machines.items()},
         "image": run.record.image,
         "overall": {
             "workloads": summary.overall.workloads,

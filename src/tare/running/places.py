@@ -19,7 +19,7 @@ from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.launch import Technology
-from tare.model import Caution, Host, Hosts, Image, Limits, Machine, Problem
+from tare.model import Caution, Facts, Host, Hosts, Image, Limits, Machine, Problem
 from tare.running.client import client_of
 from tare.running.layers import Place
 from tare.running.nesting import prepare
@@ -106,7 +106,7 @@ class Wanted:
     """What the instances of a run are to have: the image, limits, and a folder for their telemetry.
 
     `loads` is the client's root file system, with the load generators; `outer` is the image of machines that are hosts,
-    where the run needs any.
+    where the run needs any. `lent` is told what a machine is that a technology has lent.
     """
 
     image: Image
@@ -114,6 +114,7 @@ class Wanted:
     outer: Image | None
     limits: Limits
     telemetry: Path
+    lent: Callable[[Facts], None] = lambda _: None
 
 
 @contextmanager
@@ -161,6 +162,7 @@ class _Lender:
             placement = placed(there, len(self.wanted.limits.cpus))
             limits = replace(self.wanted.limits, cpus=placement.server)
             wanted = replace(self.wanted, outer=self.wanted.outer if len(inner) > 1 else None, limits=limits)
+            self.wanted.lent(there.server.facts())
             with prepared_place(there, wanted, placement) as place:
                 if problems := tuple(inner[-1].problems(place.host)):
                     words = "; ".join(problem.what for problem in problems)

@@ -438,3 +438,15 @@ def test_a_report_goes_to_no_folder_that_is_a_link_in_a_run(tmp_path: Path) -> N
     assert caught.value.hint == f"rm {run.folder / 'report'}"
     assert list((tmp_path / "mine").iterdir()) == []
     assert write_report([run], ["csv"], tmp_path / "mine")
+
+
+def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_on() -> None:
+    run = believable_run(blocks=2)
+    cloud = replace(MACHINE, cpu_model="Cloud CPU 7")
+    machines = {"controller": MACHINE, "client": MACHINE, "lent": cloud}
+    run = replace(run, record=replace(run.record, machines=machines))
+    page = _Page(find("html")(summarize(run), run)["index.html"].decode())
+    assert "Controller, client" in page.text
+    assert "Lent" in page.text
+    assert "On this machine (Cloud CPU 7, " in page.text
+    assert page.text.count(MACHINE.cpu_model) == 1

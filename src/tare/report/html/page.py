@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
+from tare.model import Facts
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts
@@ -103,7 +104,7 @@ class Page:
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
     layers: tuple[LayerRow, ...]
-    machine: tuple[tuple[str, str], ...]
+    machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     noise: tuple[tuple[str, str], ...]
     image: str
     packages: str
@@ -124,7 +125,7 @@ def page(summary: Summary, run: Run) -> Page:
         margin=percent(summary.margin),
         started=run.record.started,
         version=run.record.tare,
-        answer=answer(summary, run.record.machine),
+        answer=answer(summary, run.record.measured_on),
         columns=tuple(
             (f"workload-{summary.workloads.index(rule.workload)}", rule.name, rule.better) for rule in summary.rules
         ),
@@ -137,7 +138,7 @@ def page(summary: Summary, run: Run) -> Page:
         starts=starts(run, summary),
         costs=costs(run, summary),
         layers=layers(run, summary),
-        machine=_machine(run),
+        machines=_machines(run),
         noise=run.record.noise,
         image=run.record.image,
         packages=run.record.packages,
@@ -253,8 +254,17 @@ def _reach(cell: Cell) -> tuple[str, ...]:
     return (f"would hold up to a correlation of {tolerated(cell)} between blocks",) if cell.decided else ()
 
 
-def _machine(run: Run) -> tuple[tuple[str, str], ...]:
-    facts = run.record.machine
+def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Describe each machine once, with its roles; runs of before there were roles have one machine, without a role."""
+    roles: dict[Facts, list[str]] = {}
+    for role, facts in run.record.machines.items():
+        roles.setdefault(facts, []).append(role)
+    if not roles:
+        return (("", _described(run.record.machine)),)
+    return tuple((", ".join(names), _described(facts)) for facts, names in roles.items())
+
+
+def _described(facts: Facts) -> tuple[tuple[str, str], ...]:
     rows = (
         ("CPU", facts.cpu_model),
         ("CPUs", str(facts.cpus) if facts.cpus else ""),

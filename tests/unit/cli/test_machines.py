@@ -1,0 +1,49 @@
+"""Which machines a run records, by their roles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tare.cli.run import _machines
+from tare.hosts.local import LocalHost
+from tare.model import Facts, Hosts, Machine
+from tare.running.places import Reached
+from tare.suites.suite import parse_suite
+
+HERE = LocalHost().facts()
+
+
+class _Elsewhere(LocalHost):
+    def facts(self) -> Facts:
+        return replace(HERE, cpu_model="Elsewhere")
+
+
+def _roles(stack: str, there: Reached) -> dict[str, str]:
+    text = f"""
+    [suite]
+    stacks = ["native", "{stack}"]
+    baseline = "{stack}"
+    [[workloads]]
+    use = "dhrystone"
+    """
+    suite = parse_suite(text, "test.toml")
+    if stack.endswith("openstack"):
+        suite = replace(suite, stacks=suite.stacks[1:])
+    return {role: facts.cpu_model for role, facts in _machines(suite, there).items()}
+
+
+def test_on_one_machine_all_roles_are_its_own() -> None:
+    assert _roles("crun", Reached()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
+
+
+def test_a_server_elsewhere_is_told_from_the_controller() -> None:
+    there = Reached(Hosts(server=Machine("root@there")), server=_Elsewhere())
+    expected = {"controller": HERE.cpu_model, "server": "Elsewhere", "client": HERE.cpu_model}
+    assert _roles("crun", there) == expected
+
+
+def test_where_all_instances_are_on_lent_servers_no_server_is_this_machine() -> None:
+    pytest.importorskip("openstack")
+    assert list(_roles("native/openstack", Reached())) == ["controller", "client"]
