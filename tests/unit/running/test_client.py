@@ -1,0 +1,60 @@
+"""The load ends with tare, also where tare is killed outright."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from compiled import compiled
+
+from tare.hosts.local import LocalHost
+from tare.running.client import _END, _MARK
+
+SECONDS = 30.0
+# As the client's commands are run, but for the namespace and the chroot, which are execs as well.
+LOADING = """
+import sys
+from tare.hosts.exec import ExecHost
+from tare.hosts.local import LocalHost
+from tare.running.client import _DIES_WITH_US
+client = ExecHost(LocalHost(), *_DIES_WITH_US, "env", sys.argv[2])
+client.supervisor = sys.argv[1]
+client.run("sh", "-c", '"$@" && times >&2', "sh", "sleep", "60", timeout=60)
+"""
+
+
+def _loads(mark: str) -> int:
+    listed = LocalHost().run("sh", "-c", 'grep -slzxF "$0" /proc/[0-9]*/environ', mark, timeout=10, check=False)
+    return len(listed.text.split())
+
+
+def _wait_for(mark: str, count: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while _loads(mark) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path: Path) -> None:
+    compiled(tmp_path, "run")
+    mark = f"{_MARK}=tare-test-dies"
+    with subprocess.Popen((sys.executable, "-c", LOADING, str(tmp_path / "run"), mark)) as tare:
+        _wait_for(mark, 3)  # run, sh, sleep
+        tare.kill()
+    _wait_for(mark, 0)
+
+
+def test_what_is_left_of_a_load_is_ended_by_its_undo_and_nothing_else_is() -> None:
+    ours, others = f"{_MARK}=tare-test-ours", f"{_MARK}=tare-test-ours-not"
+    with (
+        subprocess.Popen(("env", ours, "sleep", "60")) as left,
+        subprocess.Popen(("env", others, "sleep", "60")) as other,
+    ):
+        _wait_for(ours, 1)
+        _wait_for(others, 1)
+        LocalHost().run("sh", "-c", _END, "sh", "tare-test-ours", timeout=SECONDS)
+        assert left.wait(SECONDS) == -9
+        assert other.poll() is None
+        other.kill()
