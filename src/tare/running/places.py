@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
 from tare.hosts.ledger import Ledger, state_folder
 from tare.hosts.local import LocalHost
+from tare.hosts.lock import only_one_on
 from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
@@ -60,7 +62,7 @@ class Reached:
 @contextmanager
 def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
     """Connect to the machines of a run; raises Unreachable or TareError with what is in the way."""
-    prefix = lent_as or _own_prefix()
+    prefix = lent_as or _own_prefix(hosts)
     supervisor = image.root / RUN[1:]
     ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
@@ -70,6 +72,8 @@ def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.undone_by("rm", "-f", socket))
                 known[which] = stack.enter_context(machine(LocalHost(), which, socket, supervisor))
+                if not lent_as:  # what is lent is ours alone, and the client is held already
+                    stack.enter_context(only_one_on(known[which], which.ssh))
 
         def host(which: Machine | None) -> Host:
             return LocalHost() if which is None else known[which]
@@ -120,7 +124,7 @@ class Wanted:
 @contextmanager
 def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iterator[Place]:
     """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
-    prefix = there.lent_as or _own_prefix()
+    prefix = there.lent_as or _own_prefix(there.hosts)
     with ExitStack() as stack:
         server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not there.lent_as))
         client = server
@@ -157,7 +161,7 @@ class _Lender:
     @contextmanager
     def place(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Place]:
         """Make a place, and do there what is done once before these layers start."""
-        lent_as = f"{_own_prefix()}s"  # a network card's name has room for no more
+        lent_as = f"{_own_prefix(Hosts(which, self.client))}s"  # a network card's name has room for no more
         with reached(Hosts(which, self.client), self.wanted.image, lent_as) as there:
             placement = placed(there, len(self.wanted.limits.cpus))
             limits = replace(self.wanted.limits, cpus=placement.server)
@@ -181,8 +185,15 @@ class _UnwrittenLedger(Ledger):
         pass
 
 
-def _own_prefix() -> str:
-    return f"tare-{os.getpid():x}"
+def _own_prefix(hosts: Hosts) -> str:
+    """Start the names of all that a run makes: by its process, which elsewhere is told from those of other controllers.
+
+    A network card's name has room for no more than six digits.
+    """
+    if hosts == Hosts():
+        return f"tare-{os.getpid():x}"
+    unlike = f"{os.getpid()} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
+    return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"
 
 
 @contextmanager

@@ -1,0 +1,71 @@
+"""The lock of a machine: whoever measures on it holds it, from that machine or from another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TareError
+from tare.hosts.local import LocalHost
+from tare.hosts.lock import only_one, only_one_on
+from tare.model import Hosts, Machine
+from tare.running import places
+
+SECONDS = 20.0
+OTHER = """
+import sys, time
+from tare.hosts.local import LocalHost
+from tare.hosts.lock import only_one_on
+with only_one_on(LocalHost(), "there", sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def _is_free(path: Path) -> bool:
+    try:
+        with only_one_on(LocalHost(), "root@there", str(path)):
+            return True
+    except TareError:
+        return False
+
+
+def test_two_controllers_do_not_measure_on_one_machine(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    with subprocess.Popen((sys.executable, "-c", OTHER, str(path)), stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        said = rf"^another tare runs on root@there \(process {other.pid} of its controller\)$"
+        with pytest.raises(TareError, match=said), only_one_on(LocalHost(), "root@there", str(path)):
+            pytest.fail("the block must not begin")
+        other.kill()
+    deadline = time.monotonic() + SECONDS
+    while not _is_free(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_it_is_the_lock_that_a_tare_on_that_machine_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    code = OTHER.replace('only_one_on(LocalHost(), "there", sys.argv[1])', "only_one()").replace("_on\n", "\n")
+    with subprocess.Popen((sys.executable, "-c", code), stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert not _is_free(tmp_path / "lock")
+        other.kill()
+    with only_one(), only_one_on(LocalHost(), "root@here", str(tmp_path / "lock")):
+        pass  # a server that is this machine, over SSH
+
+
+def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Hosts(server=Machine("root@there"))
+    assert places._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
+    mine = places._own_prefix(there)
+    monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
+    assert mine != places._own_prefix(there)
+    assert len(f"{mine}s-m") <= 14
