@@ -24,6 +24,7 @@ app = typer.Typer(
     help="What a virtualization technology weighs, compared with bare metal on this machine.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for command in (doctor, plan, run, report, compare, show, reparse, shell, technologies, workloads, image, clean):

@@ -13,13 +13,13 @@ from tare.errors import UsageError, in_words
 from tare.journal import load, load_raw, rewrite
 from tare.model import Trial, Workload
 from tare.running.trial import read_values
-from tare.suites.suite import parse_suite
+from tare.suites.suite import read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Read all values of a run again from its raw output; the trials before are kept beside the new ones."""
     found = load(run)
-    suite = parse_suite((run / "suite.toml").read_text(encoding="utf-8"), str(run / "suite.toml"))
+    suite = read_suite(run / "suite.toml")
     workloads = {planned.name: planned.workload for planned in suite.workloads}
     trials = [_read_again(run, trial, workloads[trial.workload]) for trial in found.trials]
     changed = sum(before != after for before, after in zip(found.trials, trials, strict=True))

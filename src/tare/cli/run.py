@@ -37,7 +37,7 @@ from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.places import Reached, Wanted, find_unusable, give_image, placed, prepared_place, reached
 from tare.running.runner import Work, work_through
 from tare.statistics.summarize import summarize
-from tare.suites.suite import Suite, parse_suite, read_suite
+from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, parse_duration
 
 _INTERRUPTED = 130
@@ -86,7 +86,7 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
         resumed = load(resume)
         for name in ("raw", "telemetry"):
             make_within(resume, name)
-        read = parse_suite((resume / "suite.toml").read_text(encoding="utf-8"), str(resume / "suite.toml"))
+        read = read_suite(resume / "suite.toml")
         return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
     assert suite is not None  # noqa: S101 - one of the two is given
     read = read_suite(suite)

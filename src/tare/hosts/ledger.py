@@ -34,8 +34,12 @@ def private_state_folder() -> Path:
     One that `TARE_HOME` names and that was there before stays as it is: it may be more than tare's.
     """
     folder = state_folder()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        what = f"{folder}: tare's own folder cannot be made: {(error.strerror or str(error)).lower()}"
+        raise TareError(what, "let TARE_HOME name another folder, or be unset for /var/lib/tare") from error
     for own in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
         if own.is_dir() and os.access(own, os.W_OK):
             own.chmod(0o700)
