@@ -21,7 +21,7 @@ from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
-from tare.model import Host, Image
+from tare.model import Host, Image, Problem, together
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
@@ -133,26 +133,28 @@ def located(image: Image) -> Image:
     return replace(image, **{name: home / getattr(image, name).name for name in names})
 
 
-def _missing(recipe: Recipe) -> list[tuple[str, str]]:
-    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
+def _missing(recipe: Recipe) -> list[Problem]:
+    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", **({"mke2fs": "e2fsprogs"} if recipe.kernel else {})}
     missing = [
-        (f"{tool} is not installed", f"apt-get install {tools[tool]}") for tool in tools if not shutil.which(tool)
+        Problem.mended_by(f"{tool} is not installed", *packages.split())
+        for tool, packages in tools.items()
+        if not shutil.which(tool)
     ]
     if recipe.server:
-        missing += [(problem.what, problem.fix) for problem in LINUX.problems()]
+        missing += LINUX.problems()
     if os.geteuid():
-        missing.append(("only root can build the image", "run tare as root"))
+        missing.append(Problem("only root can build the image", "run tare as root"))
     folder = private_state_folder()
     if (free := shutil.disk_usage(folder).free) < _FREE_BYTES:
-        missing.append(
-            (f"{folder}: {free >> 20} MiB free, the image needs {_FREE_BYTES >> 20}", "make room, or set TARE_HOME")
-        )
+        what = f"{folder}: {free >> 20} MiB free, the image needs {_FREE_BYTES >> 20}"
+        missing.append(Problem(what, "make room, or set TARE_HOME"))
     return missing
 
 
-def _check(missing: list[tuple[str, str]]) -> None:
+def _check(missing: list[Problem]) -> None:
     if missing:
-        raise TareError(f"cannot build the image: {'; '.join(what for what, _ in missing)}", missing[0][1])
+        what = "; ".join(dict.fromkeys(problem.what for problem in missing))
+        raise TareError(f"cannot build the image: {what}", together(missing) or missing[0].fix)
 
 
 @contextmanager
