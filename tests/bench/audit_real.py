@@ -18,7 +18,7 @@ from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
 from tare.errors import TrialFailed
-from tare.hosts.cpus import place
+from tare.hosts.cpus import choose_cpus
 from tare.hosts.facts import read_cores
 from tare.hosts.local import isolate_mounts, read_text
 from tare.hosts.lock import only_one
@@ -27,8 +27,8 @@ from tare.journal import Journal, Run, load
 from tare.launch import Launch
 from tare.model import Host, Instance, Limits, Metric, Output, Raw, Service, Setup, Sweep, Value
 from tare.running.layers import Recorder
-from tare.running.places import Reached, Wanted, prepared_place
 from tare.running.runner import Work, work_through
+from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.suites.suite import parse_suite
@@ -171,7 +171,7 @@ def container() -> tuple[Cell, Cell]:
     planned = parse_suite(text, "audit.toml", _Shelf())
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
-    placement = place(read_cores(read_text), 1)
+    placement = choose_cpus(read_cores(read_text), 1)
     with ExitStack() as stack:
         stack.enter_context(only_one())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-"))) / "run"
@@ -180,7 +180,7 @@ def container() -> tuple[Cell, Cell]:
         (folder / "telemetry").mkdir(exist_ok=True)
         limits = Limits(placement.server, 512 << 20, 4096)
         here = stack.enter_context(
-            prepared_place(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
+            prepared_testbed(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
         )
         work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
         summary = summarize(load(folder))

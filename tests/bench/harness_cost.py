@@ -21,14 +21,14 @@ from typing import ClassVar
 
 from tare import plugins
 from tare.hosts.chroot import fresh_root
-from tare.hosts.cpus import place
+from tare.hosts.cpus import choose_cpus
 from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.lock import only_one
 from tare.images.image import built_image
 from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value, Workload
-from tare.running.layers import Place
-from tare.running.places import Reached, Wanted, prepared_place
+from tare.running.layers import Testbed
+from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.running.trial import attempt
 from tare.suites.plan import Step
 
@@ -113,7 +113,7 @@ def timed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def compare(here: Place, name: str) -> tuple[list[float], list[float]]:
+def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
     """Give the seconds of trials, and of the program by hand, done in turn."""
     technology = plugins.find("technologies", name)()
     ours, raw = [], []
@@ -133,14 +133,14 @@ def main() -> None:
     """Print a Markdown table."""
     isolate_mounts()
     image = built_image(lambda text: print(text, file=sys.stderr))
-    placement = place(read_cores(read_text), 1)
+    placement = choose_cpus(read_cores(read_text), 1)
     with ExitStack() as stack:
         stack.enter_context(only_one())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "telemetry").mkdir()
         limits = Limits(placement.server, 512 << 20, 4096)
         here = stack.enter_context(
-            prepared_place(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
+            prepared_testbed(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
         )
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
         for name in plugins.names("technologies"):

@@ -25,8 +25,8 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.launch import Technology
 from tare.model import Host, Hosts, Image, Instance, Limits, Machine
-from tare.running.layers import Notes, Parts, Place, started
-from tare.running.places import Wanted, placed, prepared_place, reached
+from tare.running.layers import Notes, Parts, Testbed, started
+from tare.running.testbed import Wanted, placed, prepared_testbed, reached
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
@@ -88,15 +88,15 @@ def image(_own_mounts: None) -> Image:
 
 
 @pytest.fixture(scope="module")
-def place(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The place of a run, made as `tare run` makes it."""
+def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """The testbed of a run, made as `tare run` makes it."""
     with reached(Hosts(MACHINE, MACHINE), image) as there:
         placement = placed(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
         wanted = Wanted(
             image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
         )
-        with prepared_place(there, wanted, placement) as found:
+        with prepared_testbed(there, wanted, placement) as found:
             yield found
 
 
@@ -105,12 +105,12 @@ def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> N
     """Give a block after which the machine must be as it was before: the one that the instances are on."""
     if MACHINE is None:
         return nothing_left
-    return functools.partial(_nothing_left_on, request.getfixturevalue("place").host)
+    return functools.partial(_nothing_left_on, request.getfixturevalue("testbed").host)
 
 
 @pytest.fixture(scope="module", params=[stack for name in TECHNOLOGIES for stack in _variants(name)])
-def technology(request: pytest.FixtureRequest, place: Place) -> Technology:
-    return _made(request.param, place.host)
+def technology(request: pytest.FixtureRequest, testbed: Testbed) -> Technology:
+    return _made(request.param, testbed.host)
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +120,9 @@ def notes(technology: Technology) -> Notes:  # noqa: ARG001 - one for each
 
 
 @pytest.fixture(scope="module")
-def parts(place: Place, technology: Technology, notes: Notes) -> Iterator[Parts]:
+def parts(testbed: Testbed, technology: Technology, notes: Notes) -> Iterator[Parts]:
     """One instance of a technology, which answers the client, for all tests of a module."""
-    with started(place, (technology,), PORT, notes) as found:
+    with started(testbed, (technology,), PORT, notes) as found:
         yield found
 
 
@@ -132,27 +132,27 @@ def instance(parts: Parts) -> Instance:
 
 
 @pytest.fixture
-def start(place: Place, technology: Technology) -> Callable[[], AbstractContextManager[Instance]]:
+def start(testbed: Testbed, technology: Technology) -> Callable[[], AbstractContextManager[Instance]]:
     """Start an instance of the technology, as a trial does."""
 
     @contextmanager
     def one() -> Iterator[Instance]:
-        with started(place, (technology,), PORT, Notes()) as found:
+        with started(testbed, (technology,), PORT, Notes()) as found:
             yield found[0].instance
 
     return one
 
 
 @pytest.fixture(scope="module", params=("local" if MACHINE is None else "ssh", "chroot", *TECHNOLOGIES))
-def host(request: pytest.FixtureRequest, place: Place) -> Iterator[Host]:
+def host(request: pytest.FixtureRequest, testbed: Testbed) -> Iterator[Host]:
     """Every host that there is: the machine itself, a chroot, and the inside of every technology."""
     with ExitStack() as stack:
         if request.param in ("local", "ssh"):
-            yield place.host
+            yield testbed.host
         elif request.param == "chroot":
-            yield place.client
+            yield testbed.client
         else:
-            (found,) = stack.enter_context(started(place, (_made(request.param, place.host),), PORT, Notes()))
+            (found,) = stack.enter_context(started(testbed, (_made(request.param, testbed.host),), PORT, Notes()))
             assert found.instance.inside is not None
             yield found.instance.inside
 
@@ -186,9 +186,9 @@ def _nothing_left_on(host: Host) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def usable(place: Place) -> Callable[[Technology], Technology]:
+def usable(testbed: Testbed) -> Callable[[Technology], Technology]:
     """Give a technology back, or skip its test where it cannot run."""
-    return functools.partial(_usable, place.host)
+    return functools.partial(_usable, testbed.host)
 
 
 def _made(stack: str, host: Host) -> Technology:

@@ -13,7 +13,7 @@ import pytest
 from tare.errors import TrialFailed
 from tare.hosts.network import Network
 from tare.launch import Technology
-from tare.running.layers import Notes, Place, started, started_layer
+from tare.running.layers import Notes, Testbed, started, started_layer
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.machine
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
-def _fails(place: Place, nothing_left: NothingLeft, seconds: float) -> TrialFailed:
+def _fails(testbed: Testbed, nothing_left: NothingLeft, seconds: float) -> TrialFailed:
     """Start a machine that does not come up; gives its error, which came in time and left nothing."""
     began = time.monotonic()
     with nothing_left():
         with (
             pytest.raises(TrialFailed) as caught,
-            started_layer(place, QemuTcg(), (17007,), Notes()),
+            started_layer(testbed, QemuTcg(), (17007,), Notes()),
         ):
             pytest.fail("it must not start")
         assert time.monotonic() - began < seconds
@@ -36,20 +36,20 @@ def _fails(place: Place, nothing_left: NothingLeft, seconds: float) -> TrialFail
 
 
 def test_a_kernel_that_is_none_is_named_with_what_the_emulator_said(
-    place: Place, tmp_path: Path, nothing_left: NothingLeft
+    testbed: Testbed, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:
     (tmp_path / "kernel").write_bytes(b"no kernel" * 1000)
-    broken = replace(place, image=replace(place.image, kernel=tmp_path / "kernel"))
+    broken = replace(testbed, image=replace(testbed.image, kernel=tmp_path / "kernel"))
     error = _fails(broken, nothing_left, 30)
     assert str(error).startswith("the guest did not boot: ")
     assert "kernel" in str(error)
 
 
 def test_a_guest_that_finds_no_disk_is_named_with_its_last_line(
-    place: Place, tmp_path: Path, nothing_left: NothingLeft
+    testbed: Testbed, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:
     (tmp_path / "disk.ext4").write_bytes(bytes(1 << 20))
-    broken = replace(place, image=replace(place.image, disk=tmp_path / "disk.ext4"))
+    broken = replace(testbed, image=replace(testbed.image, disk=tmp_path / "disk.ext4"))
     error = _fails(broken, nothing_left, 60)
     assert str(error).startswith("the guest did not boot: ")
     assert error.hint.startswith("its last line was: ")
@@ -66,21 +66,23 @@ class Unplugged(Network):
             yield name
 
 
-def test_a_guest_whose_ssh_never_answers_is_given_up(place: Place, nothing_left: NothingLeft) -> None:
-    network = Unplugged(place.network.prefix, place.network.subnet, place.network.ledger)
-    error = _fails(replace(place, network=network), nothing_left, 90)
+def test_a_guest_whose_ssh_never_answers_is_given_up(testbed: Testbed, nothing_left: NothingLeft) -> None:
+    network = Unplugged(testbed.network.prefix, testbed.network.subnet, testbed.network.ledger)
+    error = _fails(replace(testbed, network=network), nothing_left, 90)
     assert str(error).startswith(f"SSH to root@{network.instance_address}: ")
     assert error.hint
 
 
-def test_a_layer_that_fails_inside_another_is_named(place: Place, nothing_left: NothingLeft, tmp_path: Path) -> None:
+def test_a_layer_that_fails_inside_another_is_named(
+    testbed: Testbed, nothing_left: NothingLeft, tmp_path: Path
+) -> None:
     (tmp_path / "images").mkdir()
-    outer = replace(place.image, disk=tmp_path / "images/digest/disk.ext4")
+    outer = replace(testbed.image, disk=tmp_path / "images/digest/disk.ext4")
     stack: tuple[Technology, ...] = (Crun(), QemuTcg())
     with (
         nothing_left(),
         pytest.raises(TrialFailed, match=r"^in the layer qemu-tcg: qemu-img: exit code 1: ") as caught,
-        started(replace(place, outer=outer), stack, None, Notes()),
+        started(replace(testbed, outer=outer), stack, None, Notes()),
     ):
         pytest.fail("there is no such disk")
     assert "nested-" in str(caught.value)

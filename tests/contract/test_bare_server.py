@@ -6,7 +6,7 @@ import pytest
 
 from tare.model import Setup, Workload
 from tare.running import trial
-from tare.running.layers import Notes, Place, started
+from tare.running.layers import Notes, Testbed, started
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -17,10 +17,10 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_the_same_server_serves_on_bare_metal(place: Place, workload: Workload) -> None:
-    with started(place, (Native(),), workload.port, Notes()) as (part,):
+def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
+    with started(testbed, (Native(),), workload.port, Notes()) as (part,):
         notes = trial._Notes()
-        with trial._served(place, part.instance, workload, notes):
-            values = workload.parse(tuple(workload.measure(Setup(part.instance, place.client, ()))))
+        with trial._served(testbed, part.instance, workload, notes):
+            values = workload.parse(tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert all(value.value > 10 for value in values)

@@ -10,7 +10,7 @@ import pytest
 from tare.errors import TimedOut
 from tare.launch import Technology
 from tare.model import Host, Instance
-from tare.running.layers import Place
+from tare.running.layers import Testbed
 
 pytestmark = pytest.mark.machine
 
@@ -25,10 +25,10 @@ class _Broken(Exception):
 
 
 @pytest.fixture
-def _clean(nothing_left: NothingLeft, technology: Technology, place: Place) -> Iterator[None]:
+def _clean(nothing_left: NothingLeft, technology: Technology, testbed: Testbed) -> Iterator[None]:
     """Check that the test leaves nothing. The image is given to engines first, and stays with them."""
     if imported := getattr(technology, "imported", None):
-        imported(place.host, place.image)
+        imported(testbed.host, testbed.image)
     with nothing_left():
         yield
 

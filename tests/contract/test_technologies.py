@@ -15,7 +15,7 @@ from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import Host, Image, Instance, SetLimits
 from tare.running import trial
-from tare.running.layers import KNOCK, Notes, Parts, Place
+from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.technologies.docker import Docker
 
 pytestmark = pytest.mark.machine
@@ -34,8 +34,8 @@ def processes(technology: Technology, instance: Instance) -> Callable[[], Sequen
     return instance.processes
 
 
-def test_a_technology_that_can_run_tells_its_version(technology: Technology, place: Place) -> None:
-    assert any(letter.isdigit() for letter in technology.version(place.host))
+def test_a_technology_that_can_run_tells_its_version(technology: Technology, testbed: Testbed) -> None:
+    assert any(letter.isdigit() for letter in technology.version(testbed.host))
 
 
 def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> None:
@@ -44,12 +44,12 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
     assert [line.split()[0] for line in lines] == own
 
 
-def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, place: Place) -> None:
+def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, testbed: Testbed) -> None:
     seen = trial._seen(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
-    assert trial.limit_cautions(SetLimits(place.limits, seen)) == ()
+    assert trial.limit_cautions(SetLimits(testbed.limits, seen)) == ()
 
 
 def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
@@ -63,32 +63,32 @@ def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memor
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(
-    instance: Instance, processes: Callable[[], Sequence[int]], place: Place
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
 ) -> None:
-    limit = memory_limit_of(place.host, processes()[0])
+    limit = memory_limit_of(testbed.host, processes()[0])
     assert limit is not None
     # A virtual machine has its emulator beside the guest's memory, which is limited by itself.
     assert limit <= (512 << 20) + (2 << 30) if instance.path == "tap" else limit == 512 << 20
 
 
 def test_the_instance_runs_on_the_cpus_that_were_asked_for(
-    technology: Technology, instance: Instance, place: Place
+    technology: Technology, instance: Instance, testbed: Testbed
 ) -> None:
-    asked = ",".join(map(str, place.limits.cpus))
+    asked = ",".join(map(str, testbed.limits.cpus))
     if technology.family == "type 1":
         assert instance.proof["CPUs by xl vcpu-list"] == asked
-    elif _shares_the_kernel(instance, place.host):
+    elif _shares_the_kernel(instance, testbed.host):
         status = _inside(instance).run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
         assert _cpus_allowed(status) == {asked}
     else:
-        threads = [place.host.gather(f"/proc/{pid}/task", "status") for pid in instance.processes()]
+        threads = [testbed.host.gather(f"/proc/{pid}/task", "status") for pid in instance.processes()]
         assert _cpus_allowed("".join(threads)) == {asked}
 
 
-def test_the_client_runs_on_other_cpus(place: Place) -> None:
-    status = place.client.run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
-    assert _cpus_allowed(status) == {",".join(map(str, place.placement.client))}
-    assert place.placement.cautions or not set(place.placement.client) & set(place.limits.cpus)
+def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:
+    status = testbed.client.run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
+    assert _cpus_allowed(status) == {",".join(map(str, testbed.placement.client))}
+    assert testbed.placement.cautions or not set(testbed.placement.client) & set(testbed.limits.cpus)
 
 
 def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Notes) -> None:
@@ -112,13 +112,13 @@ def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
 
 
 def test_the_processes_of_the_instance_are_there_and_cost_memory(
-    instance: Instance, processes: Callable[[], Sequence[int]], place: Place
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
 ) -> None:
     pids = processes()
     assert pids
-    assert [pid for pid in pids if not place.host.read(f"/proc/{pid}/stat")] == []
-    assert not place.local or os.getpid() not in pids
-    found = trial._footprint(place.host, instance)
+    assert [pid for pid in pids if not testbed.host.read(f"/proc/{pid}/stat")] == []
+    assert not testbed.local or os.getpid() not in pids
+    found = trial._footprint(testbed.host, instance)
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000
     assert found.processes >= 1
@@ -137,13 +137,13 @@ def test_what_is_written_inside_counts_as_disk(technology: Technology, instance:
 
 
 def test_what_is_computed_inside_is_cpu_time_of_the_processes_of_the_instance(
-    instance: Instance, processes: Callable[[], Sequence[int]], place: Place
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
 ) -> None:
     spin = ("timeout", "20", "sh", "-c", "while :; do :; done")
-    before = _cpu_seconds(place.host, processes())
+    before = _cpu_seconds(testbed.host, processes())
     with _inside(instance).spawn(*spin):
         deadline = time.monotonic() + ENOUGH_SECONDS
-        while (used := _cpu_seconds(place.host, processes()) - before) < 0.5 and time.monotonic() < deadline:
+        while (used := _cpu_seconds(testbed.host, processes()) - before) < 0.5 and time.monotonic() < deadline:
             time.sleep(0.1)
     assert used >= 0.5
 
@@ -157,9 +157,9 @@ def test_the_instance_says_what_it_is(technology: Technology, instance: Instance
 
 
 def test_the_service_answers_the_client_and_sees_it_as_itself(
-    technology: Technology, instance: Instance, place: Place
+    technology: Technology, instance: Instance, testbed: Testbed
 ) -> None:
-    network = place.network
+    network = testbed.network
     assert instance.path == technology.path
     assert instance.address == {
         "host": network.machine_address,
@@ -171,11 +171,11 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     listen = instance.address if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
         knock = (KNOCK, instance.address or "", str(PORT), "30", "connect")
-        place.client.run(*knock, timeout=ENOUGH_SECONDS)
+        testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
         redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
-        assert place.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"
+        assert testbed.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"
         # No proxy stands between: the service sees the client's own address.
-        seen = place.client.run(*redis, "client", "info", timeout=ENOUGH_SECONDS).text
+        seen = testbed.client.run(*redis, "client", "info", timeout=ENOUGH_SECONDS).text
         addresses = (network.client_address, str(network.engine_subnet[2]))
         assert any(f" addr={address}:" in seen for address in addresses), seen
 

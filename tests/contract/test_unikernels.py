@@ -13,7 +13,7 @@ from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
 from tare.model import Instance, Setup, Workload
 from tare.running import trial
-from tare.running.layers import KNOCK, Notes, Place
+from tare.running.layers import KNOCK, Notes, Testbed
 from tare.technologies.arceos import Arceos
 from tare.technologies.solo5_hvt import Solo5Hvt
 from tare.technologies.solo5_spt import Solo5Spt
@@ -32,33 +32,35 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda each: each.name)
-def technology(request: pytest.FixtureRequest, place: Place, usable: Callable[[Technology], Technology]) -> Technology:
+def technology(
+    request: pytest.FixtureRequest, testbed: Testbed, usable: Callable[[Technology], Technology]
+) -> Technology:
     found = usable(request.param())
-    found.imported(place.host, place.image)
+    found.imported(testbed.host, testbed.image)
     return found
 
 
-def test_it_tells_the_version_of_its_system(technology: Technology, place: Place) -> None:
+def test_it_tells_the_version_of_its_system(technology: Technology, testbed: Testbed) -> None:
     expected = "0.3.0-preview.1" if technology.name == "arceos" else "0.7.2"
-    assert technology.version(place.host) == expected
+    assert technology.version(testbed.host) == expected
 
 
-def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, place: Place) -> None:
+def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, testbed: Testbed) -> None:
     assert instance.inside is None
-    assert instance.address == place.network.instance_address
+    assert instance.address == testbed.network.instance_address
     assert instance.path == "tap"
     assert instance.serves == {"micro-http": 18080, "micro-redis": 16379}
 
 
-def test_it_answers_the_client_as_an_init_does(instance: Instance, place: Place) -> None:
-    said = place.client.run(KNOCK, instance.address or "", "17007", "5", timeout=20).text.split()
+def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: Testbed) -> None:
+    said = testbed.client.run(KNOCK, instance.address or "", "17007", "5", timeout=20).text.split()
     assert said[1] == "tare"
     assert int(said[2]) > 0
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_it_serves_the_load_of_its_workloads(instance: Instance, place: Place, workload: Workload) -> None:
-    values = workload.parse(tuple(workload.measure(Setup(instance, place.client, ()))))
+def test_it_serves_the_load_of_its_workloads(instance: Instance, testbed: Testbed, workload: Workload) -> None:
+    values = workload.parse(tuple(workload.measure(Setup(instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert all(value.value > 10 for value in values)
 
@@ -74,21 +76,21 @@ def test_its_start_has_its_moments_in_their_order(technology: Technology, instan
     assert 0 < moments["ready"] - moments["requested"] < 60
 
 
-def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, place: Place) -> None:
+def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, testbed: Testbed) -> None:
     pid, *others = instance.processes()
     # KVM puts threads of the kernel's into the group of who made the guest.
-    assert [each for each in others if place.host.read(f"/proc/{each}/cmdline")] == []
+    assert [each for each in others if testbed.host.read(f"/proc/{each}/cmdline")] == []
     monitor_bytes = 2 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
-    assert memory_limit_of(place.host, pid) == MEMORY_BYTES + monitor_bytes
-    threads = [line.split() for line in place.host.gather(f"/proc/{pid}/task", "status").splitlines()]
+    assert memory_limit_of(testbed.host, pid) == MEMORY_BYTES + monitor_bytes
+    threads = [line.split() for line in testbed.host.gather(f"/proc/{pid}/task", "status").splitlines()]
     allowed = {words[1] for words in threads if words[0] == "Cpus_allowed_list:"}
-    assert allowed == {",".join(map(str, place.limits.cpus))}
+    assert allowed == {",".join(map(str, testbed.limits.cpus))}
 
 
 def test_it_costs_the_memory_that_it_has_touched_and_no_disk(
-    technology: Technology, instance: Instance, place: Place
+    technology: Technology, instance: Instance, testbed: Testbed
 ) -> None:
-    found = trial._footprint(place.host, instance)
+    found = trial._footprint(testbed.host, instance)
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
     assert 100_000 < found.memory_bytes < most

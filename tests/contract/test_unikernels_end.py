@@ -16,7 +16,7 @@ from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
 from tare.model import Setup
-from tare.running.layers import Notes, Place, started
+from tare.running.layers import Notes, Testbed, started
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt
@@ -32,10 +32,10 @@ class _Broken(Exception):
 
 @pytest.mark.parametrize("technology", [Solo5Spt(), Solo5Virtio(), Arceos()], ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
-    technology: Unikernel, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
-    with nothing_left(), pytest.raises(_Broken), started(place, (technology,), None, Notes()):
+    with nothing_left(), pytest.raises(_Broken), started(testbed, (technology,), None, Notes()):
         raise _Broken
 
 
@@ -57,31 +57,31 @@ class NoKernel(Arceos):
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
 def test_a_unikernel_that_does_not_boot_is_told_with_its_last_line_and_leaves_nothing(
-    technology: Unikernel, last: str, place: Place, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, last: str, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
-        with started(place, (technology,), None, Notes()):
+        with started(testbed, (technology,), None, Notes()):
             pass
     assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
 
 
-def test_a_unikernel_that_says_nothing_fails_in_its_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     UNIKERNELS.built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
     what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), started(place, (Arceos(),), None, Notes()):
+    with pytest.raises(TrialFailed, match=what), started(testbed, (Arceos(),), None, Notes()):
         pass
 
 
-def test_it_is_an_image_of_yours_for_mirage_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = UNIKERNELS.built(print)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
     workload = MicroHttp(clients=(1,))
-    with started(place, (mirage,), workload.port, Notes()) as (part,):
+    with started(testbed, (mirage,), workload.port, Notes()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
-        (value,) = workload.parse(tuple(workload.measure(Setup(part.instance, place.client, ()))))
+        (value,) = workload.parse(tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert value.value > 10

@@ -11,7 +11,7 @@ from tare.images.recipes import machine_recipe
 from tare.model import Image, Limits
 from tare.running.layers import machine_image
 from tare.running.nesting import prepare
-from tare.running.places import Reached, Wanted, placed, prepared_place
+from tare.running.testbed import Reached, Wanted, placed, prepared_testbed
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -38,9 +38,9 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     limits = Limits(placement.server, 512 << 20, 4096)
     with TemporaryDirectory() as folder:
         needs = Wanted(image, image, outer, limits, Path(folder) / "telemetry")
-        with prepared_place(there, needs, placement) as place:
-            prepare(place, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
-            made, wanted = (machine_image(place, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
+        with prepared_testbed(there, needs, placement) as testbed:
+            prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
+            made, wanted = (machine_image(testbed, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}
 
 

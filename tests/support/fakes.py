@@ -22,7 +22,7 @@ from tare.journal import Journal, Run, RunRecord, load
 from tare.launch import Launch
 from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial
 from tare.running.deciding import decisions_of
-from tare.running.layers import Place
+from tare.running.layers import Testbed
 from tare.running.runner import Work, work_through
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
@@ -176,10 +176,10 @@ class Bench:
             journal.create(record(suite), suite.text)
         return work_through(Work(suite, self.all_trials, unusable or {}, budget), self._place(), journal, self.watcher)
 
-    def _place(self) -> Place:
+    def _place(self) -> Testbed:
         home = self.folder.parent
         ledger = Ledger(home / "ledger" / "tare-test.jsonl")
-        return Place(
+        return Testbed(
             client=FakeHost(1.0, "", LIMITS),
             image=Image("ab" * 32, home, home, home, home, home, ""),
             network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),

@@ -34,8 +34,8 @@ from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.places import Reached, Wanted, find_unusable, give_image, placed, prepared_place, reached
 from tare.running.runner import Work, work_through
+from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed, reached
 from tare.statistics.summarize import summarize
 from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, parse_duration
@@ -132,7 +132,7 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
     if session.resumed is not None:
         _check_same(session.resumed.record, record)
     try:
-        with prepared_place(there, wanted, placement) as here:
+        with prepared_testbed(there, wanted, placement) as here:
             usable = [stack for stack in suite.stacks if stack.name not in unusable]
             found = give_image(usable, here, say) | prepare_nested(nested, here, say)
             _say_unusable(console, suite, unusable | found, already=unusable)

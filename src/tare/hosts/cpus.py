@@ -17,7 +17,7 @@ class Placement:
     cautions: tuple[Caution, ...] = ()
 
 
-def place(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
+def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
     """Give the instance the last `wanted` CPUs, one of each core as far as they go, and the client the other cores.
 
     `cores` are the CPUs that tare may use, grouped by physical core. Interrupts and kernel threads prefer the first

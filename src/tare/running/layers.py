@@ -36,7 +36,7 @@ _IN_LAYER = "in the layer "
 
 
 @dataclass(frozen=True)
-class Place:
+class Testbed:
     """Where the instances of a run are started, and with what. `outer` is the image of machines that are hosts."""
 
     client: Host
@@ -50,7 +50,7 @@ class Place:
     outer: Image | None = None
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around had answered, on our clock
-    lend: Lend | None = None  # what makes a place of a machine that a technology gives, for these layers
+    lend: Lend | None = None  # what makes a testbed of a machine that a technology gives, for these layers
 
     @property
     def host(self) -> Host:
@@ -79,22 +79,22 @@ class Notes:
     commands: list[tuple[str, ...]] = field(default_factory=list)
 
 
-Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Place]]
+Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A started layer: the place that it runs in, and the seconds that it took since the layer around it was ready."""
+    """A started layer: the testbed that it runs in, and the seconds that it took after the layer around was ready."""
 
     name: str
-    place: Place
+    testbed: Testbed
     instance: Instance
     seconds: float
 
     @property
     def host(self) -> Host:
         """The host that it runs on."""
-        return self.place.host
+        return self.testbed.host
 
 
 Parts = tuple[Part, ...]
@@ -116,7 +116,7 @@ def whole(parts: Parts) -> Instance:
 
 
 @contextmanager
-def started(place: Place, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
     """Start a stack, given with its inner technology first, until every layer has answered the client.
 
     Gives the layers, the outermost first. `port` is that of the service that the innermost instance will run. Raises
@@ -124,52 +124,54 @@ def started(place: Place, stack: Sequence[Technology], port: int | None, notes: 
     """
     *inner, technology = stack
     if technology.gives_machine:
-        with _started_far(place, stack, port, notes) as parts:
+        with _started_far(testbed, stack, port, notes) as parts:
             yield parts
         return
     here = (
-        replace(place, image=machine_image(place, stack), limits=around(place.limits, len(inner))) if inner else place
+        replace(testbed, image=machine_image(testbed, stack), limits=around(testbed.limits, len(inner)))
+        if inner
+        else testbed
     )
-    ports = machine_ports(place) if inner else (ANSWER_PORT, *([port] if port else []))
+    ports = machine_ports(testbed) if inner else (ANSWER_PORT, *([port] if port else []))
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
-            with named(technology, nested=bool(inner) or place.since is not None):
+            with named(technology, nested=bool(inner) or testbed.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
             told = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = told
         ready = notes.marks[-1].seconds
-        part = Part(technology.name, place, instance, ready - (place.since or notes.marks[0].seconds))
+        part = Part(technology.name, testbed, instance, ready - (testbed.since or notes.marks[0].seconds))
         if not inner:
             yield (part,)
             return
         with named(inner[-1], nested=True):
-            within = replace(inside_of(place, instance), since=ready)
+            within = replace(inside_of(testbed, instance), since=ready)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 
 @contextmanager
-def _started_far(place: Place, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
     """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
 
     What tare does there once, such as bringing the image, is not counted: what came before moves on by as long as that
     took. The limits are those of the innermost instance: the machine itself has none.
     """
     *inner, technology = stack
-    if place.lend is None or not inner:
+    if testbed.lend is None or not inner:
         raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
     timeline = Timeline()
-    host = Recorder(place.host, notes.commands)
-    folder = place.instances / f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    host = Recorder(testbed.host, notes.commands)
+    folder = testbed.instances / f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     with ExitStack() as exits:
         try:
             with named(technology, nested=True):
-                lent = technology.lent(host, place.ledger, folder, timeline.mark)
+                lent = technology.lent(host, testbed.ledger, folder, timeline.mark)
                 which, instance = exits.enter_context(lent)
                 host.stop()
-                within = exits.enter_context(place.lend(which, inner))
+                within = exits.enter_context(testbed.lend(which, inner))
         finally:
             notes.marks += [
                 _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
@@ -177,33 +179,33 @@ def _started_far(place: Place, stack: Sequence[Technology], port: int | None, no
         before, ready = time.monotonic(), timeline.marks[-1].seconds
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
         instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
-        part = Part(technology.name, place, instance, ready - timeline.marks[0].seconds)
+        part = Part(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
         yield (part, *exits.enter_context(started(replace(within, since=before), inner, port, notes)))
 
 
-def inside_of(place: Place, instance: Instance) -> Place:
-    """Give an instance's inside as a place where instances are started; all of it vanishes with the instance."""
+def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
+    """Give an instance's inside as a testbed where instances are started; all of it vanishes with the instance."""
     if instance.inside is None:
         raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
     instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
     return replace(
-        place,
-        image=located(place.image),
-        outer=located(place.outer) if place.outer else None,
-        network=place.network.within(instance.inside),
+        testbed,
+        image=located(testbed.image),
+        outer=located(testbed.outer) if testbed.outer else None,
+        network=testbed.network.within(instance.inside),
         ledger=DoomedLedger(instance.inside),
-        limits=replace(place.limits, cpus=tuple(range(len(place.limits.cpus)))),
+        limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
     )
 
 
-def machine_image(place: Place, stack: Sequence[Technology]) -> Image:
+def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
     """Give the image of the machine around the inner layers of a stack, with the disk that `prepare` has made."""
-    if place.outer is None:
+    if testbed.outer is None:
         raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
     names = "/".join(technology.name for technology in stack)
-    key = hashlib.sha256(f"{place.outer.digest} {place.image.digest} {names}".encode()).hexdigest()
-    return replace(place.outer, disk=place.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
+    key = hashlib.sha256(f"{testbed.outer.digest} {testbed.image.digest} {names}".encode()).hexdigest()
+    return replace(testbed.outer, disk=testbed.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
 
 
 def around(limits: Limits, layers: int) -> Limits:
@@ -212,9 +214,9 @@ def around(limits: Limits, layers: int) -> Limits:
     return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
-def machine_ports(place: Place) -> tuple[int]:
+def machine_ports(testbed: Testbed) -> tuple[int]:
     """Give the port on which a machine around others answers: what is in it may publish its own on the same address."""
-    return (ANSWER_PORT + 1 + place.network.level,)
+    return (ANSWER_PORT + 1 + testbed.network.level,)
 
 
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
@@ -225,36 +227,36 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
 
 
 @contextmanager
-def started_layer(place: Place, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
+def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
     """Start one layer and wait until the client has had its first answer, which is on the first of the ports."""
-    name = f"{place.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    name = f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     knocks: list[Process] = []
     timeline = Timeline()
-    seconds = start_seconds(technology, place.network.level, place.placement.cautions)
+    seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
     with ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
             argv = (KNOCK, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
-            knocks.append(stack.enter_context(place.client.spawn(*argv)))
+            knocks.append(stack.enter_context(testbed.client.spawn(*argv)))
 
         launch = Launch(
             name=name,
-            image=place.image,
-            limits=place.limits,
-            network=place.network,
+            image=testbed.image,
+            limits=testbed.limits,
+            network=testbed.network,
             ports=ports,
-            folder=place.instances / name,
-            ledger=place.ledger,
+            folder=testbed.instances / name,
+            ledger=testbed.ledger,
             knock=knock,
             timeline=timeline,
             answer_port=ports[0],
             start_seconds=seconds,
         )
-        host = Recorder(place.host, notes.commands)
+        host = Recorder(testbed.host, notes.commands)
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
-                _mark_answer(process, timeline, seconds, place.clock_ahead_seconds)
+                _mark_answer(process, timeline, seconds, testbed.clock_ahead_seconds)
         finally:
             notes.marks += timeline.marks
         host.stop()

@@ -15,7 +15,7 @@ from tare.errors import TareError, Unavailable
 from tare.images.image import carried
 from tare.launch import Technology
 from tare.model import Problem
-from tare.running.layers import Notes, Place, around, inside_of, machine_image, machine_ports, named, started_layer
+from tare.running.layers import Notes, Testbed, around, inside_of, machine_image, machine_ports, named, started_layer
 from tare.suites.stacks import Stack
 
 _COPY_SECONDS = 600.0
@@ -26,7 +26,9 @@ def makes_machine(stack: Sequence[Technology]) -> bool:
     return len(stack) - stack[-1].gives_machine > 1
 
 
-def prepare_nested(stacks: Iterable[Stack], place: Place, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
+def prepare_nested(
+    stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]
+) -> dict[str, tuple[Problem, ...]]:
     """Prepare the disks of all nested stacks; gives the problems of those that cannot run, by their layer's name."""
     found: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
@@ -35,13 +37,13 @@ def prepare_nested(stacks: Iterable[Stack], place: Place, say: Callable[[str], N
             say(f"{name}: {text}")
 
         try:
-            prepare(place, stack.layers, tell)
+            prepare(testbed, stack.layers, tell)
         except TareError as error:
             found[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
     return found
 
 
-def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None]) -> None:
+def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], None]) -> None:
     """Make the disk of the machine around the inner layers of a stack, where it is not there yet.
 
     Raises Unavailable with what is in the way, in which layer.
@@ -49,27 +51,27 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
     *inner, technology = stack
     if not inner or technology.gives_machine:  # there, it is done when the machine is given
         return
-    disk = str(machine_image(place, stack).disk)
-    if place.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
+    disk = str(machine_image(testbed, stack).disk)
+    if testbed.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
         return
-    assert place.outer is not None  # noqa: S101 - machine_image has looked
+    assert testbed.outer is not None  # noqa: S101 - machine_image has looked
     say(f"starting {technology.name}, to put the image into it once")
-    machine = replace(place, image=place.outer, limits=around(place.limits, len(inner)))
+    machine = replace(testbed, image=testbed.outer, limits=around(testbed.limits, len(inner)))
     with (
         named(technology, nested=True),
-        started_layer(machine, technology, machine_ports(place), Notes()) as instance,
+        started_layer(machine, technology, machine_ports(testbed), Notes()) as instance,
     ):
         if instance.inside is None or instance.storage is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
-        within = inside_of(place, instance)
+        within = inside_of(testbed, instance)
         with named(inner[-1], nested=True), inner[-1].engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
             say(f"carrying the image into {technology.name}")
-            image = carried(within.host, place.image)
+            image = carried(within.host, testbed.image)
             if len(inner) > 1:
-                carried(within.host, place.outer)
+                carried(within.host, testbed.outer)
                 prepare(within, inner, say)
             else:
                 say(f"giving the image to {inner[-1].name}")
@@ -77,9 +79,9 @@ def prepare(place: Place, stack: Sequence[Technology], say: Callable[[str], None
             within.host.run("sync", timeout=_COPY_SECONDS)
         say("keeping the disk")
         form = PurePosixPath(instance.storage).suffix[1:]
-        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(place.outer.disk), "-F", "raw")
-        place.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(testbed.outer.disk), "-F", "raw")
+        testbed.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
         # By its name beside the disk: the folder may be moved, or be known by another path.
-        base = f"{place.outer.digest}/{place.outer.disk.name}"
-        place.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
-        place.host.run("mv", f"{disk}.new", disk, timeout=30)
+        base = f"{testbed.outer.digest}/{testbed.outer.disk.name}"
+        testbed.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
+        testbed.host.run("mv", f"{disk}.new", disk, timeout=30)

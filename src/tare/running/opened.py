@@ -14,7 +14,7 @@ from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.model import Hosts, Limits, Problem, Release, Setup, Workload
 from tare.running.layers import Notes, started, whole
 from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.places import Wanted, find_unusable, give_image, placed, prepared_place, reached
+from tare.running.testbed import Wanted, find_unusable, give_image, placed, prepared_testbed, reached
 from tare.suites.stacks import Stack
 from tare.suites.suite import LimitsWanted
 
@@ -48,12 +48,12 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
         limits = Limits(placement.server, asked.limits.memory_bytes, asked.limits.open_files)
         outer = built_image(say, machine_recipe(stack.layers[:-1])) if nested else None
         wanted = Wanted(image, loads, outer, limits, Path(folder))
-        with prepared_place(there, wanted, placement) as place:
-            _refuse(give_image([stack], place, say) | prepare_nested(nested, place, say))
+        with prepared_testbed(there, wanted, placement) as testbed:
+            _refuse(give_image([stack], testbed, say) | prepare_nested(nested, testbed, say))
             notes = Notes()
             say(f"starting {stack.name}")
-            with started(place, stack.layers, None, notes) as parts:
-                yield Setup(whole(parts), parts[-1].place.client, tuple(notes.marks))
+            with started(testbed, stack.layers, None, notes) as parts:
+                yield Setup(whole(parts), parts[-1].testbed.client, tuple(notes.marks))
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

@@ -12,7 +12,7 @@ from tare.journal import Journal
 from tare.launch import Technology
 from tare.model import Caution, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
-from tare.running.layers import Place
+from tare.running.layers import Testbed
 from tare.running.schedule import Pace, Schedule, TimeLeft
 from tare.running.trial import attempt
 from tare.suites.plan import Block, Step, plan, remaining
@@ -55,7 +55,7 @@ class Work:
         return tuple(left)
 
 
-def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> str:
+def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -> str:
     """Do the blocks that are left; gives why it stopped.
 
     That is `plan` (all is done), `decided` (nothing is open any more), `budget`, or else in words.
@@ -83,11 +83,11 @@ def work_through(work: Work, place: Place, journal: Journal, watch: Watch) -> st
                 trial = _skipped(step, work.unusable[step.stack])
             else:
                 try:
-                    place.await_machines()
+                    testbed.await_machines()
                 except Unreachable as error:
                     return str(error)
                 watch.trial_begins(step, schedule.following(order), schedule.left(order))
-                trial, raw = attempt(place, step, stacks[step.stack], workloads[step.workload])
+                trial, raw = attempt(testbed, step, stacks[step.stack], workloads[step.workload])
             if (step.workload, step.block) in broken:
                 trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
             try:

@@ -34,7 +34,7 @@ from tare.model import (
     Trial,
     Workload,
 )
-from tare.running.layers import KNOCK, Notes, Part, Parts, Place, started, whole
+from tare.running.layers import KNOCK, Notes, Part, Parts, Testbed, started, whole
 from tare.suites.plan import Step
 from tare.telemetry.files import FarFiles
 from tare.telemetry.footprint import footprint
@@ -61,7 +61,9 @@ class _Notes(Notes):
     file_systems: tuple[FileSystem, ...] = ()
 
 
-def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+def attempt(
+    testbed: Testbed, step: Step, stack: Sequence[Technology], workload: Workload
+) -> tuple[Trial, tuple[Raw, ...]]:
     """Do a trial of a stack, given with its inner technology first.
 
     Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in; only a stop from
@@ -71,13 +73,13 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
         trial=step.trial,
     )
     if not stack[-1].gives_machine:  # its own CPUs are told with it
-        notes.cautions += place.placement.cautions
+        notes.cautions += testbed.placement.cautions
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
     reason = hint = ""
     try:
         notes.path = "/".join(technology.path for technology in stack)
-        _measure(place, stack, workload, notes)
+        _measure(testbed, stack, workload, notes)
     except Unavailable as error:
         status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
     except TareError as error:
@@ -113,28 +115,28 @@ def attempt(place: Place, step: Step, stack: Sequence[Technology], workload: Wor
     return trial, tuple(notes.raw)
 
 
-def _measure(place: Place, stack: Sequence[Technology], workload: Workload, notes: _Notes) -> None:
+def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, notes: _Notes) -> None:
     for technology in stack:
         if reason := technology.refuses(workload):
             raise Unavailable(f"{technology.name}: {reason}")
         notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
-    with started(place, stack, workload.port, notes) as parts:
+    with started(testbed, stack, workload.port, notes) as parts:
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
-        notes.limits = SetLimits(place.limits, _seen(parts[-1]))
+        notes.limits = SetLimits(testbed.limits, _seen(parts[-1]))
         if instance.inside is not None:
             notes.file_systems = file_systems_under(instance.inside, workload.paths)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
-        within = parts[-1].place
+        within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is
         # The server is still there at the last sample: what it has used would be gone with it.
         with _served(within, instance, workload, notes), _sampled(outermost, notes.trial) as telemetry:
             for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
                 notes.raw.append(raw)  # one by one: what was there before a failure is kept
             notes.layers = _layers(parts)
-            notes.footprint = _footprint(place.host, instance)
+            notes.footprint = _footprint(testbed.host, instance)
         notes.cautions += telemetry.cautions()
-        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.place.limits.cpus))
+        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.testbed.limits.cpus))
     notes.values = read_values(workload, notes.raw)
 
 
@@ -145,8 +147,8 @@ _UNPROVEN = Caution(
 
 def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
     """Sample the machine under test, and on it the processes of the outermost layer."""
-    target = part.place.telemetry / f"{trial}.parquet"
-    if part.place.local:
+    target = part.testbed.telemetry / f"{trial}.parquet"
+    if part.testbed.local:
         return sample(target, part.instance.processes)
     return sample(target, part.instance.processes, FarFiles(part.host), FAR)
 
@@ -172,7 +174,7 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
 
 
 @contextmanager
-def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
+def _served(testbed: Testbed, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
     """Run the workload's service, if it has one, until the block ends."""
     # Only bare metal shares the machine's network: its service must not listen on the machine's other addresses.
     listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
@@ -183,7 +185,7 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
-        _wait_for(place.client, instance.address, workload.name, instance.serves.get(workload.name, service.port))
+        _wait_for(testbed.client, instance.address, workload.name, instance.serves.get(workload.name, service.port))
         yield
         return
     for path, text in service.files:
@@ -194,7 +196,7 @@ def _served(place: Place, instance: Instance, workload: Workload, notes: _Notes)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     with instance.inside.spawn(*service.argv) as process:
         try:
-            _wait_for(place.client, instance.address, service.argv[0], service.port)
+            _wait_for(testbed.client, instance.address, service.argv[0], service.port)
             yield
         except TrialFailed:
             notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))

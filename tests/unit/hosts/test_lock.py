@@ -14,7 +14,7 @@ from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one, only_one_on
 from tare.model import Hosts, Machine
-from tare.running import places
+from tare.running import testbed
 
 SECONDS = 20.0
 OTHER = """
@@ -64,8 +64,8 @@ def test_it_is_the_lock_that_a_tare_on_that_machine_holds(tmp_path: Path, monkey
 
 def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Hosts(server=Machine("root@there"))
-    assert places._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
-    mine = places._own_prefix(there)
+    assert testbed._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
+    mine = testbed._own_prefix(there)
     monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
-    assert mine != places._own_prefix(there)
+    assert mine != testbed._own_prefix(there)
     assert len(f"{mine}s-m") <= 14

@@ -18,8 +18,8 @@ from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
 from tare.journal import load_raw
 from tare.model import Facts, Problem, Trial
-from tare.running.places import find_unusable
 from tare.running.schedule import Pace, Schedule, TimeLeft
+from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan
 from tare.suites.suite import Suite
 from tare.workloads.dhrystone import Dhrystone

@@ -9,7 +9,7 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.model import Facts, Host, Hosts, Machine
-from tare.running.places import Reached, emulated, placed
+from tare.running.testbed import Reached, emulated, placed
 
 CPU = "/sys/devices/system/cpu"
 FOUR = {f"{CPU}/online": "0-3\n"} | {

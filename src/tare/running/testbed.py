@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.errors import TareError, Unavailable, in_words
-from tare.hosts.cpus import Placement, place
+from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
 from tare.hosts.ledger import Ledger, state_folder
@@ -23,7 +23,7 @@ from tare.images.image import carried
 from tare.launch import Technology
 from tare.model import Caution, Facts, Host, Hosts, Image, Limits, Machine, Problem
 from tare.running.client import client_of
-from tare.running.layers import Place
+from tare.running.layers import Testbed
 from tare.running.nesting import prepare
 from tare.suites.stacks import Stack
 
@@ -89,7 +89,7 @@ def placed(there: Reached, wanted: int) -> Placement:
         found = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
         return [core for core in found if core]
 
-    placement = place(cores(there.server), wanted)
+    placement = choose_cpus(cores(there.server), wanted)
     cautions = (*placement.cautions, *emulated(there))
     if there.near:
         return replace(placement, cautions=cautions)
@@ -122,7 +122,7 @@ class Wanted:
 
 
 @contextmanager
-def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iterator[Place]:
+def prepared_testbed(there: Reached, wanted: Wanted, placement: Placement) -> Iterator[Testbed]:
     """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
     prefix = there.lent_as or _own_prefix(there.hosts)
     with ExitStack() as stack:
@@ -136,7 +136,7 @@ def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iter
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
         folder = _state(client.host) / "instances" / f"{prefix}-client"
         loads = _on(client.host, wanted.loads)
-        yield Place(
+        yield Testbed(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
             image=_on(server.host, wanted.image),
             network=network,
@@ -147,35 +147,35 @@ def prepared_place(there: Reached, wanted: Wanted, placement: Placement) -> Iter
             telemetry=wanted.telemetry,
             outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=_Lender(there.hosts.client, wanted).place if there.hosts.server is None else None,
+            lend=_Lender(there.hosts.client, wanted).testbed if there.hosts.server is None else None,
         )
 
 
 @dataclass(frozen=True)
 class _Lender:
-    """Makes places of machines that technologies give."""
+    """Makes testbeds of machines that technologies give."""
 
     client: Machine | None
     wanted: Wanted
 
     @contextmanager
-    def place(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Place]:
-        """Make a place, and do there what is done once before these layers start."""
+    def testbed(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
+        """Make a testbed, and do there what is done once before these layers start."""
         lent_as = f"{_own_prefix(Hosts(which, self.client))}s"  # a network card's name has room for no more
         with reached(Hosts(which, self.client), self.wanted.image, lent_as) as there:
             placement = placed(there, len(self.wanted.limits.cpus))
             limits = replace(self.wanted.limits, cpus=placement.server)
             wanted = replace(self.wanted, outer=self.wanted.outer if len(inner) > 1 else None, limits=limits)
             self.wanted.lent(there.server.facts())
-            with prepared_place(there, wanted, placement) as place:
-                if problems := tuple(inner[-1].problems(place.host)):
+            with prepared_testbed(there, wanted, placement) as testbed:
+                if problems := tuple(inner[-1].problems(testbed.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
                 if len(inner) > 1:
-                    prepare(place, inner, lambda _: None)
+                    prepare(testbed, inner, lambda _: None)
                 else:
-                    inner[-1].imported(place.host, place.image)
-                yield place
+                    inner[-1].imported(testbed.host, testbed.image)
+                yield testbed
 
 
 class _UnwrittenLedger(Ledger):
@@ -235,14 +235,14 @@ def _clock_ahead(host: Host) -> float:
     return min(looks)[1]
 
 
-def give_image(stacks: Iterable[Stack], place: Place, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
+def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
     found: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         if len(stack.layers) == 1:
             say(f"preparing {stack.name}")
             try:
-                stack.layers[0].imported(place.host, place.image)
+                stack.layers[0].imported(testbed.host, testbed.image)
             except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
                 found[stack.name] = (_problem(in_words(error)),)
     return found
