@@ -129,7 +129,9 @@ def one_way_anova(groups: Groups) -> GroupTest:
         return GroupTest(name, reason=reason)
     found = stats.f_oneway(*arrays.values())
     count = sum(map(len, arrays.values()))
-    return GroupTest(name, float(found.statistic), len(arrays) - 1, count - len(arrays), _chance(found.pvalue))
+    # Of equal means, rounding can make F a little less than 0, which has no p.
+    statistic, chance = (float(found.statistic), found.pvalue) if found.statistic >= 0 else (0.0, 1.0)
+    return GroupTest(name, statistic, len(arrays) - 1, count - len(arrays), _chance(chance))
 
 
 def welch_anova(groups: Groups) -> GroupTest:

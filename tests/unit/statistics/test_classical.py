@@ -362,6 +362,11 @@ def test_whatever_the_values_are_there_are_only_finite_numbers_and_no_warning(li
     assert all(np.isfinite(number) for number in numbers(found))
 
 
+def test_groups_of_equal_values_have_an_anova_without_a_difference() -> None:
+    found = one_way_anova({"a": [0.0, 0.0, 0.0, 1.0, 17.0], "b": [0.0, 0.0, 0.0, 1.0, 17.0]})
+    assert (found.statistic, found.p) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("factor", [1e-9, 1e120])
 def test_scaling_a_metric_changes_no_chance(factor: float) -> None:
     scaled = {name: [factor * value for value in values] for name, values in PLANTS.items()}
