@@ -21,6 +21,9 @@ from tare.hosts.local import LocalHost
 
 TARE = Path(sys.executable).parent / "tare"
 ENOUGH_SECONDS = 200.0
+WORKLOADS = [
+    name for name in plugins.names("workloads") if not getattr(plugins.find("workloads", name), "hidden", False)
+]
 MACHINE = pytest.mark.machine
 
 Quickly = Callable[..., tuple[int, str, str]]
@@ -114,7 +117,7 @@ def test_a_command_on_the_client_knows_the_address_of_the_instance(engines: dict
 def test_a_variant_of_a_suite_has_its_limits(engines: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         '[suite]\nstacks = ["small"]\n[stacks.small]\nstack = "crun"\n[limits]\nopen_files = 321\n'
-        '[[workloads]]\nuse = "startup"\n'
+        + "".join(f'[[workloads]]\nuse = "{name}"\n' for name in WORKLOADS)  # whose image is there
     )
     output = shell(engines, "small", "--suite", str(tmp_path / "mine.toml"), "--", "sh", "-c", "ulimit -n")
     assert (output.returncode, output.stdout) == (0, b"321\n")
