@@ -169,3 +169,14 @@ def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(
         ):
             pytest.fail("there is no such CPU")
         assert not ledger.path.exists()
+
+
+def test_what_others_make_meanwhile_is_not_taken_for_left_over(
+    nothing_left: Callable[[], AbstractContextManager[None]],
+) -> None:
+    folder = Path(parse_layout(LocalHost().read("/proc/self/mounts")).roots[0]) / f"others-{os.getpid()}"
+    try:
+        with nothing_left():
+            folder.mkdir()
+    finally:
+        folder.rmdir()
