@@ -17,9 +17,9 @@ LAB ?= all
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian besides git, make and Python: the technologies, and what builds the image.
-# Debian 13 has Docker's client apart, and Incus; the daemon of its LXD did not start in the tests.
+# Debian 13 has Docker's client apart, Podman's netavark needs nft, and there is Incus: the daemon of its LXD did not start.
 RELEASE := $(shell . /etc/os-release && echo "$$VERSION_CODENAME")
-OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus)
+OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus nftables)
 PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev lld mmdebstrap openssh-client pkg-config \
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py

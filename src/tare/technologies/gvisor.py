@@ -55,9 +55,11 @@ class Gvisor(Crun):
     def options(self, host: Host, name: str) -> tuple[str, ...]:
         """Give runsc's options. Control groups are tare's: runsc itself is started in one."""
         always = ("--ignore-cgroups", f"--root={_root(name)}")
-        if self._modern(host):
-            return ("--platform=systrap", "--network=sandbox", *always)
-        return ("--platform=ptrace", "--network=host", *always)
+        if not self._modern(host):
+            return ("--platform=ptrace", "--network=host", *always)
+        # It takes a namespace of its own for the machine's where the kernel is newer than itself.
+        old = "~2024" in self.version(host)
+        return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *always)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

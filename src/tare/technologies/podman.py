@@ -75,6 +75,9 @@ class Podman(Docker):
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"))
             stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", launch.name))
             bridge = self.bridge(host, launch)
+            # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
+            gone = 'ip link delete "$1" 2>/dev/null || true'
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, launch.name, bridge))
             # A Docker daemon beside it drops what is forwarded, and Podman's plug-ins only let answers pass.
             source = bridge if self.network == "bridge" else f"{network.prefix}-m"
             rule = ("FORWARD", "-i", source, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")

@@ -1,0 +1,79 @@
+"""Debian 13 as the machine under test: from nothing to a report, in a root of it. `make test-lab`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debian_13 import Debian13, debian_13
+
+from tare.journal import load
+
+pytestmark = [pytest.mark.machine, pytest.mark.lab]
+
+ROOT = Path(__file__).parents[2]
+# Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
+STACKS = (
+    *("native", "crun", "runc", "docker", "docker-bridge", "podman-bridge", "bubblewrap", "nspawn", "lxc"),
+    *("lxd", "gvisor", "qemu-tcg"),
+)
+SUITE = f"""\
+[suite]
+stacks = {json.dumps(STACKS)}
+blocks = 2
+
+[stacks.docker-bridge]
+stack = "docker"
+network = "bridge"
+
+[stacks.podman-bridge]
+stack = "podman"
+network = "bridge"
+
+[[workloads]]
+use = "redis"
+operations = ["GET"]
+clients = [50]
+duration = "300ms"
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian13]:
+    with debian_13(tmp_path_factory.mktemp("debian-13"), ROOT) as found:
+        found.run("make setup", 900)
+        found.run(".venv/bin/tare image", 600)
+        yield found
+
+
+def test_doctor_finds_what_setup_installed(machine: Debian13) -> None:
+    said = json.loads(machine.run("tests/lab/with-engines .venv/bin/tare doctor --json", 300))
+    usable = {each["name"] for each in said["technologies"] if each["usable"]}
+    assert said["machine"]["operating_system"] == "Debian GNU/Linux 13 (trixie)"
+    assert {stack.removesuffix("-bridge") for stack in STACKS} <= usable
+
+
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+def test_a_run_on_debian_13_has_no_failed_trial(machine: Debian13, release: str) -> None:
+    (machine.root / "root/suite.toml").write_text(f'{SUITE}\n[image]\nrelease = "{release}"\n')
+    machine.run(f"tests/lab/with-engines .venv/bin/tare run /root/suite.toml --out /root/{release}", 900)
+    run = load(machine.root / "root" / release)
+    assert Counter((trial.status, trial.reason) for trial in run.trials) == {("ok", ""): 2 * (len(STACKS) + 1)}
+    assert run.record.machine.operating_system == "Debian GNU/Linux 13 (trixie)"
+    assert (machine.root / "root" / release / "report/index.html").stat().st_size > 100_000
+    assert machine.run(".venv/bin/tare clean", 60) == ""
+
+
+def test_a_network_that_podman_cannot_finish_leaves_no_bridge(machine: Debian13) -> None:
+    (machine.root / "root/suite.toml").write_text(
+        '[suite]\nstacks = ["native", "podman"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
+    )
+    run = ".venv/bin/tare run /root/suite.toml --out /root/failed"
+    machine.run(f"mv /usr/sbin/nft /usr/sbin/away; {run}; mv /usr/sbin/away /usr/sbin/nft", 300)
+    failed = [trial.reason or "" for trial in load(machine.root / "root/failed").trials if trial.status == "failed"]
+    assert len(failed) == 1
+    assert "nft" in failed[0]
+    assert "podman" not in machine.run("ip -brief link", 30)
