@@ -44,7 +44,9 @@ class RunRecord:
     `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `control` the
     name of the A/A control. `families` are those of each stack's layers, the inner first. `stop_reason` is empty
     while a run goes on, and where it was killed. `machines` are those that took part, by role: `controller`, `server`,
-    `client`, `lent`; `machine` is the controller's where instances ran only on servers that were lent.
+    `client`, `lent`; `machine` is the controller's where instances ran only on servers that were lent. `clients` are
+    the file systems that loads ran in, several where a resumed run had another: by their hash, lines of package and
+    version.
     """
 
     format: int
@@ -65,6 +67,7 @@ class RunRecord:
     stop_reason: str = ""
     families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
     machines: dict[str, Facts] = field(default_factory=dict)
+    clients: dict[str, str] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> Facts:

@@ -231,8 +231,14 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
     assert not list((ready_home / "instances").iterdir())
     assert not list((ready_home / "ledger").iterdir())
 
+    # Made with other load generators: that is recorded, and stops nothing.
+    record = json.loads((run / "run.json").read_text())
+    ((digest, packages),) = record["clients"].items()
+    assert "procps " in packages
+    (run / "run.json").write_text(json.dumps(record | {"clients": {"other": "procps 0"}}))
     limited = tare("run", "--resume", run, "--budget", "1ms")
     assert limited.returncode == 0, limited.stderr
+    assert load(run).record.clients == {"other": "procps 0", digest: packages}
     assert "the budget is used up" in limited.stderr
     assert len(before) < lines(run) < 18
 

@@ -128,7 +128,7 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
     lent = session.journal.keep_lent
     wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent)
     _say_unusable(console, suite, unusable)
-    record = _record(session, there, image)
+    record = _record(session, there, wanted)
     if session.resumed is not None:
         _check_same(session.resumed.record, record)
     try:
@@ -138,6 +138,9 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
             _say_unusable(console, suite, unusable | found, already=unusable)
             if session.resumed is None:
                 _create(session.journal, record, suite)
+            else:
+                before = session.resumed.record
+                session.journal.keep(replace(before, clients=before.clients | record.clients))
             done = session.resumed.trials if session.resumed else ()
             work = Work(suite, done, unusable | found, session.budget_seconds)
             console.print(f"{len(suite.stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
@@ -166,7 +169,7 @@ def _say_unusable(
         raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
 
 
-def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
+def _record(session: _Session, there: Reached, wanted: Wanted) -> RunRecord:
     suite = session.suite
     noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(there.server.read))
     return RunRecord(
@@ -189,8 +192,9 @@ def _record(session: _Session, there: Reached, image: Image) -> RunRecord:
             )
             for planned in suite.workloads
         ),
-        image=image.digest,
-        packages=image.packages,
+        image=wanted.image.digest,
+        packages=wanted.image.packages,
+        clients={wanted.loads.digest: wanted.loads.packages},
         machine=there.server.facts(),
         noise=noise,
         margin=suite.margin,

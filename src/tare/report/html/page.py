@@ -108,6 +108,7 @@ class Page:
     noise: tuple[tuple[str, str], ...]
     image: str
     packages: str
+    clients: tuple[tuple[str, str], ...]
     stacks: tuple[StackFacts, ...]
     glyphs: dict[str, str]
     counts: str
@@ -142,6 +143,7 @@ def page(summary: Summary, run: Run) -> Page:
         noise=run.record.noise,
         image=run.record.image,
         packages=run.record.packages,
+        clients=tuple(run.record.clients.items()),
         stacks=tuple(stack_facts(stack, run) for stack in summary.stacks),
         glyphs=GLYPHS,
         counts=_counts(run),
