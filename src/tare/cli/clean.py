@@ -39,6 +39,8 @@ def clean(
     with only_one():
         for half_written in _ledgers().glob("*.new"):  # what it would have added was not made yet
             half_written.unlink()
+        for half_built in (state_folder() / "images").glob("tare-building-*"):
+            shutil.rmtree(half_built)
         troubles = [trouble for path, left in leftovers(_ledgers()).items() for trouble in _undo(path, left, console)]
         if not troubles:  # what is not undone may be mounted there
             shutil.rmtree(state_folder() / "instances", ignore_errors=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tare.cli.console import Console
+from tare.errors import TareError
+from tare.hosts.lock import only_one
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.model import Release
@@ -22,8 +25,10 @@ def image(
     read = read_suite(suite) if suite else None
     workloads = [planned.workload for planned in read.workloads] if read else None
     release = read.release if read else release
+    if os.geteuid():
+        raise TareError("only root can build the image", "sudo tare image")
     console = Console(stderr=True)
-    with console.status("image") as status:
+    with only_one(), console.status("image") as status:
 
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)

@@ -78,6 +78,7 @@ class OwnImage(Technology):
     family: ClassVar[Family] = "unikernel"
     isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
     path: ClassVar[str] = "tap"
+    tested_in: ClassVar[str] = "tests/lab/test_real_things.py"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     board: ClassVar[str] = "pc"
     one_cpu: ClassVar[bool] = False

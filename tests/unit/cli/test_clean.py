@@ -74,6 +74,14 @@ def test_a_ledger_that_was_being_written_is_removed_and_the_one_before_counts(
     assert list(ledgers.iterdir()) == []
 
 
+def test_an_image_that_was_being_built_is_removed_and_those_that_are_whole_stay(tmp_path: Path, cleaned: Clean) -> None:
+    images = tmp_path / "home" / "images"
+    for name in ("tare-building-x1/root", "0123abcd/root"):
+        (images / name).mkdir(parents=True)
+    assert cleaned()[0] == 0
+    assert [path.name for path in images.iterdir()] == ["0123abcd"]
+
+
 def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     ledgers: Path, tmp_path: Path, cleaned: Clean
 ) -> None:
