@@ -13,6 +13,7 @@ _CANNOT_START = (126, 127)
 # What tools say of a thing that is not there, in the language that they are asked to speak.
 _GONE = (
     r"Cannot find device|Cannot open network namespace|Cannot remove namespace file .*: No such file",
+    r"setting the network namespace .* failed: Invalid argument",  # its mount went with a tare that was killed
     r"RTNETLINK answers: No such (?:process|device)",
     r"no mount point specified|umount: .*: (?:not mounted|not found|No such file)",
     r"rmdir: .*: No such file",

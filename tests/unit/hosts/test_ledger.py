@@ -121,6 +121,14 @@ def test_what_is_already_gone_is_undone_and_all_else_that_fails_is_told(argv: tu
     assert found.startswith(trouble) if trouble else found == ""
 
 
+def test_what_was_in_a_network_namespace_that_went_with_its_tare_is_undone() -> None:
+    script = (
+        "mount -t tmpfs tare /run && mkdir /run/netns && touch /run/netns/tare-dead && ip -n tare-dead link delete x"
+    )
+    argv = ("unshare", "--map-root-user", "--mount", "sh", "-c", script)
+    assert trouble_of(LocalHost(), argv) == ""
+
+
 @pytest.mark.parametrize("argv", [("rm", "-rf", "/"), ("tare-looks-like-ours", "/etc"), ("true",)])
 def test_an_undo_that_names_nothing_of_tare_is_refused(ledger: Ledger, argv: tuple[str, ...]) -> None:
     with pytest.raises(TareError, match="refused"), ledger.undone_by(*argv):
