@@ -12,13 +12,20 @@ from tare.model import Host, Problem
 from tare.technologies.docker import Docker
 
 # Of a tare that was killed, the mount of the container's network namespace is gone with tare's own mounts, and Podman
-# leaves the empty file: `ip netns` would complain of it to everybody.
+# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either
+# where its network is made by CNI, whose notes then tell the file, and stay as well.
 _REMOVE = """
-key=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null)
+notes=/var/lib/cni/results/$1-
+keys=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null
+    sed -n 's|.*"sandbox":"\\(/[^"]*\\)".*|\\1|p' "$notes"* 2>/dev/null)
 podman rm --force --volumes "$1" && code=0 || code=1
-case $key in
-/run/netns/netns-*) mountpoint -q "$key" || rm -f "$key" ;;
-esac
+for key in $keys; do
+    case $key in
+    *..*) ;;
+    /run/netns/netns-*) mountpoint -q "$key" || rm -f "$key" ;;
+    esac
+done
+rm -f "$notes"*
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
