@@ -320,8 +320,14 @@ def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
                 time.sleep(0.1)
             process.kill()
             process.wait(20)
+        assert f"tare-{process.pid:x}-" in rules()
         cleaned = tare("clean")
         assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
+        assert f"tare-{process.pid:x}-" not in rules()
+
+
+def rules() -> str:
+    return subprocess.run(("iptables-save",), capture_output=True, text=True, check=True).stdout
 
 
 def is_monitored(name: str) -> bool:

@@ -29,6 +29,23 @@ rm -f "$notes"*
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
+# Of a tare that was killed, CNI cannot take its rules back either. They name the network in a comment; the number of a
+# rule is that of its line after the chain's own. One that stays sends packets for the next container's port to nowhere.
+_FORGET_RULES = """
+for chain in POSTROUTING CNI-HOSTPORT-DNAT; do
+    iptables -w -t nat -S "$chain" 2>/dev/null | grep -nF "$1" | sort -rn | while IFS=: read -r line rule; do
+        iptables -w -t nat -D "$chain" "$((line - 1))"
+        target=${rule##* -j }
+        case $target in CNI-*) iptables -w -t nat -F "$target" && iptables -w -t nat -X "$target" ;; esac
+        address=$(echo "$rule" | sed -n 's|.* -s \\([0-9./]*\\) .*|\\1|p')
+        [ -n "$address" ] || continue
+        iptables -w -D CNI-FORWARD -d "$address" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+        iptables -w -D CNI-FORWARD -s "$address" -j ACCEPT
+    done
+done 2>/dev/null
+true
+"""
+
 
 @dataclass(frozen=True)
 class Podman(Docker):
@@ -81,6 +98,7 @@ class Podman(Docker):
             # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"))
             stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", launch.name))
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_RULES, "sh", launch.name))
             bridge = self.bridge(host, launch)
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
