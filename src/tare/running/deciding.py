@@ -42,12 +42,14 @@ class Decisions:
     all_blocks: bool = False
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _known: Mapping[tuple[str, str], Comparison] | None = None  # until another trial is learned
 
     def __post_init__(self) -> None:
         self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
+        self._known = None
         self._arranging[trial.workload].add(trial)
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
@@ -64,8 +66,9 @@ class Decisions:
 
     def are_complete(self) -> bool:
         """Tell whether something is decided, and nothing is open in any workload."""
-        settled = self._leaving() | self._given_up()
-        return bool(self._leaving()) and not any(self._open(name, settled) for name in self._arranging)
+        leaving = self._leaving()
+        settled = leaving | self._given_up()
+        return bool(leaving) and not any(self._open(name, settled) for name in self._arranging)
 
     def nearness(self) -> Mapping[str, float]:
         """Give the number of decisions to expect of one more block of each workload, by its blocks so far.
@@ -104,16 +107,19 @@ class Decisions:
         return self._decided(self._compared())
 
     def _compared(self) -> Mapping[tuple[str, str], Comparison]:
-        """Compare all stacks with the baseline, for each workload and name of a headline."""
+        """Compare all stacks with the baseline, for each workload and name of a headline: once after each trial."""
+        if self._known is not None:
+            return self._known
         reference = self.stacks.index(self.baseline)
         control = self.stacks.index(self.control) if self.control in self.stacks else None
         heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
-        return {
+        self._known = {
             (head.rule.workload, head.rule.name): compare_together(
                 *log_differences(head.logs, head.usable, reference), self.margin, control
             )
             for head in heads
         }
+        return self._known
 
     def _decided(self, found: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
         """Give the cells of which every headline is decided."""
