@@ -182,6 +182,7 @@ def test_technologies_are_listed_for_programs(quickly: Quickly) -> None:
     assert {"native", "docker", "podman", "crun", "runc", "gvisor", "qemu", "qemu-tcg"} <= entries.keys()
     assert entries["docker"]["settings"] == 'network = "nat"'
     assert entries["native"]["about"].startswith("Bare metal: ")
+    assert (entries["docker"]["nests"], entries["docker"]["hosts"]) == (True, False)
     assert {entry["family"] for entry in entries.values()} <= FAMILIES
 
 
@@ -190,6 +191,8 @@ def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:
     entries = {entry["name"]: entry for entry in listed["workloads"]}
     assert {"dhrystone", "whetstone", "ramspeed", "redis", "nginx", "startup"} <= entries.keys()
     assert entries["dhrystone"]["settings"] == 'duration = "1s"'
+    assert [metric["unit"] for metric in entries["dhrystone"]["metrics"]] == ["dhrystones/s"]
+    assert (entries["redis"]["packages"], entries["redis"]["client_packages"]) == (["redis-server"], ["redis-tools"])
 
 
 @pytest.mark.parametrize("kind", ["technologies", "workloads"])

@@ -92,8 +92,16 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
             "family": found.family,
             "isolates": getattr(found, "isolates", ""),
             "needs": getattr(found, "needs", ""),
+            "tested": _TESTED.get(getattr(found, "tested", ""), ""),
+            "hosts": found.hosts,
+            "nests": found.nests,
         }
-        entry |= {"tested": _TESTED.get(getattr(found, "tested", ""), "")}
+    else:
+        entry |= {
+            "metrics": [dataclasses.asdict(metric) for metric in found.metrics],
+            "packages": list(found.packages),
+            "client_packages": list(found.client_packages),
+        }
     return entry
 
 
