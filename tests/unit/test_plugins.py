@@ -157,6 +157,8 @@ def test_a_package_of_others_adds_a_technology(
         "isolates": "a kernel of its own",
         "needs": "",
         "tested": "on the real thing",
+        "hosts": False,
+        "nests": False,
         "settings": "memory = 7",
         "about": "bhyve: somebody else's technology.",
         "usable": True,
