@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
+from tare.contracts import Host, Instance, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
-from tare.model import Family, Host, Image, Instance, Limits, Machine, Mark, Problem, Workload
+from tare.model import Family, Image, Limits, Machine, Mark, Problem
 
 ANSWER_PORT = 17007
 START_SECONDS = 120.0  # until an instance that has not answered the client has failed

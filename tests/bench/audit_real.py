@@ -17,6 +17,7 @@ from fakes import Bench, Watcher, record, suite
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
+from tare.contracts import Host, Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.cpus import choose_cpus
 from tare.hosts.facts import read_cores
@@ -25,7 +26,7 @@ from tare.hosts.lock import only_one
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.launch import Launch
-from tare.model import Host, Instance, Limits, Metric, Output, Raw, Service, Setup, Sweep, Value
+from tare.model import Limits, Metric, Output, Raw, Service, Sweep, Value
 from tare.running.layers import Recorder
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, prepared_testbed

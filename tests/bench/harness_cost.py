@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from tare import plugins
+from tare.contracts import Setup, Workload
 from tare.hosts.chroot import fresh_root
 from tare.hosts.cpus import choose_cpus
 from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.lock import only_one
 from tare.images.image import built_image
-from tare.model import Image, Limits, Metric, Raw, Service, Setup, Sweep, Value, Workload
+from tare.model import Image, Limits, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Testbed
 from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.running.trial import attempt

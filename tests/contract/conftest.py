@@ -20,11 +20,12 @@ from todays import todays_runsc
 
 from plug_ins import own
 from tare import plugins
+from tare.contracts import Host, Instance
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.launch import Technology
-from tare.model import Host, Hosts, Image, Instance, Limits, Machine
+from tare.model import Hosts, Image, Limits, Machine
 from tare.running.layers import Notes, Parts, Testbed, started
 from tare.running.testbed import Wanted, placed, prepared_testbed, reached
 

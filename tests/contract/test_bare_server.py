@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.model import Setup, Workload
+from tare.contracts import Setup, Workload
 from tare.running import trial
 from tare.running.layers import Notes, Testbed, started
 from tare.technologies.native import Native

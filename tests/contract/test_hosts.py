@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tare.contracts import Host
 from tare.errors import TimedOut, TrialFailed
-from tare.model import Host
 
 pytestmark = pytest.mark.machine
 

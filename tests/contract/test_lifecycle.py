@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from tare.contracts import Host, Instance
 from tare.errors import TimedOut
 from tare.launch import Technology
-from tare.model import Host, Instance
 from tare.running.layers import Testbed
 
 pytestmark = pytest.mark.machine

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tare import plugins
+from tare.contracts import Host, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
-from tare.model import Host, Image, Instance, SetLimits
+from tare.model import Image, SetLimits
 from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.technologies.docker import Docker

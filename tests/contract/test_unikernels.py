@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tare.contracts import Instance, Setup, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
-from tare.model import Instance, Setup, Workload
 from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Testbed
 from tare.technologies.arceos import Arceos

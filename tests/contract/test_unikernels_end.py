@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import pytest
 
+from tare.contracts import Setup
 from tare.errors import TrialFailed
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
-from tare.model import Setup
 from tare.running.layers import Notes, Testbed, started
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage

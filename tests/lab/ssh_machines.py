@@ -17,8 +17,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.contracts import Process
 from tare.hosts.local import LocalHost
-from tare.model import Image, Machine, Process
+from tare.model import Image, Machine
 
 _HOST = LocalHost()
 _SECONDS = 30.0

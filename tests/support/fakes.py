@@ -14,13 +14,14 @@ from runs import make_run
 from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
+from tare.contracts import Host, Instance, Setup
 from tare.errors import TimedOut, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.launch import Launch
-from tare.model import Host, Image, Instance, Limits, Problem, Raw, Setup, Trial
+from tare.model import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
 from tare.running.runner import Work, work_through

@@ -56,7 +56,8 @@ WORKLOAD = '''"""bhyve: somebody else's workload."""
 
 from dataclasses import dataclass
 
-from tare.model import Metric, Workload
+from tare.contracts import Workload
+from tare.model import Metric
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import typer
 
 from tare import plugins
 from tare.cli.console import Console
+from tare.contracts import Host
 from tare.errors import TareError, UsageError
 from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
@@ -21,7 +22,7 @@ from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
 from tare.launch import Technology
-from tare.model import Host, Machine
+from tare.model import Machine
 
 _UNDO_SECONDS = 60.0
 

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
+from tare.contracts import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import load, load_raw, rewrite
-from tare.model import Trial, Workload
+from tare.model import Trial
 from tare.running.trial import read_values
 from tare.suites.suite import read_suite
 

@@ -20,6 +20,7 @@ import typer
 from tare import __version__
 from tare.cli.console import Console
 from tare.cli.display import watching
+from tare.contracts import Workload
 from tare.doctor.noise import assess
 from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
@@ -29,7 +30,7 @@ from tare.hosts.process import STOPPING
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
-from tare.model import Facts, Image, Limits, Problem, Workload
+from tare.model import Facts, Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix

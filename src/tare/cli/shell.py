@@ -17,11 +17,11 @@ import typer
 from rich.console import Console
 
 from tare.cli.run import stoppable
+from tare.contracts import Host, Setup
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
-from tare.model import Host, Setup
 from tare.running.opened import Asked, opened
 from tare.suites.stacks import stack_named
 from tare.suites.suite import read_suite

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare import plugins
+from tare.contracts import Host
 from tare.errors import TareError
-from tare.model import Host, Problem
+from tare.model import Problem
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tare.contracts import Host
 from tare.errors import TareError, TrialFailed, Unavailable, UsageError, did_you_mean
 from tare.hosts.ssh import unreachable
-from tare.model import Caution, Host, Machine
+from tare.model import Caution, Machine
 
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tare.contracts import Host, Process
 from tare.errors import TrialFailed
 from tare.hosts.ssh import SshHost, shared
 from tare.images.recipes import MAKE_DISK
 from tare.launch import Launch
-from tare.model import Caution, Host, Image, Limits, Process
+from tare.model import Caution, Image, Limits
 
 # A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own. QEMU's
 # emulation keeps what it has translated in a buffer that grows to 1 GiB.

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from tare.contracts import Host, Instance, Process
 from tare.guests import guest, kvm
 from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.launch import Launch
-from tare.model import Host, Instance, Process
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0

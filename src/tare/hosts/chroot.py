@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tare.contracts import Host
 from tare.hosts.ledger import Ledger
-from tare.model import Host, Image
+from tare.model import Image
 
 _SECONDS = 30.0
 # In one go: it is part of how long an instance takes to start.

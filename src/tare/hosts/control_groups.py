@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
-from tare.model import Host, Limits
+from tare.model import Limits
 
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")

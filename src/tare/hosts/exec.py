@@ -10,10 +10,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
+from tare.contracts import Host, Process
 from tare.errors import TimedOut
 from tare.hosts.facts import read_facts
 from tare.hosts.process import checked
-from tare.model import Facts, Host, Output, Process
+from tare.model import Facts, Output
 
 RUN = "/usr/lib/tare/run"
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`

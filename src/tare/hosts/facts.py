@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.model import Facts, Host
+from tare.contracts import Host
+from tare.model import Facts
 
 Read = Callable[[str], str]
 CgroupVersion = Literal["v2", "v1", "hybrid", "none"]

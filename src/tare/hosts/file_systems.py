@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from tare.model import FileSystem, Host
+from tare.contracts import Host
+from tare.model import FileSystem
 
 # Options that can change what reading, writing or syncing a file costs; those with a value are named up to the `=`.
 _TELLING = {

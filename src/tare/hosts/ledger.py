@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tare.contracts import Host
 from tare.errors import TareError, Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.undoing import trouble_of
-from tare.model import Host, Machine
+from tare.model import Machine
 
 _STATE = Path("/var/lib/tare")
 # Places of others in which an undo may name something that does not bear tare's name.

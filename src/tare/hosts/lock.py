@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder
 from tare.hosts.local import read_text
-from tare.model import Host
 
 _ELSEWHERE = "/var/lib/tare/lock"
 _SECONDS = 30.0

@@ -20,9 +20,9 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import DoomedLedger, Ledger
-from tare.model import Host
 
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")

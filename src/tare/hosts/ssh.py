@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
+from tare.contracts import Host, Process
 from tare.errors import TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost
 from tare.hosts.process import checked
-from tare.model import Host, Machine, Output, Process
+from tare.model import Machine, Output
 
 _CONNECT_SECONDS = 30.0
 _RECONNECT_SECONDS = 10.0  # less, as an attempt that began while the machine was away takes long to see it come back

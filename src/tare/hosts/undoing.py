@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tare.contracts import Host
 from tare.errors import TimedOut
-from tare.model import Host
 
 _SECONDS = 60.0
 _CANNOT_START = (126, 127)

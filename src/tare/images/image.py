@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
-from tare.model import Host, Image, Problem, together
+from tare.model import Image, Problem, together
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.model import Host, Problem, together
+from tare.model import Problem, together
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()

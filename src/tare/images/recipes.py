@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tare import plugins
+from tare.contracts import Workload
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.images.micro import LINUX, program_folder
 from tare.launch import Technology
-from tare.model import Release, Workload
+from tare.model import Release
 
 _HOST = LocalHost()
 # What every instance needs: to be entered, looked into, and booted.

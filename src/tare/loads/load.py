@@ -13,9 +13,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from tare.contracts import Host, Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
-from tare.model import Host, Raw, Setup
+from tare.model import Raw
 
 MOST_CLIENTS = 1000
 # `times` ends with the user and system time of the shell's children that have ended (POSIX.1-2017, 2.14 times).

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from tare.contracts import Host, Instance, Process
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.exec import ExecHost
@@ -23,7 +24,7 @@ from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
-from tare.model import Caution, Facts, Host, Image, Instance, Limits, Machine, Mark, Output, Process
+from tare.model import Caution, Facts, Image, Limits, Machine, Mark, Output
 
 KNOCK = "/usr/lib/tare/knock"
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine

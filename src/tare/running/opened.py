@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tare.contracts import Setup, Workload
 from tare.errors import Unavailable
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
-from tare.model import Hosts, Limits, Problem, Release, Setup, Workload
+from tare.model import Hosts, Limits, Problem, Release
 from tare.running.layers import Notes, started, whole
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.testbed import Wanted, find_unusable, give_image, placed, prepared_testbed, reached

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from tare.model import Trial, Workload
+from tare.contracts import Workload
+from tare.model import Trial
 from tare.statistics.anytime import least_count
 from tare.suites.plan import Block, Step, estimate
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tare.contracts import Host
 from tare.errors import TareError, Unavailable, in_words
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
@@ -21,7 +22,7 @@ from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.launch import Technology
-from tare.model import Caution, Facts, Host, Hosts, Image, Limits, Machine, Problem
+from tare.model import Caution, Facts, Hosts, Image, Limits, Machine, Problem
 from tare.running.client import client_of
 from tare.running.layers import Testbed
 from tare.running.nesting import prepare

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
+from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
 from tare.hosts.exec import RUN
@@ -20,8 +21,6 @@ from tare.model import (
     Caution,
     FileSystem,
     Footprint,
-    Host,
-    Instance,
     Layer,
     Mark,
     Measured,
@@ -29,10 +28,8 @@ from tare.model import (
     Raw,
     SeenLimits,
     SetLimits,
-    Setup,
     Status,
     Trial,
-    Workload,
 )
 from tare.running.layers import KNOCK, Notes, Part, Parts, Testbed, started, whole
 from tare.suites.plan import Step

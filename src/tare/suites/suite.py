@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tare import plugins
+from tare.contracts import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
-from tare.model import Hosts, Machine, Release, Workload
+from tare.model import Hosts, Machine, Release
 from tare.suites.document import Catalogue, Document, Key
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size

@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tare.contracts import Host, Instance
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
-from tare.model import Family, Host, Instance, Problem
+from tare.model import Family, Problem
 
 
 @dataclass(frozen=True)

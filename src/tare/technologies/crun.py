@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tare.contracts import Host, Instance, Process
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
-from tare.model import Family, Host, Instance, Problem, Process
+from tare.model import Family, Problem
 
 # What Docker leaves a container's root by default.
 _CAPABILITIES = (

@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 _SECONDS = 60.0
 _DAEMON_SECONDS = 180.0

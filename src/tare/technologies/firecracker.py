@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
 _OLDEST = (1, 8)

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tare.contracts import Host, Instance
 from tare.launch import Launch, first_line
-from tare.model import Caution, Family, Host, Instance, Problem
+from tare.model import Caution, Family, Problem
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.

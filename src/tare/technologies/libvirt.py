@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
+from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0

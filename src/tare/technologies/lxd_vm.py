@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.launch import Launch, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 from tare.technologies.lxd import (
     REMOVE,
     SECONDS,

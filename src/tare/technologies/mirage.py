@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host
 from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
-from tare.model import Host, Problem
+from tare.model import Problem
 
 _OPAM = "opam install solo5, and have it on root's PATH"
 

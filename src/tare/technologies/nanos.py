@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host
 from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
 from tare.launch import Launch
-from tare.model import Host, Problem
+from tare.model import Problem
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.hosts.chroot import enterable
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, missing_tools, prepared
-from tare.model import Family, Host, Instance, Problem
+from tare.model import Family, Problem
 
 
 @dataclass(frozen=True)

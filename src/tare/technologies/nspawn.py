@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tare.contracts import Host, Instance
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools, prepared
-from tare.model import Caution, Family, Host, Instance, Problem
+from tare.model import Caution, Family, Problem
 
 _ENTERED = Caution(
     "entered-from-outside",

@@ -25,6 +25,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from tare.contracts import Host, Instance
 from tare.errors import Unavailable, did_you_mean
 from tare.guests.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
 from tare.hosts.exec import RUN
@@ -32,7 +33,7 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Host, Instance, Machine, Problem
+from tare.model import Family, Machine, Problem
 from tare.units import Duration
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tare.contracts import Host
 from tare.launch import Launch, first_line
-from tare.model import Host, Problem
+from tare.model import Problem
 from tare.technologies.docker import Docker
 
 # Of a tare that was killed, the mount of the container's network namespace is gone with tare's own mounts, and Podman

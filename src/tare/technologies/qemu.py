@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.guests import guest, kvm, monitors
 from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.guests.guest import EMULATED
 from tare.launch import Launch
-from tare.model import Family, Host, Instance, Problem
+from tare.model import Family, Problem
 from tare.technologies.qemu import Qemu
 
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host
 from tare.errors import TrialFailed
 from tare.guests import kvm
 from tare.guests.unikernel import READY, Solo5
 from tare.images.micro import has_unikernels, unikernels_on
 from tare.launch import missing_tools
-from tare.model import Host, Problem
+from tare.model import Problem
 
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.

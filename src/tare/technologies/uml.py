@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU

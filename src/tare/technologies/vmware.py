@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance
 from tare.guests import boot_medium, guest, monitors
 from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Host, Image, Instance, Problem
+from tare.model import Family, Image, Problem
 
 _SECONDS = 120.0
 _DRIVERS = ("sd_mod", "vmw_pvscsi", "vmxnet3")

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from tare.contracts import Host, Instance, Process
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.images import snapshots
 from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Host, Image, Instance, Problem, Process
+from tare.model import Caution, Family, Image, Problem
 
 _PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
 _SECONDS = 60.0

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from tare.contracts import Host
 from tare.errors import TareError
-from tare.model import Host
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.model import Host
+from tare.contracts import Host
 from tare.telemetry.parsers import parse_proportional_bytes
 
 # For each process a line of its own, then the kernel's. What is gone has no folder, what has ended has no memory.

@@ -1,5 +1,5 @@
 """Workloads: one file each, named as the workload is."""
 
-from tare.model import Workload
+from tare.contracts import Workload
 
 CONTRACT = Workload

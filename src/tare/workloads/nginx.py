@@ -23,9 +23,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port
-from tare.model import Metric, Raw, Service, Setup, Sweep, Value, Workload
+from tare.model import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration, Size
 
 _PORT = 18080

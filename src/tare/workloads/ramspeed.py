@@ -21,8 +21,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Host, Metric, Raw, Setup, Sweep, Value, Workload
+from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Size
 
 Kind = Literal["integer", "float", "sse"]

@@ -22,9 +22,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
-from tare.model import Metric, Raw, Service, Setup, Sweep, Value, Workload
+from tare.model import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
 
 Operation = Literal["GET", "SET"]

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Metric, Raw, Setup, Value, Workload
+from tare.model import Metric, Raw, Value
 
 
 @dataclass(frozen=True)

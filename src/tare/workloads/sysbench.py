@@ -17,8 +17,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Metric, Raw, Setup, Value, Workload
+from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
 _RESULT = re.compile(

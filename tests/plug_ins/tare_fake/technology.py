@@ -28,11 +28,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from tare.contracts import Host, Instance, Process
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
-from tare.model import Facts, Family, Host, Instance, Limits, Output, Problem, Process
+from tare.model import Facts, Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 

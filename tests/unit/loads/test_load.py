@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from tare.contracts import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.loads.load import children_seconds, measured_load, rising_clients, server_address, while_sending
-from tare.model import Instance, Raw, Setup
+from tare.model import Raw
 
 BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
 

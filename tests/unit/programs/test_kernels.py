@@ -11,8 +11,9 @@ from typing import cast
 
 import pytest
 
+from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Host, Instance, Output, Setup, Workload
+from tare.model import Output
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.whetstone import Whetstone

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tare.contracts import Host
 from tare.hosts.local import LocalHost
-from tare.model import Facts, Host, Hosts, Machine
+from tare.model import Facts, Hosts, Machine
 from tare.running.testbed import Reached, emulated, placed
 
 CPU = "/sys/devices/system/cpu"

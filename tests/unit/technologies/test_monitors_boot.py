@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tare import plugins
+from tare.contracts import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium
 from tare.hosts.ledger import Ledger, state_folder
@@ -20,7 +21,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
 from tare.images.image import built_image
 from tare.launch import Launch, Timeline
-from tare.model import Image, Instance, Limits, Output
+from tare.model import Image, Limits, Output
 
 pytestmark = pytest.mark.machine
 

@@ -17,6 +17,7 @@ import pytest
 from fakes import LIMITS
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed, Unavailable
 from tare.guests import own_image
 from tare.guests.own_image import Boot, OwnImage, _overlay
@@ -26,7 +27,7 @@ from tare.hosts.network import Network, connected
 from tare.images.image import built_image
 from tare.launch import Launch
 from tare.loads.load import server_port
-from tare.model import Image, Instance, Output, Setup
+from tare.model import Image, Output
 from tare.technologies.mirage import Mirage
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv

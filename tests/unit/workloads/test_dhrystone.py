@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts import Workload
 from tare.errors import TrialFailed
-from tare.model import Raw, Value, Workload
+from tare.model import Raw, Value
 from tare.workloads.dhrystone import Dhrystone
 
 SAMPLE = (Path(__file__).parents[2] / "samples/dhrystone/one-second.txt").read_text()

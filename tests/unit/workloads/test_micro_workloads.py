@@ -10,12 +10,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tare.contracts import Instance, Setup, Workload
 from tare.errors import SuiteError, TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model import Instance, Output, Raw, Service, Setup, Value, Workload
+from tare.model import Output, Raw, Service, Value
 from tare.suites.suite import parse_suite
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts import Workload
 from tare.errors import TrialFailed
-from tare.model import Raw, Value, Workload
+from tare.model import Raw, Value
 from tare.workloads.ramspeed import Ramspeed
 
 SAMPLES = Path(__file__).parents[2] / "samples/ramspeed"

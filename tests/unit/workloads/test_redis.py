@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Instance, Output, Raw, Setup, Value, Workload
+from tare.model import Output, Raw, Value
 from tare.workloads.redis import Operation, Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Instance, Mark, Raw, Setup, Value, Workload
+from tare.model import Mark, Raw, Value
 from tare.workloads.startup import Startup
 
 SAMPLE = (Path(__file__).parents[2] / "samples/startup/timeline.json").read_text()

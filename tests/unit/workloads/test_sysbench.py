@@ -8,8 +8,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from tare_fake.technology import FakeHost
 
+from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
-from tare.model import Instance, Limits, Output, Raw, Setup, Value
+from tare.model import Limits, Output, Raw, Value
 from tare.workloads.sysbench import Sysbench
 
 SAMPLES = Path(__file__).parents[2] / "samples/sysbench"

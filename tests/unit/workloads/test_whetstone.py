@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts import Workload
 from tare.errors import TrialFailed
-from tare.model import Raw, Value, Workload
+from tare.model import Raw, Value
 from tare.workloads.whetstone import Whetstone
 
 SAMPLE = (Path(__file__).parents[2] / "samples/whetstone/one-second.txt").read_text()
