@@ -54,15 +54,15 @@ def _faults(error: TareError | typer.TyperException) -> tuple[Fault, ...]:
         return error.faults
     if isinstance(error, TareError):
         return (Fault(str(error), error.hint or _USUAL_HINTS.get(error.exit_code, "")),)
-    said = error.format_message().rstrip(".")
-    if not said:  # the help was asked for by giving no arguments, and is already on the screen
+    message = error.format_message().rstrip(".")
+    if not message:  # the help was asked for by giving no arguments, and is already on the screen
         return ()
-    return (_usage_fault(said, error),)
+    return (_usage_fault(message, error),)
 
 
-def _usage_fault(said: str, error: typer.TyperException) -> Fault:
-    what = re.sub(r"(\. Did you mean .*\?| \(Possible options: .*\))$", "", said)
-    nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", said)
+def _usage_fault(message: str, error: typer.TyperException) -> Fault:
+    what = re.sub(r"(\. Did you mean .*\?| \(Possible options: .*\))$", "", message)
+    nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", message)
     command = getattr(getattr(error, "ctx", None), "command_path", "tare")
     hint = f'did you mean "{nearest[1]}"?' if nearest else f"`{command} --help` shows what it takes"
     return Fault(what[:1].lower() + what[1:].replace("Input should", "it should").replace("Value error, ", ""), hint)

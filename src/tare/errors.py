@@ -71,10 +71,10 @@ def in_words(error: Exception) -> TareError:
     if isinstance(error, TareError):
         return error
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return TrialFailed(f"{where}{error.strerror.lower()}", "`tare show` has where it happened")
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        file = f"{error.filename}: " if error.filename else ""
+        return TrialFailed(f"{file}{error.strerror.lower()}", "`tare show` has where it happened")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
     return TrialFailed(what, "this is a bug of a plug-in, or of tare: `tare show` has the traceback")
 
 

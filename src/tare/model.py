@@ -196,9 +196,9 @@ class Problem:
 
 def together(problems: Iterable[Problem]) -> str:
     """Give the one command that mends all these problems; an empty text where Debian packages do not mend them all."""
-    found = tuple(problems)
-    packages = dict.fromkeys(package for problem in found for package in problem.packages)
-    return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in found) else ""
+    problems = tuple(problems)
+    packages = dict.fromkeys(package for problem in problems for package in problem.packages)
+    return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in problems) else ""
 
 
 # --- workloads -----------------------------------------------------------------------------------------------------

@@ -31,12 +31,12 @@ def find(kind: Kind, name: str) -> type[Any]:
     """Find a plug-in's class by its name; raises UsageError where there is none, or where it is broken."""
     if name not in names(kind):
         raise UsageError(f"no {_ONE[kind]} named {name!r}", f"`tare {kind}` lists them")
-    found = _found(kind, name)
+    plugin = _found(kind, name)
     contract: type[Any] = importlib.import_module(f"tare.{kind}").CONTRACT
-    if lacking := _lacking(found, contract):
+    if lacking := _lacking(plugin, contract):
         hint = f"inherit from {contract.__module__}.{contract.__name__}, and see docs/adding-a-{_ONE[kind]}.md"
         raise UsageError(f"this plug-in lacks {', '.join(lacking)}: {name!r}", hint)
-    return found
+    return plugin
 
 
 def _found(kind: Kind, name: str) -> type[Any]:
@@ -47,20 +47,20 @@ def _found(kind: Kind, name: str) -> type[Any]:
         module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")
     except Exception as error:  # a broken plug-in breaks only itself
         raise UsageError(f"the plug-in {name!r} is broken: {error}", "repair or remove its package") from error
-    for _, found in inspect.getmembers(module, inspect.isclass):
-        if getattr(found, "name", None) == name:
-            return found
+    for _, member in inspect.getmembers(module, inspect.isclass):
+        if getattr(member, "name", None) == name:
+            return member
     raise UsageError(f"{module.__name__} has no class with name = {name!r}", "name the class after its file")
 
 
-def _lacking(found: type[Any], contract: type[Any]) -> list[str]:
+def _lacking(plugin: type[Any], contract: type[Any]) -> list[str]:
     """Name the members of a kind's contract that a class neither has nor inherits."""
     members = dict.fromkeys((*contract.__annotations__, *vars(contract)))
-    fields = getattr(found, "__dataclass_fields__", {})
+    fields = getattr(plugin, "__dataclass_fields__", {})
     return [
         name
         for name in members
         if not name.startswith("_")
         and name not in fields
-        and (not hasattr(found, name) or getattr(getattr(found, name), "__isabstractmethod__", False))
+        and (not hasattr(plugin, name) or getattr(getattr(plugin, name), "__isabstractmethod__", False))
     ]

@@ -46,10 +46,10 @@ def parse_size(text: object) -> int:
 
     `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
     """
-    found = _SIZE.fullmatch(text) if isinstance(text, str) else None
-    if found is None or found[2] not in _BYTES:
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] not in _BYTES:
         raise ValueError("a size needs its unit, for example 512MiB or 2GB")
-    size = Decimal(found[1]) * _BYTES[found[2]]
+    size = Decimal(match[1]) * _BYTES[match[2]]
     if size != int(size):
         raise ValueError("a size is a whole number of bytes, for example 512MiB or 2GB")
     return int(size)
@@ -57,10 +57,10 @@ def parse_size(text: object) -> int:
 
 def parse_percent(text: object) -> float:
     """Give the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
-    found = _PERCENT.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise ValueError("a share needs its percent sign, for example 3%")
-    return float(Decimal(found[1]) / 100)
+    return float(Decimal(match[1]) / 100)
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=str)]
@@ -103,8 +103,8 @@ def _bare(kind: object) -> object:
 
 def _parser(kind: object) -> Callable[[object], float] | None:
     """Find which text a type reads; None where it takes a value as it is."""
-    found = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
-    return cast("Callable[[object], float] | None", found)
+    parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
+    return cast("Callable[[object], float] | None", parser)
 
 
 def _with_unit(value: float, parse: Callable[[object], float]) -> str:

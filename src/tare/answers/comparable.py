@@ -32,7 +32,7 @@ def alike(before: Run, after: Run) -> None:
 
 
 def _unlike(before: Facts, after: Facts) -> list[str]:
-    found = [
+    unlike = [
         f"{name}: {_said(getattr(before, fact))} before, {_said(getattr(after, fact))} after"
         for fact, name in _MACHINE.items()
         if getattr(before, fact) != getattr(after, fact)
@@ -40,14 +40,14 @@ def _unlike(before: Facts, after: Facts) -> list[str]:
     most = max(before.memory_bytes, after.memory_bytes)
     if abs(before.memory_bytes - after.memory_bytes) > _MEMORY_MAY_DIFFER * most:
         sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (before, after)]
-        found.append(f"memory: {sizes[0]} before, {sizes[1]} after")
-    return found
+        unlike.append(f"memory: {sizes[0]} before, {sizes[1]} after")
+    return unlike
 
 
 def same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
     """Raise UsageError where a metric of a workload that all runs have is in two units, or has two directions."""
     shared = set.intersection(*({record.name for record in run.record.workloads} for run in runs))
-    found = {
+    declared = {
         (trial.workload, value.metric, value.unit, value.better)
         for run in runs
         for trial in run.trials
@@ -55,11 +55,11 @@ def same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
         for value in trial.values
     }
     seen: dict[tuple[str, str], str] = {}
-    for workload, metric, unit, better in sorted(found):
-        said = f"{unit or 'no unit'} ({better} is better)"
-        if seen.setdefault((workload, metric), said) != said:
+    for workload, metric, unit, better in sorted(declared):
+        stated = f"{unit or 'no unit'} ({better} is better)"
+        if seen.setdefault((workload, metric), stated) != stated:
             raise UsageError(
-                f"{workload}: {metric} is in {seen[workload, metric]} and in {said}",
+                f"{workload}: {metric} is in {seen[workload, metric]} and in {stated}",
                 "such values cannot be compared; `tare reparse` reads old ones anew",
             )
 
@@ -74,26 +74,26 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
         ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
         ("limits", _limits(before.trials), _limits(after.trials)),
     )
-    found = [
+    lines = [
         f"{name}: {_said(first)} before, {_said(second)} after" for name, first, second in pairs if first != second
     ]
     if old.started > new.started:
-        found.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
-    return (*found, *_packages(old.packages, new.packages), *_settings(before, after), *_proof(before, after, stacks))
+        lines.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
+    return (*lines, *_packages(old.packages, new.packages), *_settings(before, after), *_proof(before, after, stacks))
 
 
 def _packages(before: str, after: str) -> list[str]:
     """State which packages of the image have other versions; each line is a name and a version."""
     old, new = (dict(line.split(" ", 1) for line in text.splitlines() if " " in line) for text in (before, after))
-    found = [
+    changed = [
         f"{name} {old.get(name, 'not there')} → {new.get(name, 'not there')}"
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
-    if not found:
+    if not changed:
         return []
-    more = f" and {len(found) - _PACKAGES_SHOWN} more" if len(found) > _PACKAGES_SHOWN else ""
-    return [f"packages of the image: {', '.join(found[:_PACKAGES_SHOWN])}{more}"]
+    more = f" and {len(changed) - _PACKAGES_SHOWN} more" if len(changed) > _PACKAGES_SHOWN else ""
+    return [f"packages of the image: {', '.join(changed[:_PACKAGES_SHOWN])}{more}"]
 
 
 def _settings(before: Run, after: Run) -> list[str]:
@@ -110,15 +110,15 @@ def _settings(before: Run, after: Run) -> list[str]:
 
 def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
     """State what stacks say about themselves, and said otherwise before: versions, accelerators, network paths."""
-    found = []
+    lines = []
     for stack in sorted(stacks):
         old, new = _constant(before.trials, stack), _constant(after.trials, stack)
-        found += [
+        lines += [
             f"{stack}: {name} {old[name]} before, {new[name]} after"
             for name in old
             if name in new and old[name] != new[name]
         ]
-    return found
+    return lines
 
 
 def _constant(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:

@@ -106,16 +106,16 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     margin = after.record.margin if asked.margin is None else asked.margin
     summaries = [summarize(_narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
     earlier, apart = _comparable(*summaries)
-    found = changes(earlier, summaries[1], margin)
+    changed = changes(earlier, summaries[1], margin)
     lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
     statements = (*differences(before, after, {baseline, *chosen}), *_only_one(before, after), *apart, *lacks)
-    if not found:
+    if not changed:
         what = "; ".join(apart) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
-    cells = tuple(each.cell for each in found)
-    gate = _gate(asked.fail_on, cells, _lost(found, summaries[1]))
+    cells = tuple(each.cell for each in changed)
+    gate = _gate(asked.fail_on, cells, _lost(changed, summaries[1]))
     drifts = _drifts(earlier, summaries[1])
-    return _answer(Answer((before, after), summaries[1], cells, found, drifts, statements, gate))
+    return _answer(Answer((before, after), summaries[1], cells, changed, drifts, statements, gate))
 
 
 def _answer(answer: Answer) -> Answer:
@@ -239,8 +239,8 @@ def _measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
     return {(cell.metric, cell.point) for cell in summary.of(workload) if cell.metric in metrics}
 
 
-def _points(found: set[tuple[str, float | None]]) -> str:
-    ordered = sorted(found, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
+def _points(points: set[tuple[str, float | None]]) -> str:
+    ordered = sorted(points, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
     texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:4]]
     return ", ".join(texts) + (f" and {len(ordered) - 4} more" if len(ordered) > 4 else "")
 
@@ -259,11 +259,11 @@ def _only_one(before: Run, after: Run) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def _lost(found: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
+def _lost(changed: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
     """Give the cells that had a value before and have none after, though the baseline has one."""
     return tuple(
         each.cell
-        for each in found
+        for each in changed
         if each.before.ratio is not None
         and not each.after.trials
         and after.headline(each.cell.headline, after.baseline).trials

@@ -35,9 +35,9 @@ def technologies(as_json: Json = False) -> None:
     with Console(stderr=True).status("looking at this machine"):
         usable = {each.name: each for each in look_at(LocalHost())}
     for entry in entries:
-        found = usable.get(str(entry["name"]))
-        problems = found.problems if found else ()
-        entry["usable"] = found is not None and found.usable
+        known = usable.get(str(entry["name"]))
+        problems = known.problems if known else ()
+        entry["usable"] = known is not None and known.usable
         entry["problems"] = [{"what": problem.what, "fix": problem.fix} for problem in problems]
     if as_json:
         print(json.dumps({"format": 1, "technologies": entries}, indent=2))
@@ -75,40 +75,40 @@ def _entries(kind: plugins.Kind) -> list[dict[str, Any]]:
 def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     """Describe a plug-in; of a broken one, what is wrong with it."""
     try:
-        found = plugins.find(kind, name)
+        plugin = plugins.find(kind, name)
     except UsageError as error:
         empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
         return {"name": name, **empty, "about": str(error)}
-    module = inspect.getmodule(found)
+    module = inspect.getmodule(plugin)
     about = (inspect.getdoc(module) if module else "") or ""
     entry = {
-        "name": found.name,
-        "title": found.title,
-        "settings": ", ".join(settings_of(found)),
+        "name": plugin.name,
+        "title": plugin.title,
+        "settings": ", ".join(settings_of(plugin)),
         "about": about.partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
         entry |= {
-            "family": found.family,
-            "isolates": getattr(found, "isolates", ""),
-            "needs": getattr(found, "needs", ""),
-            "tested": _TESTED.get(getattr(found, "tested", ""), ""),
-            "hosts": found.hosts,
-            "nests": found.nests,
+            "family": plugin.family,
+            "isolates": getattr(plugin, "isolates", ""),
+            "needs": getattr(plugin, "needs", ""),
+            "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
+            "hosts": plugin.hosts,
+            "nests": plugin.nests,
         }
     else:
         entry |= {
-            "metrics": [dataclasses.asdict(metric) for metric in found.metrics],
-            "packages": list(found.packages),
-            "client_packages": list(found.client_packages),
+            "metrics": [dataclasses.asdict(metric) for metric in plugin.metrics],
+            "packages": list(plugin.packages),
+            "client_packages": list(plugin.client_packages),
         }
     return entry
 
 
-def settings_of(found: type[Any]) -> list[str]:
+def settings_of(plugin: type[Any]) -> list[str]:
     """Write the settings of a plug-in with their defaults, as one would in a suite; those that may be left out, not."""
-    types = typing.get_type_hints(found, include_extras=True)
+    types = typing.get_type_hints(plugin, include_extras=True)
     fields = [
-        field for field in dataclasses.fields(found) if field.init and field.default not in (dataclasses.MISSING, None)
+        field for field in dataclasses.fields(plugin) if field.init and field.default not in (dataclasses.MISSING, None)
     ]
     return [f"{field.name} = {written(field.default, types[field.name])}" for field in fields]

@@ -60,33 +60,33 @@ def _ledgers() -> Path:
 
 def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
     """Undo what a ledger has; what cannot be undone stays in it. Gives what was in the way, with the machine's name."""
-    where = left.machine.ssh if left.machine else "this machine"
+    name = left.machine.ssh if left.machine else "this machine"
     kept = list(left.entries)
     troubles = []
     try:
-        with _machine(left.machine) as there:
+        with _machine(left.machine) as host:
             for argv in left.entries:
-                trouble = trouble_of(there, argv, _UNDO_SECONDS)
+                trouble = trouble_of(host, argv, _UNDO_SECONDS)
                 if trouble:
-                    troubles.append(f"on {where}: {trouble}")
+                    troubles.append(f"on {name}: {trouble}")
                 else:
                     kept.remove(argv)
-                said = f"{'not undone' if trouble else 'undone'}: {' '.join(argv)}"
-                console.print(said[: console.width], markup=False, highlight=False)
+                line = f"{'not undone' if trouble else 'undone'}: {' '.join(argv)}"
+                console.print(line[: console.width], markup=False, highlight=False)
     except TareError as error:  # it cannot be reached, or not any more
-        troubles.append(f"on {where}: {error}")
-        console.print(f"not undone: {len(kept)} things on {where}", markup=False, highlight=False)
+        troubles.append(f"on {name}: {error}")
+        console.print(f"not undone: {len(kept)} things on {name}", markup=False, highlight=False)
     finally:
         keep(path, replace(left, entries=tuple(kept)))
     return troubles
 
 
 @contextmanager
-def _machine(which: Machine | None) -> Iterator[Host]:
-    if which is None:
+def _machine(target: Machine | None) -> Iterator[Host]:
+    if target is None:
         yield LocalHost()
     else:
-        with machine(LocalHost(), which, f"/run/tare-clean-{os.getpid():x}.ssh", None) as host:
+        with machine(LocalHost(), target, f"/run/tare-clean-{os.getpid():x}.ssh", None) as host:
             yield host
 
 

@@ -88,8 +88,8 @@ def _technologies(technologies: list[Usable]) -> Table:
         table.add_column(column, overflow="fold")
     for each in technologies:
         sign = Text("✓", style="green") if each.usable else Text("✗", style="red")
-        said = (*each.problems, *each.advice)
-        problems = Text("\n").join(Text(f"{problem.what}\n  → {problem.fix}") for problem in said)
+        shown = (*each.problems, *each.advice)
+        problems = Text("\n").join(Text(f"{problem.what}\n  → {problem.fix}") for problem in shown)
         table.add_row(sign, each.name, each.family, each.version, problems)
     return table
 

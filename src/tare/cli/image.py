@@ -33,6 +33,6 @@ def image(
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
-        found = built_image(say, guest_recipe(workloads, release))
+        built = built_image(say, guest_recipe(workloads, release))
         built_image(say, client_recipe(workloads, release))
-    print(found.digest)
+    print(built.digest)

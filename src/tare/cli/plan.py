@@ -82,15 +82,15 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
 
 def _say_brought(console: Console, read: Suite) -> None:
     """List what is executed or opened outside tare because this suite says so: it may be a stranger's."""
-    found = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
+    lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
     for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
         if machine is not None:
-            found.append(f"{role}: as root on {machine.ssh}")
+            lines.append(f"{role}: as root on {machine.ssh}")
         if machine is not None and machine.ssh_config:
-            found.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
-    if found:
+            lines.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
+    if lines:
         console.print("\nbeyond what tare starts itself, this suite brings along:", soft_wrap=True)
-    for line in dict.fromkeys(found):
+    for line in dict.fromkeys(lines):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
@@ -121,8 +121,8 @@ def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
             needed = (str(blocks), _about(seconds)) if blocks else ("over 10,000", "-")
             table.add_row(planned.name, stack, percent(deviation), *needed, percent(reached) if reached else "too few")
     text = f"until a stack that equals {read.baseline} is found equivalent"
-    which = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
-    console.print(f"\nas in {run.folder}, {text}, {which}:", soft_wrap=True)
+    deviations = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
+    console.print(f"\nas in {run.folder}, {text}, {deviations}:", soft_wrap=True)
     console.print(table)
 
 

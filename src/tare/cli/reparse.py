@@ -19,11 +19,11 @@ from tare.suites.suite import read_suite
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Read all values of a run again from its raw output; the trials before are kept beside the new ones."""
-    found = load(run)
+    loaded = load(run)
     suite = read_suite(run / "suite.toml")
     workloads = {planned.name: planned.workload for planned in suite.workloads}
-    trials = [_read_again(run, trial, workloads[trial.workload]) for trial in found.trials]
-    changed = sum(before != after for before, after in zip(found.trials, trials, strict=True))
+    trials = [_read_again(run, trial, workloads[trial.workload]) for trial in loaded.trials]
+    changed = sum(before != after for before, after in zip(loaded.trials, trials, strict=True))
     if changed:
         rewrite(run, trials)
     Console(stderr=True).print(f"{changed} of {len(trials)} trials changed", highlight=False)
@@ -38,8 +38,8 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        told = in_words(error)
+        fault = in_words(error)
         if trial.status == "failed":
             return trial
-        return replace(trial, status="failed", reason=str(told), hint=told.hint, values=())
+        return replace(trial, status="failed", reason=str(fault), hint=fault.hint, values=())
     return replace(trial, status="ok", reason="", hint="", values=values)

@@ -75,8 +75,8 @@ def run(
         isolate_mounts()
         recipe = guest_recipe(session.workloads, session.suite.release)
         image = built_image(lambda text: console.print(text, style="dim"), recipe)
-        with _saying_what_stays(console), reached(session.suite.hosts, image) as there:
-            stopped = _work(session, there, image, console)
+        with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
+            stopped = _work(session, machines, image, console)
     _finish(session, console, stopped)
 
 
@@ -107,7 +107,7 @@ def _seconds(budget: str | None) -> float | None:
     return seconds
 
 
-def _work(session: _Session, there: Reached, image: Image, console: Console) -> str:
+def _work(session: _Session, machines: Reached, image: Image, console: Console) -> str:
     """Run the suite; gives why it stopped."""
     suite, folder = session.suite, session.journal.folder
 
@@ -116,34 +116,34 @@ def _work(session: _Session, there: Reached, image: Image, console: Console) -> 
 
     if suite.hosts.server is not None:
         say(f"bringing the image to {suite.hosts.server.ssh}, which is done once")
-        carried(there.server, image)
-    unusable = find_unusable(suite.stacks, there.server, say)
+        carried(machines.server, image)
+    unusable = find_unusable(suite.stacks, machines.server, say)
     nested = [stack for stack in suite.stacks if makes_machine(stack.layers) and stack.name not in unusable]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     outer = built_image(say, machine_recipe(inner)) if nested else None
     loads = built_image(say, client_recipe(session.workloads, suite.release))
-    placement = placed(there, suite.limits.cpus)
-    if there.hosts.client is None:
+    placement = placed(machines, suite.limits.cpus)
+    if machines.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
     lent = session.journal.keep_lent
     wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent)
     _say_unusable(console, suite, unusable)
-    record = _record(session, there, wanted)
+    record = _record(session, machines, wanted)
     if session.resumed is not None:
         _check_same(session.resumed.record, record)
     try:
-        with prepared_testbed(there, wanted, placement) as here:
+        with prepared_testbed(machines, wanted, placement) as here:
             usable = [stack for stack in suite.stacks if stack.name not in unusable]
-            found = give_image(usable, here, say) | prepare_nested(nested, here, say)
-            _say_unusable(console, suite, unusable | found, already=unusable)
+            failed = give_image(usable, here, say) | prepare_nested(nested, here, say)
+            _say_unusable(console, suite, unusable | failed, already=unusable)
             if session.resumed is None:
                 _create(session.journal, record, suite)
             else:
                 before = session.resumed.record
                 session.journal.keep(replace(before, clients=before.clients | record.clients))
             done = session.resumed.trials if session.resumed else ()
-            work = Work(suite, done, unusable | found, session.budget_seconds)
+            work = Work(suite, done, unusable | failed, session.budget_seconds)
             console.print(f"{len(suite.stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
             with watching(console, lambda: load(folder)) as watch:
                 stopped = work_through(work, here, session.journal, watch)
@@ -170,9 +170,9 @@ def _say_unusable(
         raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
 
 
-def _record(session: _Session, there: Reached, wanted: Wanted) -> RunRecord:
+def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
     suite = session.suite
-    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(there.server.read))
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(machines.server.read))
     return RunRecord(
         format=FORMAT,
         tare=__version__,
@@ -196,20 +196,20 @@ def _record(session: _Session, there: Reached, wanted: Wanted) -> RunRecord:
         image=wanted.image.digest,
         packages=wanted.image.packages,
         clients={wanted.loads.digest: wanted.loads.packages},
-        machine=there.server.facts(),
+        machine=machines.server.facts(),
         noise=noise,
         margin=suite.margin,
         control=suite.control,
-        machines=_machines(suite, there),
+        machines=_machines(suite, machines),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
 
-def _machines(suite: Suite, there: Reached) -> dict[str, Facts]:
+def _machines(suite: Suite, machines: Reached) -> dict[str, Facts]:
     """Give the machines that take part, by role. One that a technology lends is noted once it is there."""
     lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
-    server = {} if lent else {"server": there.server.facts()}
-    return {"controller": LocalHost().facts(), **server, "client": there.client.facts()}
+    server = {} if lent else {"server": machines.server.facts()}
+    return {"controller": LocalHost().facts(), **server, "client": machines.client.facts()}
 
 
 def _create(journal: Journal, record: RunRecord, suite: Suite) -> None:
@@ -232,13 +232,13 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
 
 def _finish(session: _Session, console: Console, stopped: str) -> None:
     """Print the table and write the report, whatever ended the run."""
-    found = load(session.journal.folder)
+    run = load(session.journal.folder)
     folder = session.journal.folder
-    ok = sum(trial.status == "ok" for trial in found.trials)
-    failed = [trial for trial in found.trials if trial.status == "failed"]
+    ok = sum(trial.status == "ok" for trial in run.trials)
+    failed = [trial for trial in run.trials if trial.status == "failed"]
     if ok:
-        Console(file=sys.stdout).print(matrix(summarize(found), console.width))
-        _report(found, console)
+        Console(file=sys.stdout).print(matrix(summarize(run), console.width))
+        _report(run, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
         if trial.hint:
@@ -249,8 +249,8 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
         "budget": "the budget is used up",
         "interrupt": "stopped",
     }
-    said = words.get(stopped, "stopped")
-    console.print(f"{said}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    why = words.get(stopped, "stopped")
+    console.print(f"{why}: {ok} trials ok, {len(failed)} failed", highlight=False)
     if stopped == "interrupt":
         console.print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
         raise typer.Exit(_INTERRUPTED)
@@ -260,13 +260,13 @@ def _finish(session: _Session, console: Console, stopped: str) -> None:
         raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
 
 
-def _report(found: Run, console: Console) -> None:
+def _report(run: Run, console: Console) -> None:
     began = time.monotonic()
     try:
-        pages = write_report([found])
+        pages = write_report([run])
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        console.print(f"no report: {why}; later: tare report {found.folder}", style="red", markup=False)
+        console.print(f"no report: {why}; later: tare report {run.folder}", style="red", markup=False)
         return
     seconds = format_duration(round(time.monotonic() - began, 1))
     console.print(f"report: {pages[0]} (written in {seconds})", highlight=False)
@@ -292,8 +292,8 @@ def _saying_what_stays(console: Console) -> Iterator[None]:
         after = leftovers(state_folder() / "ledger")
         stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
         for left, argv in stays:
-            where = f" (on {left.machine.ssh})" if left.machine else ""
-            console.print(f"not undone: {' '.join(argv)}{where}", style="yellow", markup=False, highlight=False)
+            machine = f" (on {left.machine.ssh})" if left.machine else ""
+            console.print(f"not undone: {' '.join(argv)}{machine}", style="yellow", markup=False, highlight=False)
         if stays:
             console.print("`tare clean` tries again, and says what is in the way", style="yellow")
 

@@ -66,13 +66,13 @@ def _asked(name: str, suite: Path | None) -> Asked:
     if suite is None:
         return Asked(stack_named(name))
     read = read_suite(suite)
-    found = next((stack for stack in read.stacks if stack.name == name), None)
-    if found is None:
+    stack = next((stack for stack in read.stacks if stack.name == name), None)
+    if stack is None:
         names = [stack.name for stack in read.stacks]
         hint = did_you_mean(name, names, f"its stacks are {', '.join(names)}")
         raise UsageError(f'{suite}: no stack named "{name}"', hint)
     workloads = tuple(planned.workload for planned in read.workloads)
-    return Asked(found, read.hosts, read.limits, read.release, workloads)
+    return Asked(stack, read.hosts, read.limits, read.release, workloads)
 
 
 def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:

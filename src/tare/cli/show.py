@@ -27,13 +27,13 @@ def show(
     trial: Annotated[str | None, typer.Argument(help="A trial of it.", show_default=False)] = None,
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
-    found = load(run)
-    found = replace(found, trials=tuple(with_file_systems_compared(found.trials, found.record.baseline)))
+    loaded = load(run)
+    loaded = replace(loaded, trials=tuple(with_file_systems_compared(loaded.trials, loaded.record.baseline)))
     if trial is None:
-        _list(found)
+        _list(loaded)
         return
     console = Console(file=sys.stdout, highlight=False, markup=False)
-    by_name = {each.trial: each for each in found.trials}
+    by_name = {each.trial: each for each in loaded.trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print(by_name[trial], console)
@@ -43,13 +43,13 @@ def show(
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
 
 
-def _list(found: Run) -> None:
+def _list(run: Run) -> None:
     width = None if sys.stdout.isatty() else _PIPED
     console = Console(file=sys.stdout, highlight=False, markup=False, width=width)
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
-    for trial in found.trials:
+    for trial in run.trials:
         doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
         table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
     console.print(table)

@@ -87,16 +87,17 @@ def _listed(values: Iterable[str]) -> str:
 
 def governor(read: Read) -> Noise:
     """Judge what decides on the clock frequency of the CPUs."""
-    found = {read(f"{CPU_FOLDER}/cpu{number}/cpufreq/scaling_governor").strip() for number in read_cpus(read)} - {""}
-    if not found:
+    files = (f"{CPU_FOLDER}/cpu{number}/cpufreq/scaling_governor" for number in read_cpus(read))
+    governors = {read(file).strip() for file in files} - {""}
+    if not governors:
         text = (
             "This kernel does not control the clock frequency; in a virtual machine that is the business of the host."
         )
         return _unknown("governor", text)
-    if found == {"performance"}:
+    if governors == {"performance"}:
         return Noise("governor", "performance", "quiet", "The CPUs run at their highest frequency all the time.", "")
     text = "The clock frequency follows the load, so short and light work runs slower than long and heavy work."
-    return Noise("governor", _listed(found), "noisy", text, "cpupower frequency-set --governor performance")
+    return Noise("governor", _listed(governors), "noisy", text, "cpupower frequency-set --governor performance")
 
 
 def turbo(read: Read) -> Noise:
@@ -144,12 +145,12 @@ def steal(read: Read, earlier_stat: str = "") -> Noise:
 
 def load(read: Read) -> Noise:
     """Judge how many tasks want to run besides the measured one, over the last minute."""
-    found = re.match(r"(\d+\.\d+) ", read("/proc/loadavg"))
+    match = re.match(r"(\d+\.\d+) ", read("/proc/loadavg"))
     cpus = len(read_cpus(read))
-    if found is None or not cpus:
+    if match is None or not cpus:
         return _unknown("load", "/proc/loadavg or the list of CPUs cannot be read.")
-    each = float(found[1]) / cpus
-    value = f"{found[1]} on {cpus} CPUs"
+    each = float(match[1]) / cpus
+    value = f"{match[1]} on {cpus} CPUs"
     if each < LOAD_WATCH:
         return Noise("load", value, "quiet", "Hardly anything else runs.", "")
     text = "Other tasks compete for CPUs, caches and memory. A run that has just ended also counts for a minute."
@@ -174,12 +175,12 @@ def swap(read: Read) -> Noise:
 def transparent_huge_pages(read: Read) -> Noise:
     """Judge whether the kernel gives out huge pages by itself."""
     path = "/sys/kernel/mm/transparent_hugepage/enabled"
-    found = re.search(r"\[(\w+)\]", read(path))
-    if found is None:
+    match = re.search(r"\[(\w+)\]", read(path))
+    if match is None:
         return _unknown("transparent huge pages", "This kernel was built without them, or does not show them here.")
-    if found[1] != "always":
+    if match[1] != "always":
         text = "Only programs that ask for huge pages get them."
-        return Noise("transparent huge pages", found[1], "quiet", text, "")
+        return Noise("transparent huge pages", match[1], "quiet", text, "")
     text = (
         "Whether a program gets huge pages depends on how fragmented memory is at the moment, and guests gain more from"
         " them than containers."

@@ -98,7 +98,7 @@ def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
 
     Raises TrialFailed for a module that the kernel does not have.
     """
-    needs = {file: found.split() for file, _, found in (line.partition(":") for line in dependencies.splitlines())}
+    needs = {file: needed.split() for file, _, needed in (line.partition(":") for line in dependencies.splitlines())}
     names = {PurePosixPath(file).name.partition(".ko")[0].replace("-", "_"): file for file in needs}
     ordered: dict[str, None] = {}
 

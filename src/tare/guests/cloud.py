@@ -85,10 +85,10 @@ class Cloud:
             flavor, image, network = self._named(wanted)
         try:
             with self._told():
-                found = self._created(wanted, flavor.id, image.id, network.id)
+                server = self._created(wanted, flavor.id, image.id, network.id)
                 asked()
-                found = self._active(found, wanted.timeout_seconds)
-                given = Server(found.id, self._address(found, wanted), self._opened(found))
+                server = self._active(server, wanted.timeout_seconds)
+                given = Server(server.id, self._address(server, wanted), self._opened(server))
             yield given
         finally:
             deadline = time.monotonic() + wanted.timeout_seconds
@@ -105,11 +105,11 @@ class Cloud:
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                told = self._api.compute.get_server_console_output(server.id)["output"]
+                log = self._api.compute.get_server_console_output(server.id)["output"]
             except sdk().exceptions.SDKException as error:
                 raise TrialFailed(f"openstack: the server has no console log: {_words(error)}", hint) from error
-            if found := _HOST_KEYS.search(told or ""):
-                lines = (re.search(r"(?:ssh|ecdsa)-\S+ \S+", line) for line in found[1].splitlines())
+            if keys := _HOST_KEYS.search(log or ""):
+                lines = (re.search(r"(?:ssh|ecdsa)-\S+ \S+", line) for line in keys[1].splitlines())
                 return tuple(line[0] for line in lines if line)
             if time.monotonic() > deadline:
                 what = f"openstack: the server did not tell its SSH host key within {timeout_seconds:g} s"
@@ -173,16 +173,16 @@ class Cloud:
         """Wait until a server runs; raises TrialFailed with the reason that the cloud gives."""
         compute, deadline = self._api.compute, time.monotonic() + timeout_seconds
         while True:
-            found = compute.get_server(server.id)
-            if found.status == "ACTIVE":
-                return found
-            if found.status == "ERROR":
-                reason = (found.fault or {}).get("message", "the cloud gives no reason")
+            server = compute.get_server(server.id)
+            if server.status == "ACTIVE":
+                return server
+            if server.status == "ERROR":
+                reason = (server.fault or {}).get("message", "the cloud gives no reason")
                 raise TrialFailed(
                     f"openstack: the cloud could not start the server: {reason}", "ask the cloud's keepers"
                 )
             if time.monotonic() > deadline:
-                what = f"openstack: the server is still in state {found.status} after {timeout_seconds:g} s"
+                what = f"openstack: the server is still in state {server.status} after {timeout_seconds:g} s"
                 raise TrialFailed(what, "a machine of bare metal may need longer: timeout = …")
             time.sleep(LOOK_SECONDS)
 
@@ -195,10 +195,10 @@ class Cloud:
             made = network.create_ip(floating_network_id=pool.id, port_id=port.id, description=wanted.name)
             return str(made.floating_ip_address)
         addresses = [each for every in (server.addresses or {}).values() for each in every]
-        found = next((str(each["addr"]) for each in addresses if each["version"] == 4), "")
-        if not found:
+        address = next((str(each["addr"]) for each in addresses if each["version"] == 4), "")
+        if not address:
             raise TrialFailed("openstack: the server has no IPv4 address", "choose a network with an IPv4 subnet")
-        return found
+        return address
 
     def _opened(self, server: Any) -> tuple[Caution, ...]:
         """Have the cloud let pass what instances in the server send, where it filters by address."""
@@ -242,9 +242,9 @@ def new_key(host: Host, path: str) -> str:
     return host.read(f"{path}.pub").strip()
 
 
-def await_ssh(host: Host, which: Machine, timeout_seconds: float) -> None:
+def await_ssh(host: Host, machine: Machine, timeout_seconds: float) -> None:
     """Wait until a server lets us in: its SSH answers before cloud-init has put our key there."""
-    ask = ("ssh", "-F", which.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", which.ssh, "true")
+    ask = ("ssh", "-F", machine.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", machine.ssh, "true")
     deadline = time.monotonic() + timeout_seconds
     while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
         words = asked.stderr.decode("utf-8", "replace")
@@ -252,21 +252,21 @@ def await_ssh(host: Host, which: Machine, timeout_seconds: float) -> None:
             hint = "is another machine at its address?"
             raise TrialFailed("openstack: the server's SSH host key is not the one that it told", hint)
         if time.monotonic() > deadline:
-            reason = unreachable(which.address, words)
+            reason = unreachable(machine.address, words)
             raise TrialFailed(f"openstack: {reason} (for {timeout_seconds:g} s)", reason.hint)
         time.sleep(LOOK_SECONDS)
 
 
 def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
     try:
-        found = find(name)
+        resource = find(name)
     except sdk().exceptions.NotFoundException:  # from version 6 on, it is said to do this instead
-        found = None
-    if found is None:
+        resource = None
+    if resource is None:
         names = sorted(str(each.name) for each in every())
         hint = did_you_mean(name, names, f"the cloud has {', '.join(names[:20]) or 'none'}")
         raise Unavailable(f'openstack: no {kind} named "{name}"', hint)
-    return found
+    return resource
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -287,8 +287,8 @@ def _delete(cloud: str, name: str) -> None:
     expected: tuple[type[Exception], ...] = (TareError, *_errors())
     while True:
         try:
-            there = Cloud(cloud)
-            while there.remove(name):
+            api = Cloud(cloud)
+            while api.remove(name):
                 time.sleep(LOOK_SECONDS)
         except expected as error:
             sys.stderr.write(f"{name}: {_words(error)}\n")

@@ -141,14 +141,14 @@ class OwnImage(Technology):
 
     def version(self, host: Host) -> str:
         """Give the version of the monitor; that of the image is the user's to know."""
-        said = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor)
-        found = re.search(r"\bversion v?(\S+)", said)
-        return found[1] if found else ""
+        line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor)
+        match = re.search(r"\bversion v?(\S+)", line)
+        return match[1] if match else ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the settings name an image and its service, and whether its monitor can run."""
-        if found := missing_tools(host, self.tools) or self._setting_problems():
-            return found
+        if problems := missing_tools(host, self.tools) or self._setting_problems():
+            return problems
         try:
             for path in self._files():
                 self._look_for(host, path)
@@ -283,9 +283,9 @@ class OwnImage(Technology):
 
 def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
     """Make an overlay of a disk, so that the user's own is never written to. It may not be made of further files."""
-    told = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
-    about = told.get("format-specific", {}).get("data", {})
-    if more := told.get("backing-filename") or about.get("data-file"):
+    information = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
+    about = information.get("format-specific", {}).get("data", {})
+    if more := information.get("backing-filename") or about.get("data-file"):
         hint = f"make one file of it: qemu-img convert -O qcow2 {disk} NEW"
         raise TrialFailed(f"{disk}: it is a part of a disk, and names {more} as the other", hint)
     target = str(launch.folder / "written" / "disk.qcow2")
@@ -304,5 +304,5 @@ def _lines(monitor: Process) -> Iterator[str]:
 
 
 def _said(last: Iterable[str]) -> str:
-    said = " / ".join(filter(None, last))[-300:]
-    return f"it said last: {said}" if said else "its console stayed empty"
+    words = " / ".join(filter(None, last))[-300:]
+    return f"it said last: {words}" if words else "its console stayed empty"

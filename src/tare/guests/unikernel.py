@@ -219,8 +219,8 @@ class InQemu(Unikernel):
 
 def solo5_version(host: Host) -> str:
     """Give the version of Solo5, whose tenders are built with the unikernels; nothing before."""
-    said = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
-    return said.partition("version v")[2]
+    line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
+    return line.partition("version v")[2]
 
 
 def arceos_version() -> str:

@@ -11,15 +11,15 @@ from tare.hosts.ledger import Ledger
 from tare.model import Image
 
 _SECONDS = 30.0
-# In one go: it is part of how long an instance takes to start.
+# One command, because it counts as part of the instance's start.
 _FRESH = 'mkdir -p "$1/root" "$1/upper" "$1/work" && mount -t overlay overlay -o "$2" "$1/root"'
 
 
 @contextlib.contextmanager
 def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
-    """Give the image as a directory that may be written: an overlay, whose upper layer is gone after the block.
+    """Give the image as a writable directory: an overlay, whose upper layer is removed after the block.
 
-    `folder` is made, is tare's own, and is on a real file system.
+    It makes `folder`, which must be on a file system that overlayfs takes for its upper layer.
     """
     options = f"lowerdir={image.root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     with (
@@ -33,14 +33,14 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def enterable(ledger: Ledger, root: Path) -> Iterator[Path]:
     """Give a root the file systems that programs expect: /proc, /sys (read only), /dev."""
-    places = [str(root / name) for name in ("proc", "sys", "dev")]
-    # In one go: it is part of how long bare metal takes to start.
+    targets = [str(root / name) for name in ("proc", "sys", "dev")]
+    # One command, because it counts as part of the start of bare metal.
     script = 'mount -t proc proc "$1" && mount -t sysfs -o ro sysfs "$2" && mount --bind /dev "$3"'
-    with ledger.undone_by("umount", "--lazy", *places):
-        ledger.host.run("sh", "-c", script, "sh", *places, timeout=_SECONDS)
+    with ledger.undone_by("umount", "--lazy", *targets):
+        ledger.host.run("sh", "-c", script, "sh", *targets, timeout=_SECONDS)
         yield root
 
 
 def bytes_below(host: Host, folder: Path) -> int:
-    """Bytes that the files below a folder take on the disk."""
+    """Give the bytes that the files below a folder take on the disk."""
     return int(host.run("du", "-s", "-B1", str(folder), timeout=_SECONDS).text.split()[0])

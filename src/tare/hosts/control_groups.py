@@ -1,7 +1,7 @@
-"""Control groups of tare's own: they hold an instance to its limits, count what it uses, and find its processes.
+"""Control groups: they enforce an instance's limits, count what it uses, and list its processes.
 
-Version 2 is the norm; version 1, and both side by side (hybrid), exist. Technologies that make no group of their own
-are started in one of ours; for the others the limits are read back from theirs.
+They work with version 2, version 1, and both side by side (hybrid). tare makes the group where a technology makes none;
+otherwise it reads the limits back from the technology's group.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
 _JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
-# In one go, because every command costs a machine far away much time. Lines of `FILE VALUE` come on standard input; a
-# kernel that does not count swap has no file for it. The leaf, our $0, has no settings.
+# One command, because each costs a round trip to a machine over SSH. Standard input has lines of `FILE VALUE`. A kernel
+# that does not count swap lacks its file. $0 is the leaf, which has no settings.
 _MAKE = """
 for folder do mkdir "$folder" 2>/dev/null || { echo "$folder" >&2; exit 1; }; done
 while read -r file value; do
@@ -29,7 +29,7 @@ while read -r file value; do
 done
 if [ -n "$0" ]; then mkdir "$0"; fi
 """
-# A group can be removed once its processes are gone; children first.
+# A group can be removed once its processes are gone and its children are removed.
 _REMOVE = """
 for group do
     [ -d "$group" ] || continue
@@ -42,36 +42,39 @@ for group do
 done
 exit ${failed:-0}
 """
-_NO_LIMIT = 1 << 62  # version 1 says "no limit" by a huge number of pages
+_NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the controllers are mounted: one place for version 2, one for each controller for version 1."""
+    """Where the controllers are mounted: version 2 has one folder, version 1 one for each controller."""
 
     version: int
     mounts: dict[str, str]
-    others: tuple[str, ...] = ()  # version 1 trees that we set nothing in, but runtimes do
+    others: tuple[str, ...] = ()  # version 1 trees in which runtimes make groups and tare makes none
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Top folders, each once."""
+        """The top folders, without repetition."""
         return tuple(dict.fromkeys(self.mounts.values()))
 
 
 def parse_layout(mounts: str) -> Layout:
-    """Read the layout from the text of /proc/self/mounts. A version 1 controller hides an empty version 2 tree."""
+    """Read the layout from the text of /proc/self/mounts; version 1 where it has any of tare's controllers.
+
+    Raises TareError where no control groups are mounted.
+    """
     first: dict[str, str] = {}
     others: list[str] = []
     second = ""
     for line in mounts.splitlines():
-        _, place, kind, options = line.split()[:4]
+        _, folder, kind, options = line.split()[:4]
         if kind == "cgroup2":
-            second = second or place
+            second = second or folder
         if kind == "cgroup":
-            ours = {name: place for name in options.split(",") if name in _CONTROLLERS}
+            ours = {name: folder for name in options.split(",") if name in _CONTROLLERS}
             first |= ours
-            others += [] if ours else [place]
+            others += [] if ours else [folder]
     if first:
         return Layout(1, first, tuple(others))
     if second:
@@ -81,7 +84,7 @@ def parse_layout(mounts: str) -> Layout:
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A group with the limits of one instance. `join` is a prefix that starts a command inside the group."""
+    """A group with the limits of one instance."""
 
     host: Host
     name: str
@@ -94,19 +97,19 @@ class ControlGroup:
 
     @property
     def join(self) -> tuple[str, ...]:
-        """Command prefix."""
-        # In version 2 processes may only be in leaves, and runtimes add groups of their own below ours.
+        """Command prefix that starts a command inside the group."""
+        # Version 2 allows processes in leaves only, and runtimes add groups below this one.
         leaf = "/tare-main" if self.layout.version == 2 else ""
         return ("sh", "-c", _JOIN, "sh", ":".join(f"{path}{leaf}" for path in self.paths))
 
     def processes(self) -> tuple[int, ...]:
-        """Numbers of all processes in the group and below."""
+        """Give the numbers of all processes in the group and below it."""
         return processes_below(self.host, self.paths[0])
 
 
 @contextlib.contextmanager
 def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
-    """Make a group that holds what runs in it to the limits; all that is in it is killed after the block."""
+    """Make a group with these limits; after the block, kill all processes in it and remove it."""
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
     group = ControlGroup(ledger.host, name, layout)
     with contextlib.ExitStack() as stack:
@@ -128,42 +131,42 @@ def _make(group: ControlGroup, limits: Limits) -> None:
 
 
 def memory_limit_of(host: Host, pid: int) -> int | None:
-    """Smallest memory limit of a process and of the groups above it, in bytes; None where there is none."""
+    """Give the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
-    place = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
-    found = []
-    while place not in ("", "/"):
-        text = host.read(f"{root}{place}/{file}").strip()
+    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    limits = []
+    while group not in ("", "/"):
+        text = host.read(f"{root}{group}/{file}").strip()
         if text.isdigit() and int(text) < _NO_LIMIT:
-            found.append(int(text))
-        place = place.rpartition("/")[0]
-    return min(found, default=None)
+            limits.append(int(text))
+        group = group.rpartition("/")[0]
+    return min(limits, default=None)
 
 
 def group_folder(host: Host, pid: int) -> str:
-    """Folder of the group that a process is in, in the tree that counts memory."""
+    """Give the folder of a process's group, in the tree that counts memory."""
     layout = parse_layout(host.read("/proc/self/mounts"))
-    place = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
-    return f"{layout.mounts.get('memory', '')}{place}"
+    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    return f"{layout.mounts.get('memory', '')}{group}"
 
 
 def group_of(text: str, controller: str, version: int) -> str:
-    """Read a process's group from the text of /proc/PID/cgroup; an empty text where it has none."""
+    """Read a process's group from the text of /proc/PID/cgroup; empty where it has none."""
     for line in text.splitlines():
-        number, controllers, place = line.split(":", 2)
+        number, controllers, group = line.split(":", 2)
         if (version == 2 and number == "0") or controller in controllers.split(","):
-            return place
+            return group
     return ""
 
 
 def processes_below(host: Host, folder: str) -> tuple[int, ...]:
-    """Numbers of the processes in a group and in the groups below it."""
+    """Give the numbers of the processes in a group and in the groups below it."""
     return tuple(int(line) for line in host.gather(folder, "cgroup.procs").split())
 
 
 def kernel_bytes(host: Host, folder: str) -> int | None:
-    """Kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
+    """Give the kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
     for line in host.read(f"{folder}/memory.stat").splitlines():
         if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
             return int(line.split()[1])
@@ -187,16 +190,16 @@ def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
-    """Enable the controllers that we need at the top of the version 2 tree.
+    """Enable the controllers that tare needs at the top of the version 2 tree.
 
-    Those that were not enabled before are disabled again, also the ones that a container runtime enables meanwhile.
+    After the block it disables those that were disabled before, even if a container runtime has enabled them, too.
     """
     control = f"{root}/cgroup.subtree_control"
     enabled = ledger.host.read(control).split()
     disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
     with contextlib.ExitStack() as stack:
         if disabled:
-            # Whoever else has come to use one of them keeps it.
+            # The kernel refuses to disable a controller that another group uses.
             script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
             stack.enter_context(ledger.undone_by("sh", "-c", script, control, *disabled))
         if missing := [name for name in _NEEDED if name not in enabled]:

@@ -10,7 +10,7 @@ from tare.model import Caution
 
 @dataclass(frozen=True)
 class Placement:
-    """CPU numbers of the instance and of the client (which tare itself shares), and the doubts that come with them."""
+    """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs."""
 
     server: tuple[int, ...]
     client: tuple[int, ...]
@@ -18,10 +18,10 @@ class Placement:
 
 
 def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
-    """Give the instance the last `wanted` CPUs, one of each core as far as they go, and the client the other cores.
+    """Give the instance the last `wanted` CPUs, of different cores where possible, and the client the other cores.
 
-    `cores` are the CPUs that tare may use, grouped by physical core. Interrupts and kernel threads prefer the first
-    CPUs, hence the last ones for what is measured.
+    `cores` are the CPUs that tare may use, grouped by physical core. The instance gets the last ones because interrupts
+    and kernel threads prefer the first.
     """
     one_of_each = [core[0] for core in cores]
     others = [cpu for core in cores for cpu in core[1:]]

@@ -1,8 +1,7 @@
-"""The inside of a container or of a chroot: a host that is reached by a command of another host.
+"""The inside of a container or chroot, as a host: a command of another host enters it.
 
-Commands are run under `run` from the image (programs/run.c), which ends the whole tree at the time limit, or when the
-connection to it is lost, so that nothing goes on inside after tare has gone away. What a command leaves behind that
-ends by itself goes on, as on this machine: the monitor of a container has to.
+The image's `run` (programs/run.c) starts each command inside. It kills the command's process tree at the time limit and
+when the connection is lost. Processes that a finished command leaves running go on, as a container's monitor must.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class ExecHost:
     def __init__(self, outer: Host, *prefix: str) -> None:
         self.outer = outer
         self.prefix = prefix
-        self.supervisor = RUN  # where it is inside; an empty text where it is not there yet
+        self.supervisor = RUN  # its path inside; empty until it is there
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the outer host that runs a command inside."""
@@ -44,7 +43,7 @@ class ExecHost:
         return checked(inside) if check else inside
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
-        """Start a command; see `Host.spawn`. Unless it watches a life line itself, `run` watches one for it."""
+        """Start a command; see `Host.spawn`. `run` watches the life line, unless the command does (`life_line`)."""
         guard = () if life_line or not self.supervisor else (self.supervisor, "-s", "--")
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
 
@@ -75,5 +74,5 @@ class ExecHost:
         return self.run("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
 
     def facts(self) -> Facts:
-        """Read what the inside says that it is."""
+        """Read the facts that the inside reports."""
         return read_facts(self.read)

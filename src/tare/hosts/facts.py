@@ -1,7 +1,7 @@
-"""What a machine is, from the kernel's own text files.
+"""Facts about a machine, from the kernel's text files.
 
 The parsers take text. `read_facts` and `read_cores` take a function that gives the text of a file, or "" where there is
-none, so that they work on any host that can run `cat`.
+none, so they work on any host that can run `cat`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _CONTAINER_TRACES = (
 
 @dataclass(frozen=True)
 class Cpuinfo:
-    """What /proc/cpuinfo says. `model` is "" and `cpus` 0 where it does not say; `hypervisor` tells of a guest."""
+    """What /proc/cpuinfo says. Unknown: `model` is "", `cpus` 0. `hypervisor` is set in a guest."""
 
     model: str
     cpus: int
@@ -82,15 +82,15 @@ def parse_cpuinfo(text: str) -> Cpuinfo:
 
 
 def _first_field(text: str, name: str) -> str:
-    found = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def _cpu_model(text: str) -> str:
     for name in ("model name", "cpu model", "uarch", "cpu"):
         if model := _first_field(text, name):
             return " ".join(model.split())
-    # 64-bit Arm gives only numbers; with both of them the core can be looked up.
+    # 64-bit Arm gives only numbers; the two together identify the core.
     maker, part = _first_field(text, "CPU implementer"), _first_field(text, "CPU part")
     return f"Arm implementer {maker} part {part}" if maker and part else ""
 
@@ -143,7 +143,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def parse_cores(sibling_lists: Iterable[str]) -> tuple[tuple[int, ...], ...]:
     """Group CPU numbers into physical cores, from the texts of thread_siblings_list of all CPUs.
 
-    Every core is there once, in the order of its first CPU; a core of two numbers runs two threads.
+    The cores are sorted by their first CPU; a core of two numbers runs two threads.
     """
     return tuple(sorted({parse_cpu_list(text) for text in sibling_lists if text.strip()}))
 
@@ -155,14 +155,14 @@ def read_cpus(read: Read) -> tuple[int, ...]:
 
 
 def read_cores(read: Read) -> tuple[tuple[int, ...], ...]:
-    """Read which CPUs are threads of one physical core: a file for each CPU. () where the kernel does not say."""
+    """Read the CPUs of each physical core; () where the kernel does not say."""
     return parse_cores(
         read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list") for number in read_cpus(read)
     )
 
 
 def read_facts(read: Read) -> Facts:
-    """Read what a host says of itself. An empty text or 0 means that it does not say."""
+    """Read the facts that a host reports. An empty text or 0 means that it does not say."""
     cpuinfo = parse_cpuinfo(read("/proc/cpuinfo"))
     return Facts(
         kernel=read("/proc/sys/kernel/osrelease").strip(),
@@ -179,7 +179,7 @@ def read_facts(read: Read) -> Facts:
 def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:
     """Name the container and the virtual machine around a host, inner first, as `docker/kvm`; "" on bare metal.
 
-    A guest whose maker cannot be told is `unknown hypervisor`. A container without any trace of its engine is not seen.
+    A guest of unknown make is `unknown hypervisor`. A container whose engine leaves no trace is not detected.
     """
     return "/".join(name for name in (read_container(read), read_hypervisor(read, cpuinfo)) if name)
 
@@ -187,32 +187,32 @@ def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:
 def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
     """Name the hypervisor under a host, or "".
 
-    x86 guests have a CPU flag for it; Arm guests are known by their firmware tables alone.
+    x86 guests have a CPU flag for it; Arm guests have only their firmware tables.
     """
     kind = read("/sys/hypervisor/type").strip()
     if kind == "xen":
-        # The first domain of Xen has the machine's own firmware, but Xen is under it all the same.
+        # Xen's first domain has the machine's own firmware, but runs on Xen.
         return "xen"
     firmware = " ".join(read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor"))
     named = name_hypervisor(firmware, read(f"{CLOCK_SOURCES}/available_clocksource"))
     if cpuinfo.hypervisor:
         return named or "unknown hypervisor"
-    # Clouds rent bare metal out under the same names: on x86, without the flag, the firmware proves nothing.
+    # Clouds rent out bare metal under the same firmware names: on x86 only the flag proves a hypervisor.
     return "" if cpuinfo.architecture in {"x86_64", "i686"} else named
 
 
 def is_emulated(host: Host) -> bool:
     """Tell whether a machine's processor is emulated in software.
 
-    A machine of the lab says so itself, since Linux cannot tell where Xen is between it and the emulator.
+    A machine of the lab has a file that says so: Linux cannot tell when Xen is between it and the emulator.
     """
     return bool(host.read(_EMULATED)) or "qemu" in host.facts().virtualization.split("/")
 
 
 def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
-    """Name a hypervisor from the firmware tables, or else from the clocks that it offers; "" if neither tells.
+    """Name a hypervisor from the firmware tables, or else from the clocks that it offers; "" if neither names one.
 
-    QEMU is `kvm` only where the clock of KVM is offered: the same firmware also runs on an emulated CPU.
+    QEMU is `kvm` only where it offers KVM's clock: an emulated machine has the same firmware.
     """
     lower = firmware_text.lower()
     by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
@@ -223,20 +223,20 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 def read_container(read: Read) -> str:
     """Name the engine of the container around a host, or "".
 
-    systemd leaves the name in /run, others in the environment of the first process. Docker and Podman can be told by
-    the names of control groups and by where the root file system comes from. An empty /.dockerenv proves nothing: disks
-    that were made from an image have it as well.
+    systemd leaves the name in /run, others in the environment of the first process. Docker and Podman show in the names
+    of control groups and in the source of the root file system. /.dockerenv proves nothing: a disk that was made from a
+    Docker image has it, too.
     """
-    if told := read("/run/systemd/container").strip():
-        return told
+    if engine := read("/run/systemd/container").strip():
+        return engine
     environment = read("/proc/1/environ").split("\0")
-    if told := next((entry[10:] for entry in environment if entry.startswith("container=")), ""):
-        return told
+    if engine := next((entry[10:] for entry in environment if entry.startswith("container=")), ""):
+        return engine
     return name_container(read("/proc/1/cgroup"), read("/proc/self/mounts"))
 
 
 def name_container(cgroup_text: str, mounts_text: str) -> str:
-    """Name a container's engine from /proc/1/cgroup and /proc/self/mounts; "" if neither tells."""
+    """Name a container's engine from /proc/1/cgroup and /proc/self/mounts; "" if neither names one."""
     root = next((line for line in mounts_text.splitlines() if line.split()[1:2] == ["/"]), "")
     traces = f"{cgroup_text}\n{root}"
     return next((name for word, name in _CONTAINER_TRACES if word in traces), "")

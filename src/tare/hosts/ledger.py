@@ -1,7 +1,6 @@
-"""The ledger: what tare has made on the machine, written down before it is made, so that `tare clean` can undo it.
+"""The ledger: tare writes down each thing before it makes it on a machine, so that `tare clean` can undo it.
 
-An entry is a command that undoes one thing. It names something of tare's, and no path that is not tare's, or it is
-refused.
+An entry is a command that undoes one thing. tare refuses an entry that names nothing of tare's, or a path of others.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from tare.hosts.undoing import trouble_of
 from tare.model import Machine
 
 _STATE = Path("/var/lib/tare")
-# Places of others in which an undo may name something that does not bear tare's name.
+# Folders of others in which an undo may name a path without tare's name.
 _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def state_folder() -> Path:
-    """Folder in which tare keeps images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
+    """Give the folder of images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
     return Path(os.environ.get("TARE_HOME") or _STATE).absolute()
 
 
 def private_state_folder() -> Path:
-    """Give that folder, made, and for its owner alone: in it are setuid programs of images, and keys of guests.
+    """Make that folder, with mode 0700, and give it: it holds setuid programs of images, and keys of guests.
 
-    One that `TARE_HOME` names and that was there before stays as it is: it may be more than tare's.
+    An existing folder that `TARE_HOME` names keeps its mode: it may hold more than tare's files. Raises TareError.
     """
     folder = state_folder()
     try:
@@ -48,7 +47,7 @@ def private_state_folder() -> Path:
 
 
 class Ledger:
-    """The ledger of one run on one host, a file of JSON lines; of a `machine` over SSH, it begins with that."""
+    """The ledger of one run on one host: a file of JSON lines. The first describes a `machine` over SSH."""
 
     def __init__(self, path: Path, host: Host | None = None, machine: Machine | None = None) -> None:
         self.path = path
@@ -60,7 +59,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def undone_by(self, *argv: str) -> Iterator[None]:
-        """Promise that a command is run after the block, by us or by `tare clean`."""
+        """Run a command after the block; if this process cannot, `tare clean` does."""
         if not _undoes_ours(argv):
             raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
         self._entries.append(argv)
@@ -68,12 +67,12 @@ class Ledger:
         try:
             yield
         finally:
-            # What a machine that is gone still has to undo stays written, for when it is back, or for `tare clean`.
+            # If the machine does not answer, the entry stays until it does, or for `tare clean`.
             self._overdue.append(argv)
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Undo what should have been undone while the host did not answer. What cannot be undone stays written."""
+        """Undo what is overdue because the host did not answer. What cannot be undone stays in the file."""
         while self._overdue:
             argv = self._overdue.pop(0)
             try:
@@ -86,9 +85,9 @@ class Ledger:
         self._write_less()
 
     def sweep(self) -> None:
-        """Undo what is still to be undone: an interrupt at a bad moment may have come between a thing and its block.
+        """Undo all remaining entries: an interrupt may have come between an entry and its block.
 
-        What cannot be undone stays written, for `tare clean`, and the rest is undone.
+        What cannot be undone stays in the file, for `tare clean`.
         """
         with contextlib.suppress(Unreachable):
             for index in reversed(range(len(self._entries))):
@@ -97,7 +96,7 @@ class Ledger:
         self._write_less()
 
     def _write_less(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: what is written and already undone can be undone again
+        with contextlib.suppress(OSError):  # a full disk: to undo an entry twice does no harm
             self._write()
 
     def _write(self) -> None:
@@ -105,45 +104,42 @@ class Ledger:
 
 
 class DoomedLedger(Ledger):
-    """The ledger of an instance's inside: what is made there vanishes with the instance, so nothing is undone."""
+    """The ledger of an instance's inside. It undoes nothing: what is made there vanishes with the instance."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def catch_up(self) -> None:
-        """Do nothing: nothing is ever overdue."""
+        """Do nothing."""
 
     @contextlib.contextmanager
     def undone_by(self, *argv: str) -> Iterator[None]:  # noqa: ARG002 - the instance's end undoes everything
-        """Promise nothing."""
+        """Do nothing."""
         yield
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a killed run left on a machine, None for this one: what has to be undone, the last thing made first."""
+    """What a killed run left to undo on a machine, the last thing made first; `machine` is None for this one."""
 
     machine: Machine | None
     entries: tuple[tuple[str, ...], ...]
 
 
 def keep(path: Path, left: Leftovers) -> None:
-    """Write a ledger anew with what is still to be undone; without anything, remove it."""
+    """Rewrite a ledger with the remaining entries; remove it if there are none."""
     _write(path, left.machine, left.entries[::-1])
 
 
 def leftovers(folder: Path) -> dict[Path, Leftovers]:
-    """Read all ledgers in a folder.
-
-    Raises TareError for an entry that is not an undo of tare's: the file has been tampered with, and nothing is run.
-    """
-    found = {}
+    """Read all ledgers in a folder; raises TareError for an entry that tare did not write."""
+    ledgers = {}
     for path in sorted(folder.glob("*.jsonl")):
         try:
-            found[path] = _parse(path.read_text(encoding="utf-8"))
+            ledgers[path] = _parse(path.read_text(encoding="utf-8"))
         except (ValueError, TypeError) as error:
             raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand") from error
-    return found
+    return ledgers
 
 
 def _write(path: Path, machine: Machine | None, entries: Sequence[tuple[str, ...]]) -> None:
@@ -170,7 +166,7 @@ def _parse(text: str) -> Leftovers:
 
 
 def _undoes_ours(argv: tuple[str, ...]) -> bool:
-    """Tell whether a command names something that starts with `tare-`, and no path of somebody else."""
+    """Tell whether a command names something that starts with `tare-`, and no path of others."""
     paths = [word for word in argv[1:] if word.startswith("/")]
     return any("tare-" in word for word in argv[1:]) and all(
         ".." not in path and ("tare-" in path or path.startswith(_OTHERS)) for path in paths

@@ -50,7 +50,7 @@ class LocalHost:
 
     def gather(self, folder: str, name: str) -> str:
         """Read files; see `Host.gather`."""
-        return "".join(read_text(f"{place}/{name}") for place, _, names in os.walk(folder) if name in names)
+        return "".join(read_text(f"{directory}/{name}") for directory, _, names in os.walk(folder) if name in names)
 
     def facts(self) -> Facts:
         """Read what this machine is."""
@@ -70,16 +70,16 @@ def read_text(path: str) -> str:
 
 
 def isolate_mounts() -> None:
-    """Move this process to a mount namespace of its own: what it mounts vanishes with it, however it ends.
+    """Move this process to a mount namespace of its own: what it mounts vanishes when it ends, even when it is killed.
 
-    Mounts of the machine go on to appear here. On a machine with hybrid control groups the empty version 2 tree is
-    taken out of sight, because container runtimes refuse the mixture; see docs/decisions/private-mounts.md.
+    New mounts of the machine still appear here. On a machine with hybrid control groups it hides the empty version 2
+    tree, because container runtimes refuse the mixture; see docs/decisions/private-mounts.md.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None):
-        raise TareError(f"cannot have mounts of its own: {os.strerror(ctypes.get_errno())}", "run tare as root")
+        raise TareError(f"cannot make a mount namespace: {os.strerror(ctypes.get_errno())}", "run tare as root")
     unified = "/sys/fs/cgroup/unified"
     if f" {unified} cgroup2 " in read_text("/proc/self/mounts"):
         process.execute(("umount", unified), timeout=10)
-        # crun and Podman make folders there all the same: these are of our namespace alone, and gone with it.
+        # crun and Podman still make folders there: on this tmpfs, which vanishes with the namespace.
         process.execute(("mount", "-t", "tmpfs", "tare-hidden", unified), timeout=10)

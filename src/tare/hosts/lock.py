@@ -1,4 +1,4 @@
-"""One run at a time on a machine: two would measure each other."""
+"""The lock of a machine: two runs at once would disturb each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.hosts.local import read_text
 
 _ELSEWHERE = "/var/lib/tare/lock"
 _SECONDS = 30.0
-# Held by the shell, and then by what waits for the end of its input: that is the end of us, or of the connection.
+# `cat` inherits the lock and holds it until its input ends: when this process or the connection does.
 _HOLD = """
 mkdir -p -m 700 "${1%/*}" && exec 9>>"$1" || exit 1
 flock -n 9 || { echo "taken by $(cat "$1")"; exit; }
@@ -24,7 +24,7 @@ echo "$2" > "$1" && echo held && exec cat
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the machine's lock; raises TareError with the process number of who holds it."""
+    """Hold this machine's lock; raises TareError with the process number of the tare that holds it."""
     with (private_state_folder() / "lock").open("a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,20 +41,20 @@ def only_one() -> Iterator[None]:
 
 @contextmanager
 def only_one_on(host: Host, name: str, path: str = _ELSEWHERE) -> Iterator[None]:
-    """Hold the lock of a machine over SSH, the one that a tare on it would hold; raises TareError where it is taken.
+    """Hold the lock of a machine over SSH, which a tare on it would hold too; raises TareError where it is taken.
 
-    It is given back when this process ends, however it does, and when the connection is lost.
+    The lock is released when this process ends, even when it is killed, and when the connection is lost.
     """
     with host.spawn("sh", "-c", _HOLD, "sh", path, _owner(), life_line=True) as holder:
-        said = holder.read_line(_SECONDS).text.removeprefix("taken by ")
-        if said not in ("held", _owner()):  # it may be ours by another name, or this machine
-            what = f"another tare runs on {name} (process {_process(said)} of its controller)"
+        answer = holder.read_line(_SECONDS).text.removeprefix("taken by ")
+        if answer not in ("held", _owner()):  # another name of this machine, or of one that this process has locked
+            what = f"another tare runs on {name} (process {_process(answer)} of its controller)"
             raise TareError(what, "wait until it has ended")
         yield
 
 
 def _owner() -> str:
-    """Tell this process from those of other machines."""
+    """Identify this process among those of all machines."""
     return f"{os.getpid()} {read_text('/proc/sys/kernel/random/boot_id').strip()}"
 
 

@@ -156,8 +156,8 @@ class Network:
         """
         name = f"{self.prefix}-p"
         with self.ledger.undone_by("ip", "link", "delete", name):
-            there = f"netns {self.lan}" if self.lan else ""
-            self.ip(f"link add {name} type veth peer name port {there}", f"link set {name} addrgenmode none")
+            peer = f"netns {self.lan}" if self.lan else ""
+            self.ip(f"link add {name} type veth peer name port {peer}", f"link set {name} addrgenmode none")
             self.ip_in(self.lan, "link set port master bridge up")
             self.ip(f"link set {name} up")
             yield name
@@ -195,9 +195,9 @@ class Network:
 
     def ip_in(self, namespace: str, *lines: str) -> None:
         """Run a batch of `ip` in a namespace of the host, or in its own where the name is empty."""
-        there = ("-n", namespace) if namespace else ()
+        enter = ("-n", namespace) if namespace else ()
         batch = "\n".join(lines).encode() + b"\n"
-        self.ledger.host.run("ip", *there, "-batch", "-", timeout=_SECONDS, input=batch)
+        self.ledger.host.run("ip", *enter, "-batch", "-", timeout=_SECONDS, input=batch)
 
 
 @contextlib.contextmanager
@@ -299,11 +299,11 @@ def _tune(host: Host, namespace: str, device: str) -> None:
     _set(host, _quick_neighbors(device) | settings, "ip", "netns", "exec", namespace)
 
 
-def _set(host: Host, settings: Mapping[str, str], *place: str) -> None:
+def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
     """Set the kernel's settings below /proc/sys."""
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]
-    host.run(*place, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
+    host.run(*enter, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:

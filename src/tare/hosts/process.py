@@ -253,12 +253,12 @@ def _not_started(argv: Sequence[str], error: OSError) -> Output:
 
 def _members(pid: int, tree: str) -> set[int]:
     parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-    found = {child for child, parent in parents.items() if parent is not None and _carries(child, tree)}
+    members = {child for child, parent in parents.items() if parent is not None and _carries(child, tree)}
     if parents.get(pid) is not None:
-        found.add(pid)
-    while more := {child for child, parent in parents.items() if parent in found and child not in found}:
-        found |= more
-    return found - {os.getpid()}
+        members.add(pid)
+    while more := {child for child, parent in parents.items() if parent in members and child not in members}:
+        members |= more
+    return members - {os.getpid()}
 
 
 def _parent(entry: Path) -> int | None:

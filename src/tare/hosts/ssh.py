@@ -188,35 +188,37 @@ def shared(outer: Host, destination: str, socket: str, *options: str, seconds: f
 
 
 @contextmanager
-def machine(outer: Host, which: Machine, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
+def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
     """Connect to a machine, as root there; the connection is opened again when it is lost, and closed after the block.
 
     Nothing is needed over there but a POSIX shell. `supervisor` is our own programs/run.c, which is put there. Raises
     Unreachable, or TareError where we cannot be root or the machine cannot run our programs.
     """
-    options = (*(("-F", which.ssh_config) if which.ssh_config else ()), *_ALIVE)
-    host = SshHost(outer, which.ssh, *options, *_control(socket))
+    options = (*(("-F", target.ssh_config) if target.ssh_config else ()), *_ALIVE)
+    host = SshHost(outer, target.ssh, *options, *_control(socket))
     with Master(host, socket) as master:
         host.master = master
         host.supervisor = ""
-        who, system, ends = host.run("sh", "-c", _ASKED, timeout=30).text.split("\n")[:3]
+        user_id, system, ends = host.run("sh", "-c", _ASKED, timeout=30).text.split("\n")[:3]
         host.our_address, _, host.own_address, *_ = ends.split()
         if system != "Linux x86_64":
-            raise TareError(f"{which.ssh}: it is a {system} machine", "tare's programs are for Linux on x86_64")
-        if who != "0":
+            raise TareError(f"{target.ssh}: it is a {system} machine", "tare's programs are for Linux on x86_64")
+        if user_id != "0":
             host.become = ("sudo", "-n", "--")
             if host.run("true", timeout=30, check=False).exit_code:
-                user = which.ssh.partition("@")[0]
+                user = target.ssh.partition("@")[0]
                 hint = f"write root@… in [hosts], or allow it in sudoers there: {user} ALL=(ALL) NOPASSWD: ALL"
-                raise TareError(f"{which.ssh}: we are not root there, and sudo asks for a password or is missing", hint)
+                raise TareError(
+                    f"{target.ssh}: tare is not root there, and sudo asks for a password or is missing", hint
+                )
         if supervisor is None:
             yield host
             return
-        place = f"/var/lib/tare/run-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
+        path = f"/var/lib/tare/run-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
         script = (
             'mkdir -p "${1%/*}" && chmod 700 "${1%/*}" || exit 1\n'
             'test -x "$1" || { cat > "$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }'
         )
-        host.run("sh", "-c", script, "sh", place, timeout=60, input=supervisor)
-        host.supervisor = place
+        host.run("sh", "-c", script, "sh", path, timeout=60, input=supervisor)
+        host.supervisor = path
         yield host

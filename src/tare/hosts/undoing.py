@@ -1,4 +1,4 @@
-"""Undoing one thing: what is already gone counts as undone; what could not be undone is told with its reason."""
+"""Undo one thing. A thing that is already gone counts as undone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tare.errors import TimedOut
 
 _SECONDS = 60.0
 _CANNOT_START = (126, 127)
-# What tools say of a thing that is not there, in the language that they are asked to speak.
+# What tools print in the C locale when the thing is not there.
 _GONE = (
     r"Cannot find device|Cannot open network namespace|Cannot remove namespace file .*: No such file",
     r"setting the network namespace .* failed: Invalid argument",  # its mount went with a tare that was killed
@@ -27,7 +27,7 @@ _GONE = (
 
 
 def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
-    """Undo one thing; gives why it could not be, or an empty text. Raises Unreachable where the host is away."""
+    """Undo one thing; gives the reason for a failure, or an empty text. Raises Unreachable for a host that is away."""
     try:
         output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
     except TimedOut:

@@ -40,8 +40,8 @@ def cached_image(recipe: Recipe | None = None) -> Image | None:
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
     """Give the image of a recipe; builds it where it is not cached, which takes about a minute."""
     recipe = recipe or guest_recipe()
-    if (found := cached_image(recipe)) is not None:
-        return found
+    if (cached := cached_image(recipe)) is not None:
+        return cached
     _check(_missing(recipe))
     images, link = private_state_folder() / "images", _link(recipe)
     images.mkdir(mode=0o700, exist_ok=True)
@@ -93,29 +93,29 @@ def image_on(host: Host) -> Image | None:
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
-        found = _image(link.resolve().name)
+        image = _image(link.resolve().name)
         if isinstance(host, LocalHost):
-            return found
-        there = located(found)
-        if not host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
-            return there
+            return image
+        target = located(image)
+        if not host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
+            return target
     return None
 
 
 def carried(host: Host, image: Image) -> Image:
     """Bring an image to another host, once: it is kept there under its hash. Takes as long as its 120 MB do."""
-    there = located(image)
-    if host.run("test", "-e", str(there.root), timeout=30, check=False).exit_code:
-        ours, home = _image(image.digest), there.root.parent  # `image` may be as it is on the host around that one
+    target = located(image)
+    if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
+        ours, home = _image(image.digest), target.root.parent  # `image` may be as it is on the host around that one
         host.run("mkdir", "-p", str(home), timeout=30)
         # A packed archive is as good to tar and to the engines, and to SSH in an emulated machine it is minutes.
-        host.put(_packed(ours.archive), PurePosixPath(there.archive))
+        host.put(_packed(ours.archive), PurePosixPath(target.archive))
         for name in ("kernel", "initrd"):
             if getattr(ours, name).exists():
-                host.put(getattr(ours, name), PurePosixPath(getattr(there, name)))
+                host.put(getattr(ours, name), PurePosixPath(getattr(target, name)))
         script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
-        host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(there.root), str(there.archive), timeout=900)
-    return there
+        host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(target.root), str(target.archive), timeout=900)
+    return target
 
 
 def _packed(archive: Path) -> Path:

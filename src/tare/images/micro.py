@@ -72,8 +72,8 @@ class Product:
             if not shutil.which(tool)
         ]
         if self.bare and shutil.which("pkg-config"):
-            found = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
-            missing += [_missing("libseccomp's headers", "libseccomp-dev")] if found.exit_code else []
+            check = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
+            missing += [_missing("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []
         return (*_rust_problems(self.bare), *missing)
 
     def built(self, say: Callable[[str], None]) -> Path:
@@ -99,10 +99,10 @@ class Product:
         return folder
 
     def _build(self, scratch: Path, cargo_home: Path) -> None:
-        places = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
+        folders = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
         command = ("sh", str(_sources() / "build"), str(scratch / "output"), *self.targets)
         try:
-            _HOST.run("env", *places, *command, timeout=_BUILD_SECONDS)
+            _HOST.run("env", *folders, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
             hint = "cargo has to fetch crates once: look whether it reaches their registry"
             raise TareError(f"cannot build micro: {error}", hint) from error
@@ -110,8 +110,8 @@ class Product:
     def _files(self, folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if path.is_file())
         for crate in self.crates:
-            found = (path for path in (folder / crate).rglob("*") if path.is_file())
-            yield from (path for path in found if "tests" not in path.relative_to(folder).parts)
+            files = (path for path in (folder / crate).rglob("*") if path.is_file())
+            yield from (path for path in files if "tests" not in path.relative_to(folder).parts)
 
 
 LINUX = Product(
@@ -157,24 +157,24 @@ def has_unikernels(host: Host) -> bool:
 
 def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
     """Give the folder of the unikernels on a host; they are built on this machine and carried there, once each."""
-    there = unikernels_on(host)
+    target = unikernels_on(host)
     if has_unikernels(host):
-        return there
+        return target
     here = UNIKERNELS.built(say)
     if not isinstance(host, LocalHost):
-        fresh = f"{there}.new"
+        fresh = f"{target}.new"
         host.run("mkdir", "-p", fresh, timeout=30)
         for file in sorted(path for path in here.iterdir() if path.is_file()):
             host.put(file, PurePosixPath(fresh) / file.name)
-        host.run("mv", "-T", fresh, there, timeout=30)
-    return there
+        host.run("mv", "-T", fresh, target, timeout=30)
+    return target
 
 
 def crate_version(crate: str) -> str:
     """Give the version of a crate that the unikernels are built with."""
     lock = (_sources() / "Cargo.lock").read_text(encoding="utf-8")
-    found = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _sources() -> Path:
@@ -188,8 +188,8 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
         return (_missing("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)
     rustc = _DEBIAN_RUST[1] if debian else "rustc"
     version = _HOST.run(rustc, "--version", timeout=30, check=False).text
-    found = re.match(r"rustc (\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) < _LEAST_RUST:
+    match = re.match(r"rustc (\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) < _LEAST_RUST:
         what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _LEAST_RUST))} or newer"
         return (Problem.mended_by(what, "cargo-web", "rustc-web"),)
     root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()

@@ -59,21 +59,21 @@ class Recipe:
 
 def guest_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
     """Give the recipe of the image in which these workloads can be run: all that there are, unless said."""
-    found = _all("workloads") if workloads is None else workloads
-    return Recipe(release, _union(GUEST, (each.packages for each in found)))
+    chosen = _all("workloads") if workloads is None else workloads
+    return Recipe(release, _union(GUEST, (each.packages for each in chosen)))
 
 
 def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
     """Give the recipe of the root in which the loads of these workloads can be run: all that there are, unless said."""
-    found = _all("workloads") if workloads is None else workloads
-    packages = _union(CLIENT, (each.client_packages for each in found))
+    chosen = _all("workloads") if workloads is None else workloads
+    packages = _union(CLIENT, (each.client_packages for each in chosen))
     return Recipe(release, packages, kernel="", modules=(), disk_size="", server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Give the recipe of machines in which these technologies can be run: all that can be nested, unless said."""
-    found = _all("technologies") if technologies is None else technologies
-    packages = _union(MACHINE, (each.debian_packages for each in found if each.nests))
+    chosen = _all("technologies") if technologies is None else technologies
+    packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
     return replace(Recipe(), packages=packages, disk_size="8G", server=False)
 
 
@@ -84,13 +84,13 @@ def program_sources() -> list[Path]:
 
 def _all(kind: plugins.Kind) -> list[Any]:
     """Give every plug-in of a kind with its default settings; a broken one breaks only itself."""
-    found = []
+    instances = []
     for name in plugins.names(kind):
         try:
-            found.append(plugins.find(kind, name)())
+            instances.append(plugins.find(kind, name)())
         except (UsageError, TypeError):
             continue
-    return found
+    return instances
 
 
 def _union(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -46,8 +46,8 @@ class Computing(Workload):
         """Read the speed; raises TrialFailed for anything but one whole verified result."""
         if [each.label for each in raw] != [self.name]:
             raise TrialFailed(f"expected one output of {self.name}, found {[each.label for each in raw]}")
-        found = self.result.fullmatch(raw[0].text)
-        speed = float(found["speed"]) * self.scale if found else 0.0
+        match = self.result.fullmatch(raw[0].text)
+        speed = float(match["speed"]) * self.scale if match else 0.0
         if not 0 < speed < math.inf:
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
             raise TrialFailed(f"{self.name} gave no verified speed; it printed {raw[0].text[:_MOST_QUOTED]!r}", hint)

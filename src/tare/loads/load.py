@@ -73,8 +73,8 @@ def while_sending(raw: Raw, sending_seconds: float) -> Raw:
 
 def children_seconds(text: str) -> float | None:
     """Read the seconds of CPU, user and system, from the end of what `times` printed; None where there are none."""
-    found = _CHILDREN.search(text)
-    if found is None:
+    match = _CHILDREN.search(text)
+    if match is None:
         return None
-    user_minutes, user_seconds, system_minutes, system_seconds = (float(number) for number in found.groups())
+    user_minutes, user_seconds, system_minutes, system_seconds = (float(number) for number in match.groups())
     return 60 * (user_minutes + system_minutes) + user_seconds + system_seconds

@@ -38,7 +38,7 @@ def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int
         ledger.undone_by("sh", "-c", _END, "sh", name),
     ):
         guard = _DIES_WITH_US if isinstance(ledger.host, LocalHost) else ()
-        place = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
+        namespace = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
         environment = ("env", "-i", *ENVIRONMENT, f"{_MARK}={name}")
-        yield ExecHost(ledger.host, *guard, *place, *pinned, *environment, "chroot", str(root))
+        yield ExecHost(ledger.host, *guard, *namespace, *pinned, *environment, "chroot", str(root))

@@ -78,11 +78,12 @@ class Decisions:
         """
         if self.all_blocks:
             return {}
-        found = self._compared()
-        decided = self._decided(found)
-        needed, settled = evidence_needed(len(found) * len(self.stacks), len(decided) + 1), decided | self._given_up()
+        comparisons = self._compared()
+        decided = self._decided(comparisons)
+        needed = evidence_needed(len(comparisons) * len(self.stacks), len(decided) + 1)
+        settled = decided | self._given_up()
         near = dict.fromkeys(self._arranging, 0.0)
-        for (workload, _), comparison in found.items():
+        for (workload, _), comparison in comparisons.items():
             shares = 1 / further_blocks(comparison, needed)
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
         return near
@@ -121,11 +122,11 @@ class Decisions:
         }
         return self._known
 
-    def _decided(self, found: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
+    def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
         """Give the cells of which every headline is decided."""
         asked = [
             ((workload, stack), comparison.at((row,)))
-            for (workload, _), comparison in found.items()
+            for (workload, _), comparison in comparisons.items()
             for row, stack in enumerate(self.stacks)
             if stack != self.baseline and not self._skipped(workload, stack)
         ]
@@ -138,13 +139,13 @@ class Decisions:
 
     def _given_up(self) -> set[Cell]:
         """Give the cells that cannot be had: skipped once, or failed three times and never succeeded."""
-        found = set()
+        cells = set()
         for workload in self._arranging:
             for stack in self.stacks:
                 hopeless = self._tried[workload, stack, "failed"] >= _TRIES
                 if not self._tried[workload, stack, "ok"] and (hopeless or self._skipped(workload, stack)):
-                    found.add((workload, stack))
-        return found
+                    cells.add((workload, stack))
+        return cells
 
     def _skipped(self, workload: str, stack: str) -> bool:
         return bool(self._tried[workload, stack, "skipped"]) and not self._tried[workload, stack, "ok"]

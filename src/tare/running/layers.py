@@ -140,8 +140,8 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             with named(technology, nested=bool(inner) or testbed.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
-            told = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
-            notes.marks[before:] = told
+            apart = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
+            notes.marks[before:] = apart
         ready = notes.marks[-1].seconds
         part = Part(technology.name, testbed, instance, ready - (testbed.since or notes.marks[0].seconds))
         if not inner:
@@ -170,9 +170,9 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
         try:
             with named(technology, nested=True):
                 lent = technology.lent(host, testbed.ledger, folder, timeline.mark)
-                which, instance = exits.enter_context(lent)
+                machine, instance = exits.enter_context(lent)
                 host.stop()
-                within = exits.enter_context(testbed.lend(which, inner))
+                within = exits.enter_context(testbed.lend(machine, inner))
         finally:
             notes.marks += [
                 _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
@@ -269,10 +269,10 @@ def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_
     try:
         answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
     except TrialFailed as error:
-        told, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
+        target, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
         if not problem:
             raise
-        what = f"{told} did not answer the client within {most_seconds:g} s: {problem}"
+        what = f"{target} did not answer the client within {most_seconds:g} s: {problem}"
         raise TrialFailed(what, error.hint) from error
     ready = int(answered) / 1e9 - clock_ahead_seconds
     requested = timeline.marks[0].seconds

@@ -30,7 +30,7 @@ def prepare_nested(
     stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]
 ) -> dict[str, tuple[Problem, ...]]:
     """Prepare the disks of all nested stacks; gives the problems of those that cannot run, by their layer's name."""
-    found: dict[str, tuple[Problem, ...]] = {}
+    failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
 
         def tell(text: str, name: str = stack.name) -> None:
@@ -39,8 +39,8 @@ def prepare_nested(
         try:
             prepare(testbed, stack.layers, tell)
         except TareError as error:
-            found[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
-    return found
+            failed[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
+    return failed
 
 
 def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], None]) -> None:

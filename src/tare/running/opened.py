@@ -40,16 +40,16 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     stack = asked.stack
     image = built_image(say, guest_recipe(asked.workloads, asked.release))
     loads = built_image(say, client_recipe(asked.workloads, asked.release))
-    with reached(asked.hosts, image) as there, TemporaryDirectory(prefix="tare-shell-") as folder:
+    with reached(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
         if asked.hosts.server is not None:
-            carried(there.server, image)
-        _refuse(find_unusable([stack], there.server, say))
+            carried(machines.server, image)
+        _refuse(find_unusable([stack], machines.server, say))
         nested = [stack] if makes_machine(stack.layers) else []
-        placement = placed(there, asked.limits.cpus)
+        placement = placed(machines, asked.limits.cpus)
         limits = Limits(placement.server, asked.limits.memory_bytes, asked.limits.open_files)
         outer = built_image(say, machine_recipe(stack.layers[:-1])) if nested else None
         wanted = Wanted(image, loads, outer, limits, Path(folder))
-        with prepared_testbed(there, wanted, placement) as testbed:
+        with prepared_testbed(machines, wanted, placement) as testbed:
             _refuse(give_image([stack], testbed, say) | prepare_nested(nested, testbed, say))
             notes = Notes()
             say(f"starting {stack.name}")
@@ -58,5 +58,5 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:
-    for stack, found in problems.items():
-        raise Unavailable(f"{stack}: {'; '.join(problem.what for problem in found)}", found[0].fix)
+    for stack, reasons in problems.items():
+        raise Unavailable(f"{stack}: {'; '.join(problem.what for problem in reasons)}", reasons[0].fix)

@@ -84,13 +84,13 @@ class Schedule:
         rounds = max(ready_in.values()) <= left
 
         def turn(block: Block) -> tuple[float, ...]:
-            ready, place = ready_in[block.workload], self._in_plan(block)
+            ready, position = ready_in[block.workload], self._in_plan(block)
             if block.index == 0:
-                return (0, *place)
+                return (0, *position)
             if block.index < least_count() and ready <= left:
-                return (1, 0.0 if rounds else ready, *place)
+                return (1, 0.0 if rounds else ready, *position)
             chance = 1.0 if ready <= left else left / ready
-            return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *place)
+            return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
 
         return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
 

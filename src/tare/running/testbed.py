@@ -68,34 +68,34 @@ def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
     ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
     with ExitStack() as stack:
-        for which in (hosts.server, hosts.client):
-            if which is not None and which not in known:
+        for target in (hosts.server, hosts.client):
+            if target is not None and target not in known:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.undone_by("rm", "-f", socket))
-                known[which] = stack.enter_context(machine(LocalHost(), which, socket, supervisor))
+                known[target] = stack.enter_context(machine(LocalHost(), target, socket, supervisor))
                 if not lent_as:  # what is lent is ours alone, and the client is held already
-                    stack.enter_context(only_one_on(known[which], which.ssh))
+                    stack.enter_context(only_one_on(known[target], target.ssh))
 
-        def host(which: Machine | None) -> Host:
-            return LocalHost() if which is None else known[which]
+        def host(target: Machine | None) -> Host:
+            return LocalHost() if target is None else known[target]
 
         yield Reached(hosts, host(hosts.server), host(hosts.client), lent_as)
 
 
-def placed(there: Reached, wanted: int) -> Placement:
+def placed(machines: Reached, wanted: int) -> Placement:
     """Choose the CPUs of instances and client: different ones where both are on one machine."""
 
     def cores(host: Host) -> Sequence[Sequence[int]]:
         allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
-        found = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
-        return [core for core in found if core]
+        online = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
+        return [core for core in online if core]
 
-    placement = choose_cpus(cores(there.server), wanted)
-    cautions = (*placement.cautions, *emulated(there))
-    if there.near:
+    placement = choose_cpus(cores(machines.server), wanted)
+    cautions = (*placement.cautions, *emulated(machines))
+    if machines.near:
         return replace(placement, cautions=cautions)
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
-    return Placement(placement.server, tuple(sorted(cpu for core in cores(there.client) for cpu in core)), cautions)
+    return Placement(placement.server, tuple(sorted(cpu for core in cores(machines.client) for cpu in core)), cautions)
 
 
 def emulated(there: Reached) -> tuple[Caution, ...]:
@@ -123,15 +123,15 @@ class Wanted:
 
 
 @contextmanager
-def prepared_testbed(there: Reached, wanted: Wanted, placement: Placement) -> Iterator[Testbed]:
+def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) -> Iterator[Testbed]:
     """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
-    prefix = there.lent_as or _own_prefix(there.hosts)
+    prefix = machines.lent_as or _own_prefix(machines.hosts)
     with ExitStack() as stack:
-        server = stack.enter_context(_ledger(there.server, there.hosts.server, prefix, kept=not there.lent_as))
+        server = stack.enter_context(_ledger(machines.server, machines.hosts.server, prefix, kept=not machines.lent_as))
         client = server
-        if not there.near:
-            client = stack.enter_context(_ledger(there.client, there.hosts.client, f"{prefix}-client"))
-        network = stack.enter_context(_network(there, server, client, prefix))
+        if not machines.near:
+            client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
+        network = stack.enter_context(_network(machines, server, client, prefix))
         instances = _state(server.host) / "instances"
         for ledger in (server, client):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
@@ -148,7 +148,7 @@ def prepared_testbed(there: Reached, wanted: Wanted, placement: Placement) -> It
             telemetry=wanted.telemetry,
             outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=_Lender(there.hosts.client, wanted).testbed if there.hosts.server is None else None,
+            lend=_Lender(machines.hosts.client, wanted).testbed if machines.hosts.server is None else None,
         )
 
 
@@ -160,15 +160,15 @@ class _Lender:
     wanted: Wanted
 
     @contextmanager
-    def testbed(self, which: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
+    def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
         """Make a testbed, and do there what is done once before these layers start."""
-        lent_as = f"{_own_prefix(Hosts(which, self.client))}s"  # a network card's name has room for no more
-        with reached(Hosts(which, self.client), self.wanted.image, lent_as) as there:
-            placement = placed(there, len(self.wanted.limits.cpus))
+        lent_as = f"{_own_prefix(Hosts(target, self.client))}s"  # a network card's name has room for no more
+        with reached(Hosts(target, self.client), self.wanted.image, lent_as) as machines:
+            placement = placed(machines, len(self.wanted.limits.cpus))
             limits = replace(self.wanted.limits, cpus=placement.server)
             wanted = replace(self.wanted, outer=self.wanted.outer if len(inner) > 1 else None, limits=limits)
-            self.wanted.lent(there.server.facts())
-            with prepared_testbed(there, wanted, placement) as testbed:
+            self.wanted.lent(machines.server.facts())
+            with prepared_testbed(machines, wanted, placement) as testbed:
                 if problems := tuple(inner[-1].problems(testbed.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
@@ -198,8 +198,8 @@ def _own_prefix(hosts: Hosts) -> str:
 
 
 @contextmanager
-def _ledger(host: Host, which: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
-    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, which)
+def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
+    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, target)
     try:
         yield ledger
     finally:
@@ -207,12 +207,12 @@ def _ledger(host: Host, which: Machine | None, name: str, kept: bool = True) -> 
 
 
 @contextmanager
-def _network(there: Reached, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
-    if there.near:
+def _network(machines: Reached, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
+    if machines.near:
         with connected(server, prefix) as network:
             yield network
     else:
-        with routed(server, client, prefix, there.server_address) as network:
+        with routed(server, client, prefix, machines.server_address) as network:
             yield network
 
 
@@ -238,15 +238,15 @@ def _clock_ahead(host: Host) -> float:
 
 def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
-    found: dict[str, tuple[Problem, ...]] = {}
+    failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         if len(stack.layers) == 1:
             say(f"preparing {stack.name}")
             try:
                 stack.layers[0].imported(testbed.host, testbed.image)
             except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-                found[stack.name] = (_problem(in_words(error)),)
-    return found
+                failed[stack.name] = (_problem(in_words(error)),)
+    return failed
 
 
 def _problem(error: TareError) -> Problem:
@@ -255,7 +255,7 @@ def _problem(error: TareError) -> Problem:
 
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
     """Ask the outermost technology of every stack whether it can run on a host; gives the problems of the others."""
-    found: dict[str, tuple[Problem, ...]] = {}
+    unusable: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         say(f"checking {stack.name}")
         try:
@@ -263,5 +263,5 @@ def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None
         except Exception as error:  # noqa: BLE001 - an engine that hangs, or a bug, costs its own stack, not the run
             problems = (_problem(in_words(error)),)
         if problems:
-            found[stack.name] = problems
-    return found
+            unusable[stack.name] = problems
+    return unusable

@@ -84,8 +84,8 @@ def attempt(
         if isinstance(error, TrialFailed) and error.output is not None:
             notes.raw.append(_last_words(error.output))
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        told = in_words(error)
-        status, reason, hint = "failed", str(told), told.hint
+        fault = in_words(error)
+        status, reason, hint = "failed", str(fault), fault.hint
         notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
     trial = Trial(
         trial=step.trial,
@@ -208,11 +208,11 @@ def _wait_for(client: Host, address: str, name: str, port: int) -> None:
 
 def _seen(part: Part) -> SeenLimits:
     """Read the limits back: from inside, and for memory also from the control groups around the first process."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     instance = part.instance
     if instance.inside is not None:
         text = instance.inside.run(RUN, "--limits", timeout=30).text
-        found = {
+        values = {
             name: int(value)
             for name, _, value in (line.partition(": ") for line in text.splitlines())
             if value.isdigit()
@@ -220,8 +220,8 @@ def _seen(part: Part) -> SeenLimits:
     # What has no inside runs in a monitor, whose group has room for the monitor too.
     first = instance.processes()[:1] if instance.inside is not None else ()
     around = [memory_limit_of(part.host, pid) for pid in first]
-    memory = [limit for limit in (*around, found.get("memory")) if limit is not None]
-    return SeenLimits(found.get("cpus"), min(memory, default=None), found.get("open_files"))
+    memory = [limit for limit in (*around, values.get("memory")) if limit is not None]
+    return SeenLimits(values.get("cpus"), min(memory, default=None), values.get("open_files"))
 
 
 def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:

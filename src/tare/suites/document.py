@@ -67,47 +67,47 @@ class Document:
 
     def at(self, key: Key) -> Any:
         """Give what the file has under a key; None where it has nothing."""
-        found: Any = self.tables
+        value: Any = self.tables
         for part in key:
-            if isinstance(found, dict):
-                found = found.get(str(part))
-            elif isinstance(found, list) and isinstance(part, int) and part < len(found):
-                found = found[part]
+            if isinstance(value, dict):
+                value = value.get(str(part))
+            elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+                value = value[part]
             else:
                 return None
-        return found
+        return value
 
     def table(self, key: Key) -> dict[str, Any]:
         """Give the table under a key; empty where there is none."""
-        found = self.at(key)
-        return found if isinstance(found, dict) else {}
+        value = self.at(key)
+        return value if isinstance(value, dict) else {}
 
     def texts(self, key: Key) -> dict[int, str]:
         """Give the texts of the list under a key, by their places."""
-        found = self.at(key)
-        entries = found if isinstance(found, list) else []
+        value = self.at(key)
+        entries = value if isinstance(value, list) else []
         return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
 
     def required(self, key: Key, setting: str, example: str) -> str | None:
         """Give a text that the table under a key must have."""
         table = self.table(key)
-        found = table.get(setting)
+        value = table.get(setting)
         if setting not in table:
             self.fault((*key, setting), "missing", f'write {setting} = "{example}"')
-        elif not isinstance(found, str):
-            self.fault((*key, setting), f"{_shown(found)} is not a text", "write it in quotes")
-        return found if isinstance(found, str) else None
+        elif not isinstance(value, str):
+            self.fault((*key, setting), f"{_shown(value)} is not a text", "write it in quotes")
+        return value if isinstance(value, str) else None
 
     def name(self, key: Key, default: str) -> str:
         """Give the name under a key."""
-        found = self.at(key)
-        if found is None:
+        value = self.at(key)
+        if value is None:
             return default
-        if not isinstance(found, str):
-            self.fault(key, f"{_shown(found)} is not a text", "write it in quotes")
+        if not isinstance(value, str):
+            self.fault(key, f"{_shown(value)} is not a text", "write it in quotes")
             return default
-        self.check_name(key, found)
-        return found
+        self.check_name(key, value)
+        return value
 
     def check_name(self, key: Key, name: str) -> None:
         """Refuse a name that could not be part of a file's name."""
@@ -126,16 +126,16 @@ class Document:
     def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
         """Find a plug-in; a broken one is a fault."""
         try:
-            found = self.catalogue.find(kind, name)
-            fields(found)
-            TypeAdapter(found)
+            plugin = self.catalogue.find(kind, name)
+            fields(plugin)
+            TypeAdapter(plugin)
         except UsageError as error:
             self.fault(key, str(error), error.hint)
         except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
             reason = str(error).splitlines()[0]
             self.fault(key, f'the settings of "{name}" cannot be read: {reason}', "repair or remove its package")
         else:
-            return found
+            return plugin
         return None
 
     def build(self, key: Key, cls: type[Any], reserved: tuple[str, ...] = ()) -> Any:
@@ -155,13 +155,13 @@ class Document:
 
     def _translate(self, key: Key, error: ErrorDetails) -> None:
         """Note an error of pydantic in people's words, at the key of the file that it is about."""
-        where = key
+        path = key
         for part in error["loc"]:  # its last parts may name a type, which the file knows nothing of
-            if error["type"] != "missing" and self.at((*where, part)) is None:
+            if error["type"] != "missing" and self.at((*path, part)) is None:
                 break
-            where = (*where, part)
-        what, hint = _in_words(error, _shown(self.at(where)))
-        self.fault(where, what, hint)
+            path = (*path, part)
+        what, hint = _in_words(error, _shown(self.at(path)))
+        self.fault(path, what, hint)
 
     def _position(self, key: Key) -> tuple[int, ...]:
         position = []
@@ -177,8 +177,8 @@ def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
         name = str(error["loc"][-1])
         return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
     if kind == "value_error":
-        said = str(context["error"])
-        return (f"{shown} cannot be used", said) if error["loc"] else (said, "change the settings of this table")
+        message = str(context["error"])
+        return (f"{shown} cannot be used", message) if error["loc"] else (message, "change the settings of this table")
     if kind in {"literal_error", "enum"}:
         known = re.findall(r"'([^']*)'", context["expected"])
         return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")

@@ -33,20 +33,20 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
     variants = {name: _variant(document, name) for name in document.table(("stacks",))}
     listed = document.texts(("suite", "stacks"))
     meant = set(listed.values())
-    found: dict[str, Stack] = {}
+    stacks: dict[str, Stack] = {}
     for index, name in listed.items():
         key = ("suite", "stacks", index)
-        if name in found:
+        if name in stacks:
             document.fault(key, f'"{name}" is listed twice', "remove one; other settings need a table [stacks.NAME]")
         elif name in variants:
-            found[name] = Stack(name, variants[name])
+            stacks[name] = Stack(name, variants[name])
         else:
             likely = _likely(document, name, variants)
             meant.add(likely)
-            found[name] = Stack(name, _nested(document, key, name, likely))
+            stacks[name] = Stack(name, _nested(document, key, name, likely))
     for name in variants.keys() - meant if listed else ():
         document.fault(("stacks", name), "not used", f'add "{name}" to stacks in [suite], or remove this table')
-    return tuple(found.values())
+    return tuple(stacks.values())
 
 
 def stack_named(name: str, catalogue: Catalogue = plugins) -> Stack:
@@ -150,8 +150,8 @@ def refuse_far_bridges(document: Document, stacks: Sequence[Stack], near: bool) 
         for layer in stack.layers:
             if getattr(layer, "joins_client", False) and (nested or not near):
                 key = ("stacks", stack.name, *((layer.name,) if nested else ()), "network")
-                where = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
-                what = f'"{layer.network}" has the client join it, which is {where}'
+                location = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
+                what = f'"{layer.network}" has the client join it, which is {location}'
                 document.fault(key, what, 'write "nat", or leave it out')
 
 

@@ -133,7 +133,7 @@ def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        meant = nearest(path.stem, [found.stem for found in path.parent.glob("*.toml")])
+        meant = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
         hint = f'did you mean "{path.parent / meant}.toml"?' if meant else "give a suite such as examples/quick.toml"
         raise SuiteError([Fault(f"{path}: no such file", hint)]) from None
     except UnicodeDecodeError as error:
@@ -164,11 +164,11 @@ def _finite(text: str) -> float | str:
 
 
 def _not_toml(problem: str, source: str) -> Fault:
-    place = re.search(r" \(at line (\d+), column \d+\)$", problem)
-    where = f"line {place[1]}" if place else "at its end"
-    said = re.sub(r" \(at .*\)$", "", problem)
+    match = re.search(r" \(at line (\d+), column \d+\)$", problem)
+    line = f"line {match[1]}" if match else "at its end"
+    message = re.sub(r" \(at .*\)$", "", problem)
     return Fault(
-        f"{source}: {where}: not TOML: {said[:1].lower()}{said[1:]}",
+        f"{source}: {line}: not TOML: {message[:1].lower()}{message[1:]}",
         'a line is `key = value` or `[table]`; texts stand in "quotes", lists in [brackets]',
     )
 
@@ -221,17 +221,17 @@ def _read_workloads(document: Document) -> tuple[Planned, ...]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         document.fault(("workloads",), "not a list of tables", "write [[workloads]] in two pairs of brackets")
         return ()
-    found: dict[str, Planned] = {}
+    workloads: dict[str, Planned] = {}
     for index, table in enumerate(tables):
         key = ("workloads", index)
         use = document.required(key, "use", "redis")
         name = document.name((*key, "name"), use or f"{index}")
-        if name in found:
-            free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in found)
-            place = (*key, "name") if "name" in table else key
-            document.fault(place, f'a second workload named "{name}"', f'write name = "{free}"')
-        found[name] = Planned(name, use or "", _read_workload(document, key, use))
-    return tuple(found.values())
+        if name in workloads:
+            free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in workloads)
+            path = (*key, "name") if "name" in table else key
+            document.fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
+        workloads[name] = Planned(name, use or "", _read_workload(document, key, use))
+    return tuple(workloads.values())
 
 
 def _read_workload(document: Document, key: Key, use: str | None) -> Any:
@@ -249,7 +249,7 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
 def _read_hosts(document: Document) -> Hosts:
     """Read the machines of a run; a path of theirs is made absolute, for `tare clean` is run somewhere else."""
     document.refuse_unknown(("hosts",), ("server", "client"))
-    found: dict[str, Machine | None] = {}
+    machines: dict[str, Machine | None] = {}
     for name in ("server", "client"):
         read: Machine | None = document.build(("hosts", name), Machine)
         if read is not None and (not read.ssh or read.ssh.startswith("-")):
@@ -258,8 +258,8 @@ def _read_hosts(document: Document) -> Hosts:
             document.fault(("hosts", name), "not a table", f'write [hosts.{name}] and below it ssh = "user@address"')
         if read is not None and read.ssh_config:
             read = replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
-        found[name] = read
-    return Hosts(found["server"], found["client"])
+        machines[name] = read
+    return Hosts(machines["server"], machines["client"])
 
 
 def _read_baseline(document: Document) -> str:

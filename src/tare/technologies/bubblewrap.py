@@ -52,6 +52,6 @@ class Bubblewrap(Technology):
 
 def _bwrap(root: str) -> tuple[str, ...]:
     namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1")
-    places = ("--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run")
+    mounts = ("--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run")
     environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
-    return ("bwrap", *namespaces, *places, "--clearenv", *environment, "--")
+    return ("bwrap", *namespaces, *mounts, "--clearenv", *environment, "--")

@@ -51,8 +51,8 @@ class CloudHypervisor(Technology):
         50.1 and newer protect the first sector of a disk whose format they had to guess, where ext4 has its superblock
         close by; 50.0 and older refuse to be told.
         """
-        said = host.run(_PROGRAM, "--help", timeout=20, check=False).text
-        return ",image_type=raw" if "image_type" in said else ""
+        help_text = host.run(_PROGRAM, "--help", timeout=20, check=False).text
+        return ",image_type=raw" if "image_type" in help_text else ""
 
     def imported(self, host: Host, image: Image) -> None:
         """Unpack the kernel."""

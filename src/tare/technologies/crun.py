@@ -130,5 +130,5 @@ def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:
     }
 
 
-def _mount(place: str, kind: str, *options: str) -> dict[str, Any]:
-    return {"destination": place, "type": kind, "source": kind, "options": list(options)}
+def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
+    return {"destination": path, "type": kind, "source": kind, "options": list(options)}

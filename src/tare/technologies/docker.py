@@ -170,10 +170,10 @@ class Docker(Technology):
     def _inspect(self, host: Host, name: str, *options: str) -> dict[str, Any]:
         output = host.run(self.program, "container", "inspect", *options, name, timeout=_SECONDS)
         try:
-            found: dict[str, Any] = json.loads(output.text)[0]
+            information: dict[str, Any] = json.loads(output.text)[0]
         except (ValueError, IndexError) as error:
             raise TrialFailed(f"{self.program} inspect: not what was expected: {output.text[:200]!r}") from error
-        return found
+        return information
 
 
 @contextmanager

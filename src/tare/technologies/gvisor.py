@@ -39,9 +39,9 @@ class Gvisor(Crun):
 
     def version(self, host: Host) -> str:
         """Give runsc's version, or that of the module that it was built from."""
-        said = super().version(host)
-        if any(letter.isdigit() for letter in said):
-            return said
+        version = super().version(host)
+        if any(letter.isdigit() for letter in version):
+            return version
         script = 'grep -aoEm 1 "$1" "$(command -v "$2")"'
         return first_line(host, "sh", "-c", script, "sh", _NOTED, self.program).rpartition("v")[2]
 

@@ -79,9 +79,9 @@ class Kata(Docker):
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a container in a machine; its cost is that of the machine, its shim and its file server."""
         with super().launch(host, launch) as instance:
-            told = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)
+            inspected = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)
             # All of them have the container's number on their command lines.
-            listed = host.run("pgrep", "--full", told.text.strip(), timeout=20, check=False).text.split()
+            listed = host.run("pgrep", "--full", inspected.text.strip(), timeout=20, check=False).text.split()
             pids = {int(number) for number in listed}
             proof = {**instance.proof, "runtime": self.runtime}
             # What Docker calls the container's process may have the machine's first one as its parent.

@@ -193,11 +193,11 @@ def _card(host: Host, launch: Launch) -> Iterator[str]:
     """Make the container's network card, whose other end is on tare's bridge; gives its name."""
     network = launch.network
     card, port = f"{network.prefix}-e", f"{network.prefix}-i"
-    there = ("netns", network.lan) if network.lan else ()
+    namespace = ("netns", network.lan) if network.lan else ()
     # The end on the bridge is always where it was made; the card itself comes back only after the container.
     select = ("-n", network.lan) if network.lan else ()
     with launch.ledger.undone_by("ip", *select, "link", "delete", port):
-        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *there, timeout=SECONDS)
+        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *namespace, timeout=SECONDS)
         host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=SECONDS)
         yield card
 
@@ -228,15 +228,15 @@ def cpus_of(launch: Launch) -> str:
 
 def proof_of(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
     """Give the versions of the daemon and of what it drives, under a name of its own."""
-    found = asked(host, client, "/1.0")["environment"]
-    versions = dict(zip(found["driver"].split(" | "), found["driver_version"].split(" | "), strict=True))
-    return {found["server"]: found["server_version"], name: versions[driver], "storage": "dir"}
+    environment = asked(host, client, "/1.0")["environment"]
+    versions = dict(zip(environment["driver"].split(" | "), environment["driver_version"].split(" | "), strict=True))
+    return {environment["server"]: environment["server_version"], name: versions[driver], "storage": "dir"}
 
 
 def asked(host: Host, client: str, path: str) -> dict[str, Any]:
     """Ask the daemon for a resource of its REST interface."""
-    found: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=SECONDS).text)
-    return found
+    answer: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=SECONDS).text)
+    return answer
 
 
 def bytes_of(host: Host, path: str) -> int:

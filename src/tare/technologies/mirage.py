@@ -57,9 +57,9 @@ class Mirage(OwnImage):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
-        found = super().problems(host)
+        problems = super().problems(host)
         return tuple(
-            Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in found
+            Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in problems
         )
 
     def addresses(self, boot: Boot) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ class Nanos(OwnImage):
         """Give the command of `ops run`."""
         ports = (("0x10", "pci.1", "0x3,multifunction=on"), ("0x11", "pci.2", "0x3.0x6"), ("0x12", "pci.4", "0x3.0x4"))
         bridges = (
-            ("-device", f"pcie-root-port,port={port},chassis={chassis},id={name},bus=pcie.0,addr={place}")
-            for chassis, (port, name, place) in enumerate(ports, start=1)
+            ("-device", f"pcie-root-port,port={port},chassis={chassis},id={name},bus=pcie.0,addr={slot}")
+            for chassis, (port, name, slot) in enumerate(ports, start=1)
         )
         return (
             *self.machine(boot),

@@ -55,11 +55,11 @@ class Native(Technology):
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address, counted=False))
             stack.enter_context(enterable(launch.ledger, ground.root))
-            place: tuple[str, ...] = ()
+            namespace: tuple[str, ...] = ()
             if not shared:
-                place = ("nsenter", f"--net=/run/netns/{stack.enter_context(launch.network.namespace())}", "--")
+                namespace = ("nsenter", f"--net=/run/netns/{stack.enter_context(launch.network.namespace())}", "--")
             limits = (*ground.group.join, *launch.open_files)
-            enter = (*limits, *place, "env", "-i", *ENVIRONMENT, "chroot", str(ground.root))
+            enter = (*limits, *namespace, "env", "-i", *ENVIRONMENT, "chroot", str(ground.root))
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             stack.enter_context(host.spawn(*enter, INIT, launch.listen(address)))

@@ -75,8 +75,8 @@ class Openstack(Technology):
         """Find whether the settings name a cloud that clouds.yaml has; the cloud itself is not asked."""
         if not isinstance(host, LocalHost):
             return (Problem("openstack gives a machine of its own", "leave out [hosts.server]"),)
-        if found := missing_tools(host, self.tools):
-            return found
+        if problems := missing_tools(host, self.tools):
+            return problems
         if not self.version(host):
             return (Problem("openstacksdk is not installed", INSTALL, missing="program"),)
         if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
@@ -97,8 +97,8 @@ class Openstack(Technology):
         socket = f"/run/{launch.name}.ssh"
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
-            which, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
-            inside = stack.enter_context(machine(host, which, socket, launch.image.root / RUN[1:]))
+            target, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
+            inside = stack.enter_context(machine(host, target, socket, launch.image.root / RUN[1:]))
             yield replace(server, inside=inside)
 
     def brings(self) -> Sequence[str]:
@@ -119,11 +119,11 @@ class Openstack(Technology):
             mark("requested")
             server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))
             keys = wanted.host_key[1:] if wanted.host_key else cloud.host_keys(server, self.timeout)
-            which = self._configured(host, folder, server, keys)
-            await_ssh(host, which, self.timeout)
+            target = self._configured(host, folder, server, keys)
+            await_ssh(host, target, self.timeout)
             mark("ready")
             yield (
-                which,
+                target,
                 Instance(
                     name=wanted.name,
                     inside=None,

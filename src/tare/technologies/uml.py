@@ -54,14 +54,14 @@ class Uml(Technology):
         if missing := missing_tools(host, self.tools):
             return missing
         try:
-            said = host.run(_PROGRAM, *_PROBE, "--", _TOLD, timeout=_PROBE_SECONDS, check=False).text.splitlines()
+            lines = host.run(_PROGRAM, *_PROBE, "--", _TOLD, timeout=_PROBE_SECONDS, check=False).text.splitlines()
         except TrialFailed:
-            said = [f"it runs no program within {_PROBE_SECONDS:g} s"]
+            lines = [f"it runs no program within {_PROBE_SECONDS:g} s"]
         # The kernel repeats its command line, and so the word, but not alone in a line.
-        if _TOLD in (line.strip() for line in said):
+        if _TOLD in (line.strip() for line in lines):
             return ()
-        last = next((line.strip() for line in said if "failed, errno" in line or "panic" in line), "")
-        what = f"it does not run a program on this CPU: {last or (said[-1] if said else 'it says nothing')}"
+        last = next((line.strip() for line in lines if "failed, errno" in line or "panic" in line), "")
+        what = f"it does not run a program on this CPU: {last or (lines[-1] if lines else 'it says nothing')}"
         return (Problem(what, "try a newer kernel, or a CPU without AVX-512: an emulated one has none"),)
 
     def imported(self, host: Host, image: Image) -> None:
@@ -89,5 +89,5 @@ class Uml(Technology):
         mac = launch.network.instance_mac
         card = f"vec0:transport=tap,ifname={tap},mac={mac}" if self.vector else f"eth0=tuntap,{tap},{mac}"
         names = ("net.ifnames=0",) if self.vector else ()
-        places = (f"umid={launch.name}", f"uml_dir={launch.folder}/")
-        return (f"mem={launch.limits.memory_bytes >> 20}M", f"ubd0={disk}", card, *names, *places, *_CONSOLE)
+        folders = (f"umid={launch.name}", f"uml_dir={launch.folder}/")
+        return (f"mem={launch.limits.memory_bytes >> 20}M", f"ubd0={disk}", card, *names, *folders, *_CONSOLE)

@@ -49,8 +49,8 @@ class Vmware(Technology):
 
     def version(self, host: Host) -> str:
         """Give the version of vmrun."""
-        found = re.search(r"vmrun version (\S+)", host.run("vmrun", timeout=30, check=False).text)
-        return found[1] if found else ""
+        match = re.search(r"vmrun version (\S+)", host.run("vmrun", timeout=30, check=False).text)
+        return match[1] if match else ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VMware and what makes its CD are there, and whether it works."""

@@ -58,8 +58,8 @@ class Xen(Technology):
 
     def version(self, host: Host) -> str:
         """Give the hypervisor's version."""
-        told = first_line(host, "sh", "-c", "xl info 2>/dev/null | grep ^xen_version")
-        return told.partition(":")[2].strip()
+        line = first_line(host, "sh", "-c", "xl info 2>/dev/null | grep ^xen_version")
+        return line.partition(":")[2].strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether this is the first domain of Xen, and whether its tools are there and answer."""
@@ -122,8 +122,8 @@ class Xen(Technology):
 
 def _card(launch: Launch) -> str:
     lan = launch.network.lan
-    moved, there = (f'ip link set "$vif" netns {lan}', f"-n {lan}") if lan else (":", "")
-    return _CARD.format(moved=moved, there=there)
+    moved, namespace = (f'ip link set "$vif" netns {lan}', f"-n {lan}") if lan else (":", "")
+    return _CARD.format(moved=moved, there=namespace)
 
 
 @contextmanager
@@ -132,10 +132,10 @@ def _explained(console: Process) -> Iterator[None]:
     try:
         yield
     except TrialFailed as error:
-        told = next((line for line in console.errors().splitlines() if line.startswith("libxl: error: ")), "")
-        if not told:
+        message = next((line for line in console.errors().splitlines() if line.startswith("libxl: error: ")), "")
+        if not message:
             raise
-        raise TrialFailed(f"xl create: {told.removeprefix('libxl: error: ')}", error.hint) from error
+        raise TrialFailed(f"xl create: {message.removeprefix('libxl: error: ')}", error.hint) from error
 
 
 def _described(host: Host, instance: Instance) -> Instance:

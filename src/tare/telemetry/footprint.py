@@ -30,9 +30,9 @@ def footprint(host: Host, pids: Sequence[int], proc_root: str = "/proc") -> tupl
         return None, 0
     output = host.run("sh", "-c", _READ, "sh", proc_root, *map(str, pids), timeout=30, check=False)
     texts = [entry.partition("\n")[2] for entry in f"\n{output.text}".split("\nprocess ")[1:]]
-    found = [_proportional_bytes(text) for text in texts if "No such process" not in text]
-    known = [value for value in found if value is not None]
-    return (sum(known) if known and len(known) == len(found) else None), len(found)
+    sizes = [_proportional_bytes(text) for text in texts if "No such process" not in text]
+    known = [value for value in sizes if value is not None]
+    return (sum(known) if known and len(known) == len(sizes) else None), len(sizes)
 
 
 def _proportional_bytes(text: str) -> int | None:

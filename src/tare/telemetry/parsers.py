@@ -115,9 +115,9 @@ def _cpu_times(ticks: Sequence[str], ticks_per_second: int) -> CpuTimes:
 
 def parse_process_times(text: str, ticks_per_second: int = 100) -> ProcessTimes:
     """Read /proc/PID/stat. The name of the command may hold blanks and parentheses, so the last `)` is what counts."""
-    _, found, rest = text.rpartition(")")
+    _, bracket, rest = text.rpartition(")")
     words = rest.split()
-    if not found or len(words) < 20:
+    if not bracket or len(words) < 20:
         raise ValueError(f"not the stat of a process: {text[:60]!r}")
     user, system, reaped_user, reaped_system = (int(word) / ticks_per_second for word in words[11:15])
     started = int(words[19]) / ticks_per_second
@@ -137,26 +137,26 @@ def parse_resident_bytes(text: str, page_bytes: int = 4096) -> int:
 
 def parse_process_transfer(text: str) -> Transfer:
     """Read what a process made the disks read and write from /proc/PID/io; what the page cache answered is left out."""
-    found = dict(re.findall(r"^(read_bytes|write_bytes): (\d+)$", text, re.MULTILINE))
-    if len(found) != 2:
+    counters = dict(re.findall(r"^(read_bytes|write_bytes): (\d+)$", text, re.MULTILINE))
+    if len(counters) != 2:
         raise ValueError(f"not the io of a process: {text[:60]!r}")
-    return Transfer("", int(found["read_bytes"]), int(found["write_bytes"]))
+    return Transfer("", int(counters["read_bytes"]), int(counters["write_bytes"]))
 
 
 def parse_proportional_bytes(text: str) -> int:
     """Read the proportional set size from /proc/PID/smaps_rollup: pages shared by n processes count one nth."""
-    found = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
+    if match is None:
         raise ValueError(f"no Pss in {text[:60]!r}")
-    return int(found[1]) * 1024
+    return int(match[1]) * 1024
 
 
 def parse_used_memory_bytes(text: str) -> int:
     """Read from /proc/meminfo how much memory cannot be had without swapping. Only the first lines are looked at."""
-    found = _MEMORY.search(text)
-    if found is None:
+    match = _MEMORY.search(text)
+    if match is None:
         raise ValueError("no MemTotal and MemAvailable in /proc/meminfo")
-    return (int(found[1]) - int(found[2])) * 1024
+    return (int(match[1]) - int(match[2])) * 1024
 
 
 def parse_disks(text: str) -> tuple[Transfer, ...]:
@@ -178,8 +178,8 @@ def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _disk_of(name: str) -> str:
-    found = re.fullmatch(r"(.*\d)p\d+|(.*[a-z])\d+", name)
-    return (found[1] or found[2]) if found else ""
+    match = re.fullmatch(r"(.*\d)p\d+|(.*[a-z])\d+", name)
+    return (match[1] or match[2]) if match else ""
 
 
 def parse_interfaces(text: str) -> tuple[Transfer, ...]:
@@ -196,7 +196,7 @@ def parse_interfaces(text: str) -> tuple[Transfer, ...]:
 
 def parse_swapped_in_pages(text: str) -> int:
     """Read from /proc/vmstat how many pages came back from swap since boot."""
-    found = re.search(r"^pswpin (\d+)$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^pswpin (\d+)$", text, re.MULTILINE)
+    if match is None:
         raise ValueError("no pswpin in /proc/vmstat")
-    return int(found[1])
+    return int(match[1])

@@ -118,10 +118,10 @@ def _in_and_out(transfer: Transfer | None) -> tuple[float | None, float | None]:
 
 
 def _sum(transfers: Sequence[Transfer] | None, names: frozenset[str]) -> Transfer | None:
-    found = [each for each in transfers or () if each.name in names]
-    if not found:
+    wanted = [each for each in transfers or () if each.name in names]
+    if not wanted:
         return None
-    return Transfer("", sum(each.in_bytes for each in found), sum(each.out_bytes for each in found))
+    return Transfer("", sum(each.in_bytes for each in wanted), sum(each.out_bytes for each in wanted))
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,17 @@ class InstanceReader:
 
     def read(self, pids: Sequence[int]) -> Reading:
         """Read all counters of these processes. All of them are None while none of them can be read."""
-        found = self._find(pids)
-        born = frozenset(each.identity for each in found if self._was_born(each))
+        processes = self._find(pids)
+        born = frozenset(each.identity for each in processes if self._was_born(each))
         self._first = False
-        if not found:
+        if not processes:
             return Reading()
-        read_bytes, written_bytes = self._transferred(found, born)
-        received_bytes, sent_bytes = _in_and_out(self._network.read([each.identity[0] for each in found]))
+        read_bytes, written_bytes = self._transferred(processes, born)
+        received_bytes, sent_bytes = _in_and_out(self._network.read([each.identity[0] for each in processes]))
         return Reading(
-            cpu_user=self._user.look({each.identity: _user(each.times) for each in found}, born),
-            cpu_system=self._system.look({each.identity: _system(each.times) for each in found}, born),
-            memory_bytes=sum(each.resident_bytes for each in found),
+            cpu_user=self._user.look({each.identity: _user(each.times) for each in processes}, born),
+            cpu_system=self._system.look({each.identity: _system(each.times) for each in processes}, born),
+            memory_bytes=sum(each.resident_bytes for each in processes),
             disk_read_bytes=read_bytes,
             disk_write_bytes=written_bytes,
             network_receive_bytes=received_bytes,
@@ -169,19 +169,19 @@ class InstanceReader:
     def _find(self, pids: Sequence[int]) -> list[_Process]:
         # Parents before their children: a child that ends meanwhile is then missed for a moment, but never seen twice.
         ordered = sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf))
-        found = [process for pid in ordered if (process := _read_process(self._files.short_text, pid)) is not None]
-        self._starts = dict(each.identity for each in found)
-        return found
+        processes = [process for pid in ordered if (process := _read_process(self._files.short_text, pid)) is not None]
+        self._starts = dict(each.identity for each in processes)
+        return processes
 
     def _was_born(self, process: _Process) -> bool:
         return not self._first and process.times.started_seconds >= self._began_seconds
 
     def _transferred(
-        self, found: Sequence[_Process], born: frozenset[Identity]
+        self, processes: Sequence[_Process], born: frozenset[Identity]
     ) -> tuple[float, float] | tuple[None, None]:
         read: dict[Identity, Count] = {}
         written: dict[Identity, Count] = {}
-        for each in found:
+        for each in processes:
             if each.transfer is None:  # a sum over the others would look like the whole
                 return None, None
             read[each.identity] = _moved(each, each.transfer.in_bytes)

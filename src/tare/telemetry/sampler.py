@@ -90,15 +90,15 @@ class Telemetry:
 
     def cautions(self) -> tuple[Caution, ...]:
         """Give the doubts that what happened on the machine throws on the trial."""
-        found = [steal_caution(self.steal_share)]
+        doubts = [steal_caution(self.steal_share)]
         if self.start and self.end:
-            found.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
-            found.append(throttling_caution(self.start.throttled, self.end.throttled))
+            doubts.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
+            doubts.append(throttling_caution(self.start.throttled, self.end.throttled))
             if not (self.start.together and self.end.together):
-                found.append(Caution("telemetry", "the machine did not tell what happened on it while the trial ran"))
+                doubts.append(Caution("telemetry", "the machine did not tell what happened on it while the trial ran"))
         if self.trouble:
-            found.append(Caution("telemetry", f"the telemetry of this trial was not kept: {self.trouble}"))
-        return tuple(caution for caution in found if caution)
+            doubts.append(Caution("telemetry", f"the telemetry of this trial was not kept: {self.trouble}"))
+        return tuple(caution for caution in doubts if caution)
 
     def _spent(self, cpus: Sequence[int]) -> list[CpuTimes]:
         if not (self.start and self.end) or not all(cpu in self.start.cpus and cpu in self.end.cpus for cpu in cpus):

@@ -116,8 +116,8 @@ class HttpLoad(Workload):
     def _run(self, setup: Setup, clients: int) -> Raw:
         header = () if self.keep_alive else ("-H", "Connection: close")
         how = ("-t1", f"-c{clients}", f"-d{self._whole_seconds}s", "--timeout", "10s", *header)
-        place = f"{server_address(setup)}:{server_port(setup, self.name, _PORT)}"
-        argv = ("wrk", *how, f"http://{place}/file")
+        server = f"{server_address(setup)}:{server_port(setup, self.name, _PORT)}"
+        argv = ("wrk", *how, f"http://{server}/file")
         return measured_load(setup.client, f"clients {clients}", *argv, timeout=30 + 2 * self._whole_seconds)
 
 
@@ -147,11 +147,11 @@ class Nginx(HttpLoad):
 
 def _rate(text: str, clients: int) -> float:
     """Read the requests a second from what wrk 4.1 printed."""
-    found = _RESULT.fullmatch(text)
+    match = _RESULT.fullmatch(text)
     hint = "`tare show` has the whole output; it is that of `wrk` with one thread"
-    if found and found["trouble"]:
-        raise TrialFailed(f"wrk with {clients} clients: {' '.join(found['trouble'].split())}", hint)
-    rate = float(found["rate"]) if found and int(found["clients"]) == clients else 0.0
+    if match and match["trouble"]:
+        raise TrialFailed(f"wrk with {clients} clients: {' '.join(match['trouble'].split())}", hint)
+    rate = float(match["rate"]) if match and int(match["clients"]) == clients else 0.0
     if not 0 < rate < math.inf:
         raise TrialFailed(f"wrk gave no rate for {clients} clients; it printed {text[:800]!r}", hint)
     return rate

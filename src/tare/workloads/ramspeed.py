@@ -127,8 +127,8 @@ class _Part:
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        found = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
-        numbers = [float(number) for number in found.groups()] if found else []
+        match = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
+        numbers = [float(number) for number in match.groups()] if match else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
             raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; it printed {text[:800]!r}", hint)

@@ -75,10 +75,10 @@ class Redis(Workload):
 
     def service(self, listen: str) -> Service:
         """Give a server that keeps everything in memory; its backlog is somaxconn of the 2017 paper's Table III."""
-        place = ("--port", str(_PORT), "--bind", listen, "--protected-mode", "no", "--tcp-backlog", "1024")
+        address = ("--port", str(_PORT), "--bind", listen, "--protected-mode", "no", "--tcp-backlog", "1024")
         # Without keep-alive, connections that the server has yet to close count too.
         memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")
-        return Service(("/usr/bin/redis-server", *place, *memory_only, "--daemonize", "no"), _PORT)
+        return Service(("/usr/bin/redis-server", *address, *memory_only, "--daemonize", "no"), _PORT)
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
@@ -131,10 +131,11 @@ class Redis(Workload):
         return math.ceil(_rate(text, operation) * self.duration * share)
 
     def _run(self, setup: Setup, call: _Call) -> Raw:
-        place = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, _PORT)))
+        server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, _PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
-        return measured_load(setup.client, call.label, "redis-benchmark", *place, *how, timeout=60 + 10 * self.duration)
+        argv = ("redis-benchmark", *server, *how)
+        return measured_load(setup.client, call.label, *argv, timeout=60 + 10 * self.duration)
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ class _Call:
 def _rate(text: str, operation: Operation) -> float:
     """Read the requests a second of one operation from redis-benchmark 7's CSV."""
     row = rf'"{operation}","(?P<rate>\d+\.\d+)"(?:,"\d+\.\d+"){{{len(_COLUMNS) - 2}}}'
-    found = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)
-    rate = float(found["rate"]) if found else 0.0
+    match = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)
+    rate = float(match["rate"]) if match else 0.0
     if not 0 < rate < math.inf:
         hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
         raise TrialFailed(f"redis-benchmark gave no rate for {operation}; it printed {text[:400]!r}", hint)

@@ -49,11 +49,11 @@ class Startup(Workload):
 
 def _moment(text: str, name: str) -> float:
     """Read the seconds of the one mark with this name."""
-    found = [mark[1] for mark in _marks(text) if mark[0] == name]
-    if len(found) != 1 or not math.isfinite(found[0]):
+    moments = [mark[1] for mark in _marks(text) if mark[0] == name]
+    if len(moments) != 1 or not math.isfinite(moments[0]):
         hint = "`tare show` has the whole timeline"
-        raise TrialFailed(f"expected one moment {name!r} in the timeline, found {found} in {text[:400]!r}", hint)
-    return float(found[0])
+        raise TrialFailed(f"expected one moment {name!r} in the timeline, found {moments} in {text[:400]!r}", hint)
+    return float(moments[0])
 
 
 def _marks(text: str) -> list[Any]:

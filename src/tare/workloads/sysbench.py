@@ -59,9 +59,9 @@ class Sysbench(Workload):
         """Read the events a second; raises TrialFailed for anything but one whole result with these settings."""
         if [each.label for each in raw] != [self.name]:
             raise TrialFailed(f"expected one output of sysbench, found {[each.label for each in raw]}")
-        found = _RESULT.fullmatch(raw[0].text)
-        as_asked = found and (int(found["threads"]), int(found["limit"])) == (self.threads, self.max_prime)
-        rate = float(found["rate"]) if found and as_asked else 0.0
+        match = _RESULT.fullmatch(raw[0].text)
+        as_asked = match and (int(match["threads"]), int(match["limit"])) == (self.threads, self.max_prime)
+        rate = float(match["rate"]) if match and as_asked else 0.0
         if not 0 < rate < math.inf:
             hint = "`tare show` has the whole output; it is that of `sysbench cpu`, version 1.0"
             raise TrialFailed(f"sysbench gave no rate as asked; it printed {raw[0].text[:800]!r}", hint)
