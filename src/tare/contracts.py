@@ -27,7 +27,7 @@ class Process(Protocol):
         """Give the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
 
     def running(self) -> bool:
-        """Tell whether the command is still there."""
+        """Tell whether the command still runs."""
 
     def errors(self) -> str:
         """Give what the command has written to standard error so far."""
@@ -40,48 +40,47 @@ class Host(Protocol):
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command to its end.
 
-        `input` is what it reads, or the file of ours that it reads. After `timeout` seconds the command and all that it
-        started are killed and TimedOut is raised. With `check`, an exit code other than 0 raises TrialFailed.
+        It reads `input`: bytes, or a file of this machine. After `timeout` seconds, tare kills the command and all that
+        it started, and raises TimedOut. With `check`, an exit code other than 0 raises TrialFailed.
         """
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
-        """Start a command that is gone, with all that it started, when the block ends, or when tare itself is gone.
+        """Start a command; kill it, with all that it started, when the block or tare itself ends.
 
-        With `life_line`, the command ends itself when its standard input does, which reaches through a container
-        engine or SSH; it is given 3 seconds for that.
+        With `life_line`, the command ends itself within 3 seconds of the end of its standard input, which also works
+        through a container engine or SSH.
         """
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give the command line that runs a command there, for the machine that tare itself runs on."""
+        """Give the command line that runs a command on the host, for the machine that tare itself runs on."""
 
     def put(self, source: Path, target: PurePosixPath) -> None:
-        """Copy a file of ours to the host, with its permission bits."""
+        """Copy a file of this machine to the host, with its permission bits."""
 
     def get(self, source: PurePosixPath, target: Path) -> None:
-        """Copy a file of the host to us."""
+        """Copy a file of the host to this machine."""
 
     def read(self, path: str) -> str:
-        """Give the text of a file, or an empty text where it cannot be read."""
+        """Give the text of a file; empty if it cannot be read."""
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, which only its owner may read."""
+        """Write a file that only its owner may read."""
 
     def gather(self, folder: str, name: str) -> str:
         """Give the texts of all files of this name in and below a folder, one after the other."""
 
     def facts(self) -> Facts:
-        """Read what the host is."""
+        """Read the facts that the host reports."""
 
 
 @dataclass(frozen=True)
 class Instance:
     """One started environment.
 
-    `inside` is None for a unikernel, which only serves; `address` is None where it has no network. `processes` gives
-    the process numbers on the host that the instance costs, and is cheap enough to be asked ten times a second. `proof`
-    says what really runs, read from inside and outside. `disk` gives the bytes that it has written. `serves` names the
-    workloads whose server it has built in, each with its TCP port. `storage` is the file on the host that is its disk,
-    where there is one that `qemu-img` can read: its suffix is its format.
+    `inside` is None for a unikernel, `address` without a network. `processes` gives the numbers of its processes on the
+    host, and is called ten times a second. `proof` says what really runs, read from inside and outside. `disk` gives
+    the bytes that it has written. `serves` names the workloads whose server is built in, each with its TCP port.
+    `storage` is the file of its disk on the host, if `qemu-img` can read it; the suffix is its format.
     """
 
     name: str
@@ -98,7 +97,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a workload measures with: the instance, the client, and the moments of the instance's start."""
+    """What a workload measures with: the instance, the client, and the marks of the instance's start."""
 
     instance: Instance
     client: Host
@@ -106,12 +105,11 @@ class Setup:
 
 
 class Workload(ABC):
-    """What is run and how its output is read; its settings are its dataclass fields.
+    """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.
 
-    Plug-ins inherit from it: what has a value or a body here is what most of them need. `packages` are the Debian
-    packages of what runs in the instance, `client_packages` those of the load; `paths` are read or written in the
-    instance while it measures. `runs_inside` says whether anything of its own runs in the instance, a program or a
-    server: what only watches the instance can measure every unikernel.
+    `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `paths` are
+    the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
+    runs in the instance. Without it, it can measure every unikernel.
     """
 
     name: ClassVar[str]
@@ -125,24 +123,24 @@ class Workload(ABC):
 
     @property
     def port(self) -> int | None:
-        """The TCP port of the server that this workload runs, if it runs one."""
+        """The TCP port of its server; None without one."""
         return None
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
-        """Tell which server has to run in the instance, if any, answering on the address `listen`."""
+        """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""
         return None
 
     @abstractmethod
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run the load, or the program inside, and give what each command printed, as soon as it is there.
+        """Run the load, or the program inside; yield each command's output at once.
 
-        What was given before a command failed is kept with the failed trial.
+        A failed trial keeps what was yielded before the failure.
         """
 
     @abstractmethod
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the values: exactly the declared metrics, or TrialFailed. Pure."""
+        """Read the values of exactly the declared metrics; raises TrialFailed otherwise. Pure."""
 
     @abstractmethod
     def seconds(self) -> float:
-        """Estimate how long `measure` takes, for the plan and the progress display."""
+        """Estimate the seconds of `measure`, for the plan and the progress display."""

@@ -1,4 +1,4 @@
-"""The run folder: what is written while a run goes on, and read by everything that comes after.
+"""The run folder: a run writes it, and all later commands read it.
 
 - `suite.toml`: the suite, as the user wrote it;
 - `run.json`: what was planned and on which machine, a `RunRecord`;
@@ -27,7 +27,7 @@ _DAMAGED = "the file is damaged or of a newer tare"
 
 @dataclass(frozen=True)
 class WorkloadRecord:
-    """What a report needs to know of a workload when its plug-in is not at hand."""
+    """What a report needs to know of a workload, so that it needs no plug-in."""
 
     name: str
     use: str
@@ -39,14 +39,13 @@ class WorkloadRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was planned, and where, and why it ended.
+    """What was planned, on which machines, and why the run ended.
 
-    `noise` is what makes the machine noisy, as doctor saw it at the start. `margin` is a share, and `control` the
-    name of the A/A control. `families` are those of each stack's layers, the inner first. `stop_reason` is empty
-    while a run goes on, and where it was killed. `machines` are those that took part, by role: `controller`, `server`,
-    `client`, `lent`; `machine` is the controller's where instances ran only on servers that were lent. `clients` are
-    the file systems that loads ran in, several where a resumed run had another: by their hash, lines of package and
-    version.
+    `noise` is doctor's assessment at the start. `margin` is a share, `control` the name of the A/A control. `families`
+    are those of each stack's layers, the inner first. `stop_reason` is empty while a run goes on, or if it was killed.
+    `machines` took part, by role: `controller`, `server`, `client`, `lent`. `machine` is the server, or the controller
+    if all servers were lent. `clients` has the packages of each client root, by its hash; a resumed run may have
+    several.
     """
 
     format: int
@@ -71,11 +70,11 @@ class RunRecord:
 
     @property
     def measured_on(self) -> Facts:
-        """The machine that instances ran on: the first one that was lent, where none ran on another."""
+        """The machine that instances ran on: the server, or else the first lent machine."""
         return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
 
     def with_lent(self, facts: Facts) -> RunRecord:
-        """Add a machine that was lent for a trial; those that are alike are one."""
+        """Add a machine that was lent for a trial, unless it equals an earlier one."""
         lent = {role: each for role, each in self.machines.items() if role.startswith("lent")}
         if facts in lent.values():
             return self
@@ -98,13 +97,13 @@ _RAW = TypeAdapter(tuple[Raw, ...])
 
 
 class Journal:
-    """Writes a run folder. Every trial is on the disk before `append` comes back."""
+    """Writes a run folder. Every trial is on the disk before `append` returns."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def create(self, record: RunRecord, suite_text: str) -> None:
-        """Make the folder; it must not be there yet."""
+        """Make the folder, which must not exist."""
         self.folder.mkdir(parents=True)
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
@@ -116,15 +115,15 @@ class Journal:
         write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
 
     def keep_lent(self, facts: Facts) -> None:
-        """Note in the record what a machine is that was lent for a trial."""
+        """Add a machine that was lent for a trial to the record."""
         record = load(self.folder).record
         if (more := record.with_lent(facts)) != record:
             self.keep(more)
 
     def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
-        """Keep a trial: its raw output first, so that a line in the journal always has it.
+        """Record a trial: its raw output first, so that every line of the journal has it.
 
-        Raises NotRecorded where the disk is full or not there any more. What was written before stays readable.
+        Raises NotRecorded if the disk is full or gone. What was written before stays readable.
         """
         try:
             self._append(trial, raw)
@@ -142,9 +141,9 @@ class Journal:
 
 
 def load(folder: Path) -> Run:
-    """Read a run folder; raises UsageError with the file and line of what cannot be read.
+    """Read a run folder; raises UsageError with the file and line that cannot be read.
 
-    A last line without its end is what a power cut leaves: that trial was not finished, and is left out.
+    It ignores a last line without its end, which a power cut leaves: that trial was not finished.
     """
     try:
         record = _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
@@ -159,7 +158,7 @@ def load(folder: Path) -> Run:
 
 
 def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
-    """Read what the commands of a trial printed."""
+    """Read the raw output of a trial; raises UsageError."""
     try:
         return _RAW.validate_json((folder / "raw" / f"{trial}.json").read_bytes())
     except (OSError, ValidationError) as error:
@@ -169,8 +168,8 @@ def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
 def write_within(folder: Path, name: str, content: bytes) -> Path:
     """Write a file below a folder that may be a stranger's, whole or not at all; gives its path.
 
-    The file is always a new one, which takes the place of what has its name. Raises UsageError where a folder on the
-    way is a symbolic link: nothing is written outside.
+    A new file replaces whatever has its name. Raises UsageError if a folder on the way is a symbolic link, so that
+    nothing is written outside.
     """
     path = folder / name
     for between in reversed(PurePath(name).parents[:-1]):
@@ -184,7 +183,7 @@ def write_within(folder: Path, name: str, content: bytes) -> Path:
 
 
 def make_within(folder: Path, name: str) -> None:
-    """Make a folder below another that may be a stranger's, unless it is there; raises UsageError for a link."""
+    """Make a folder below another that may be a stranger's, unless it exists; raises UsageError for a symbolic link."""
     path = folder / name
     if path.is_symlink():
         raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
@@ -196,7 +195,7 @@ def _unlinked(path: str, flags: int) -> int:
 
 
 def _drop_torn_end(file: BinaryIO) -> None:
-    """Cut off a last line without its end: what is written next would not be readable behind it."""
+    """Cut off a last line without its end: the next line would continue it."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - 1))
     if file.read() not in (b"", b"\n"):
@@ -241,11 +240,11 @@ def _first(error: ValidationError) -> str:
 
 
 def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
-    """Replace the trials of a run; those before are kept as `trials.jsonl.before`."""
+    """Replace the trials of a run; the earlier ones stay in `trials.jsonl.before`."""
     write_within(folder, "trials.jsonl.before", (folder / "trials.jsonl").read_bytes())
     write_within(folder, "trials.jsonl", "".join(_line(trial) for trial in trials).encode())
 
 
 def _line(trial: Trial) -> str:
-    # Not by pydantic, which would write a number that is none as null.
+    # Not by pydantic, which would write NaN as null.
     return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""What a technology is, and what it is given to start an instance."""
+"""The contract of technologies, and what tare gives them to start an instance."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tare.hosts.network import Network
 from tare.model import Family, Image, Limits, Machine, Mark, Problem
 
 ANSWER_PORT = 17007
-START_SECONDS = 120.0  # until an instance that has not answered the client has failed
-PATIENCE = 5  # a machine in a machine, or on an emulated one, and what is in it, has so many times as long to start
+START_SECONDS = 120.0  # an instance that has not answered the client by then has failed
+PATIENCE = 5  # a machine in another or on an emulated one, and all in it, may take this many times as long to start
 INIT = "/usr/lib/tare/init"
 NOT_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
@@ -34,7 +34,7 @@ class Timeline:
     marks: list[Mark] = field(default_factory=list)
 
     def mark(self, name: str, seconds: float | None = None) -> None:
-        """Note a moment: now, unless said."""
+        """Record a moment, in seconds of the monotonic clock; now by default."""
         self.marks.append(Mark(name, time.monotonic() if seconds is None else seconds))
 
 
@@ -42,18 +42,18 @@ class Knock(Protocol):
     """Makes the client try to reach an instance until it answers."""
 
     def __call__(self, address: str, port: int | None = None) -> None:
-        """Begin to knock: at our `init`, or at a `port` on which a server of the instance's own accepts connections."""
+        """Begin to knock: at `init`, or at the TCP `port` of a server in the instance."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What an instance is to be. `folder` is a place on the host's disk, not there yet, that is the instance's own.
+    """What a technology starts an instance with.
 
-    `ports` are the TCP ports that have to be reachable by the client. `knock` is called once with the instance's
-    address: from then on the client tries to reach it, and so learns when it answered first. The technology marks
-    `requested` on the timeline when all that is done once for many instances is done, and `started` when it starts the
-    technology's own tool. `answer_port` is where `init` answers: an instance and the machine around it may share an
-    address. Within `start_seconds` it has to answer, and a guest that boots has to say its next word.
+    `folder` is the instance's own path on the host's disk; the technology makes it. The client must reach the TCP
+    `ports`. The technology calls `knock` once with the instance's address; from then on the client tries to reach it.
+    It marks `requested` on the timeline after all work that many instances share, and `started` when it starts its
+    tool. `init` answers on `answer_port`: an instance and the machine around it may share an address. The instance must
+    answer within `start_seconds`; a booting guest may be silent for that long at most.
     """
 
     name: str
@@ -79,15 +79,15 @@ class Launch:
         return ",".join(map(str, self.limits.cpus))
 
     def listen(self, address: str) -> str:
-        """Where `init` has to answer."""
+        """Give the address and port on which `init` must answer."""
         return f"{address}:{self.answer_port}"
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What tare itself gives an instance whose technology has none of it: a control group and a fresh root.
+    """What tare gives an instance whose technology has neither: a control group and a fresh root.
 
-    The instance's footprint is the processes of the group, its disk what was written over the image.
+    The footprint is that of the group's processes; the disk is what was written over the image.
     """
 
     launch: Launch
@@ -95,7 +95,7 @@ class Ground:
     root: Path
 
     def entered(self, host: Host) -> ExecHost:
-        """Give the inside of an instance that is entered through the namespaces of its first process, our `init`."""
+        """Give the inside of an instance, entered through the namespaces of its `init`; raises TrialFailed."""
         pids = self.group.processes()
         pid = next((pid for pid in pids if host.read(f"/proc/{pid}/cmdline").startswith(INIT)), None)
         if pid is None:
@@ -105,7 +105,7 @@ class Ground:
         return ExecHost(host, *limits, "nsenter", f"--target={pid}", *kinds, "--")
 
     def instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
-        """Describe the instance that was started here."""
+        """Describe the instance that runs here."""
         return Instance(
             name=self.launch.name,
             inside=inside,
@@ -119,9 +119,9 @@ class Ground:
 
 @contextmanager
 def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Ground]:
-    """Make the ground of an instance that will be found at `address`; all of it is gone after the block.
+    """Make the ground of an instance at `address`; remove it after the block.
 
-    It is `counted` as part of the start of the instance, unless the instance would need none of it.
+    If `counted`, the time for it is part of the instance's start.
     """
     launch.knock(address)
     if counted:
@@ -132,14 +132,14 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
 
 
 class Technology(ABC):
-    """Starts instances on a host. Its settings are its dataclass fields.
+    """Starts instances on a host. Plug-ins inherit from it; their settings are their dataclass fields.
 
-    Plug-ins inherit from it. `isolates` is what keeps an instance apart and `needs` what has to be there, for the
-    catalogue. `packages` are Debian packages that it needs beside those of its `tools`. `hosts` tells whether other
-    technologies can run in its instances, `nests` whether it can run in theirs: its packages are in their image then.
-    `tested` is how tare's own tests run it: on the real thing, on the real thing in an emulated machine, or only
-    against a program that stands in for it; `tested_in` is where they run the real thing. One that `gives_machine` runs
-    nothing itself: it is always the outermost layer, and what is in it is started as on any machine over SSH.
+    `isolates` says what isolates an instance and `needs` what must be installed, for the catalogue. `packages` are the
+    Debian packages that it needs beside those of its `tools`. `hosts`: other technologies can run in its instances.
+    `nests`: it can run in theirs, whose image then has its packages. `tested` is how tare's tests run it: on the real
+    thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
+    folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
+    layer, and tare starts the inner ones there as on any machine over SSH.
     """
 
     name: ClassVar[str]
@@ -157,11 +157,11 @@ class Technology(ABC):
     @property
     @abstractmethod
     def path(self) -> str:
-        """How packets travel between client and instance: `host`, `bridge`, `nat`, `tap`, `none`."""
+        """The packets' path between client and instance: `host`, `bridge`, `nat`, `tap`, `direct`, `none`."""
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The programs that it calls on a host, each with the Debian packages that have it."""
+        """The programs that it calls on a host, each with its Debian packages, separated by spaces."""
         return {}
 
     @property
@@ -172,44 +172,44 @@ class Technology(ABC):
 
     @property
     def joins_client(self) -> bool:
-        """Whether the client becomes a port of a bridge of its own, for which it has to be on the same machine."""
+        """Whether the client must be a port of the technology's own bridge, and so on the same machine."""
         return False
 
     @abstractmethod
     def version(self, host: Host) -> str:
-        """Give the version of the tool, or an empty text where it is not installed."""
+        """Give the version of the tool; empty where it is not installed."""
 
     @abstractmethod
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what is missing here, each with its fix. Changes nothing, starts nothing that stays."""
+        """Find what is missing on a host, each with its fix. It changes nothing and leaves nothing running."""
 
     def advice(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most have none
-        """Say what is in nobody's way, and yet better done: `tare doctor` tells it where there are no problems."""
+        """Recommend improvements that are not required; `tare doctor` shows them where there are no problems."""
         return ()
 
     def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
-        """Tell why a workload cannot run on it, or None."""
+        """Give the reason why a workload cannot run on it, or None."""
         return None
 
     def brings(self) -> Sequence[str]:
-        """Tell what its settings bring along that is executed or opened outside tare, for `tare plan`."""
+        """List what its settings execute or open outside tare, for `tare plan`."""
         return ()
 
     def engine(self, host: Host) -> AbstractContextManager[None]:  # noqa: ARG002 - most have none
-        """Run the daemon that it needs, on a host of ours that has just been started and has none."""
+        """Run its daemon in a machine that tare has just booted."""
         return nullcontext()
 
     def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - most do nothing
-        """Do what is done once on a host for many instances, such as giving an engine the image."""
+        """Prepare a host once for many instances, such as by importing the image into an engine."""
         return
 
     def forget(self, host: Host) -> None:  # noqa: ARG002 - likewise
-        """Undo what `imported` has done for all images, such as removing them from an engine."""
+        """Undo `imported` for all images, such as by removing them from an engine."""
         return
 
     @abstractmethod
     def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
-        """Start an instance; it is gone, with all that it made, after the block."""
+        """Start an instance; remove it, with all that it made, after the block. Raises TrialFailed or Unavailable."""
 
     def lent(
         self,
@@ -218,15 +218,15 @@ class Technology(ABC):
         folder: Path,  # noqa: ARG002
         mark: Callable[[str], None],  # noqa: ARG002
     ) -> AbstractContextManager[tuple[Machine, Instance]]:
-        """Give a machine over SSH that answers, and what is known of it; only asked of those that `gives_machine`.
+        """Lend a machine over SSH that answers, and describe it; called only with `gives_machine`.
 
-        Its `folder` is not there yet. `mark` is told the moments `requested`, `started` and `ready`.
+        The technology makes `folder`, and calls `mark` for `requested`, `started` and `ready`.
         """
-        raise Unavailable(f"{self.name} gives no machine", "report this bug of its plug-in")
+        raise Unavailable(f"{self.name} lends no machine", "report this bug of its plug-in")
 
 
 def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Find which tools a host lacks. `packages` names the Debian package of each; not being root is a problem too."""
+    """Find the tools that a host lacks, and whether tare is root; `packages` names the Debian packages of each tool."""
     script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
     missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()
     return tuple(
@@ -236,7 +236,7 @@ def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...
 
 
 def first_line(host: Host, *argv: str) -> str:
-    """Give the first line that a command prints, or an empty text where it cannot be run."""
+    """Give the first line that a command prints; empty if it cannot run."""
     try:
         lines = host.run(*argv, timeout=20, check=False).text.splitlines()
     except TrialFailed:

@@ -21,7 +21,7 @@ Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
 
 @dataclass(frozen=True)
 class Output:
-    """What a finished command left. Streams are bytes, as the command wrote them."""
+    """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -37,7 +37,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Line:
-    """A line that a process printed, without its end, and when it arrived: seconds of the monotonic clock."""
+    """A line that a process printed, without its end, and its time of arrival in seconds of the monotonic clock."""
 
     seconds: float
     text: str
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a host is, as it says itself. An empty text or 0 means that it does not say."""
+    """What a host reports about itself. An empty text or 0 means that it does not say."""
 
     kernel: str
     architecture: str
@@ -61,7 +61,7 @@ class Facts:
 class Machine:
     """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
 
-    `address` is where the client's machine sees it; an empty text stands for the address that SSH was answered from.
+    `address` is its address as the client's machine sees it; if empty, the one that answered over SSH.
     """
 
     ssh: str
@@ -71,7 +71,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of a run; None is this one. Server and client are on one machine where the two are the same."""
+    """The machines of a run; None is this one. If the two are equal, server and client are on one machine."""
 
     server: Machine | None = None
     client: Machine | None = None
@@ -85,8 +85,7 @@ class Image:
     """One guest file system in the forms that technologies start.
 
     `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
-    a raw file, `kernel` and `initrd` what a virtual machine boots it with. `packages` is the text of `name version`
-    lines.
+    a raw file. Virtual machines boot `kernel` and `initrd`. `packages` has a line `name version` for each package.
     """
 
     digest: str
@@ -99,13 +98,13 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """The name that container engines store it under."""
+        """Its name in container engines."""
         return f"tare-image:{self.digest[:16]}"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an instance may use: `cpus` are the numbers of the machine's CPUs that it is pinned to."""
+    """What an instance may use; `cpus` are the numbers of the CPUs that it is pinned to."""
 
     cpus: tuple[int, ...]
     memory_bytes: int
@@ -114,7 +113,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SeenLimits:
-    """What an instance says that it may use. None where it cannot say."""
+    """The limits that an instance reports; None where it cannot tell."""
 
     cpus: int | None
     memory_bytes: int | None
@@ -123,7 +122,7 @@ class SeenLimits:
 
 @dataclass(frozen=True)
 class SetLimits:
-    """The limits that were asked for, and those that the instance says it has."""
+    """The limits asked for, and those that the instance reports."""
 
     asked: Limits
     seen: SeenLimits
@@ -133,7 +132,7 @@ class SetLimits:
 class FileSystem:
     """The file system under a path that a workload uses, as the instance sees it.
 
-    `options` are those of its mount that can change what files cost, such as `relatime`, `sync` or `size=…`.
+    `options` are the mount options that can change the cost of files, such as `relatime`, `sync` or `size=…`.
     """
 
     path: str
@@ -150,7 +149,7 @@ class FileSystem:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment in the life of an instance: seconds of the machine's monotonic clock."""
+    """A moment of an instance's start, in seconds of the machine's monotonic clock."""
 
     name: str
     seconds: float
@@ -158,7 +157,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What an instance costs its host: proportional set size of all its processes, kernel memory, disk written."""
+    """What an instance costs its host: proportional set size of its processes, kernel memory, bytes written to disk."""
 
     memory_bytes: int | None
     kernel_bytes: int | None
@@ -168,7 +167,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer of a nested stack adds: seconds since the layer around it had answered, and its cost on its host."""
+    """What a layer of a nested stack adds: seconds since the layer around it answered, and footprint on its host."""
 
     name: str
     seconds: float
@@ -177,10 +176,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is missing for a technology here, and the command or step that mends it.
+    """Something that a technology lacks on a host, and the command or step that mends it.
 
-    `packages` are the Debian packages that mend it, where nothing else is needed. `missing` tells of what Debian does
-    not have: a `program` of another project, or what only the user has, an image or an account.
+    `packages` are Debian packages that alone mend it. `missing` is for what Debian does not have: a `program` of
+    another project, or something of `yours`, such as an image or an account.
     """
 
     what: str
@@ -195,7 +194,7 @@ class Problem:
 
 
 def together(problems: Iterable[Problem]) -> str:
-    """Give the one command that mends all these problems; an empty text where Debian packages do not mend them all."""
+    """Give one command that mends all these problems; empty if Debian packages do not mend them all."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for problem in problems for package in problem.packages)
     return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in problems) else ""
@@ -208,8 +207,8 @@ def together(problems: Iterable[Problem]) -> str:
 class Metric:
     """A named quantity with a unit (base units: `s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction.
 
-    `headline` says whether it is part of its workload's headline, which is compared and decided for each direction
-    apart; `overall` whether that headline counts for the overall speed of a stack: a time to start does not.
+    `headline`: it is part of its workload's headline, one for each direction. `overall`: that headline counts for a
+    stack's overall speed; the time to start does not.
     """
 
     name: str
@@ -230,7 +229,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Value:
-    """One measured value. `point` is where on the workload's sweep it was taken, None off the sweep."""
+    """One measured value, in its metric's unit. `point` is the value of the sweep, None off the sweep."""
 
     metric: str
     point: float | None
@@ -239,9 +238,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Raw:
-    """One command of a workload and what it printed: what values are parsed from, now or by `tare reparse`.
+    """One command of a workload and its output, from which values are parsed, now or by `tare reparse`.
 
-    `label` tells the workload's parser which of its commands this was, such as `GET 50`.
+    `label` names the command for the workload's parser, such as `GET 50`.
     """
 
     label: str
@@ -253,9 +252,9 @@ class Raw:
 
 @dataclass(frozen=True)
 class Service:
-    """The server that a workload runs in the instance, and the TCP port that it answers on.
+    """The server that a workload runs in the instance, and its TCP port.
 
-    `files` are written before it starts: pairs of a path in the instance and a text.
+    tare first writes `files`: pairs of a path in the instance and a text.
     """
 
     argv: tuple[str, ...]
@@ -268,7 +267,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Caution:
-    """A doubt that travels with a trial: a short stable kind, and a sentence."""
+    """A doubt about a trial: a short stable kind, and a sentence."""
 
     kind: str
     text: str
@@ -276,7 +275,7 @@ class Caution:
 
 @dataclass(frozen=True)
 class Measured:
-    """A value with what is needed to read it alone, as the journal holds it."""
+    """A value with its unit and direction, as the journal holds it."""
 
     metric: str
     point: float | None
@@ -289,9 +288,9 @@ class Measured:
 class Trial:
     """One fresh instance, one workload, its values. The unit of replication.
 
-    `block` counts the blocks of one workload from 0; `order` is the place within the block; `started` is seconds since
-    1970 UTC; `timeline` is in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
-    `hint` is what may mend a failure, such as a guest's last words.
+    `block` counts the blocks of one workload from 0; `order` is the position in the block; `started` is in seconds
+    since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
+    `hint` helps to mend a failure, such as with a guest's last words.
     """
 
     trial: str

@@ -1,1 +1,1 @@
-"""The loop: testbeds, layers, trials, blocks, and what is decided meanwhile."""
+"""The loop: testbeds, layers, trials, blocks, and decisions during a run."""

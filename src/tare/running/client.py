@@ -1,7 +1,7 @@
 """The client: where the load runs.
 
-It is a network namespace of the machine under test, or another machine, on CPUs of its own, with a root file system of
-its own that has the load generators.
+It is a network namespace of the machine under test, or another machine. It has its own CPUs, and its own root file
+system with the load generators.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tare.launch import ENVIRONMENT
 from tare.model import Image
 
 _MARK = "TARE_CLIENT"
-# What still runs there of a tare that was killed: on another machine, nothing else ends it before its time limit.
+# Ends the loads of a killed tare: on another machine, nothing else ends them before their time limit.
 _END = f"""
 grep -slzxF "{_MARK}=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ process _; do kill -9 "$process"; done
 true
 """
-# Killed outright, tare takes the load with it: `run` ends the whole tree when it is told to.
+# When tare is killed, the kernel sends SIGTERM to `run`, which ends the load's process tree.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
 
 
 @contextmanager
 def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
-    """Give the client of a run as a host; it is gone after the block. `ledger` is that of the client's machine."""
+    """Give the client of a run as a host; remove it after the block. `ledger` is that of the client's machine."""
     name = f"{network.prefix}-client"
     with (
         fresh_root(ledger, loads, folder) as root,

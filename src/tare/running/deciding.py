@@ -1,7 +1,7 @@
-"""What is decided while a run goes on, and so needs no more blocks: its time goes to what is still open.
+"""Decisions during a run: a decided cell gets no more blocks, so that its time goes to the open ones.
 
-The decisions are those of the report (`tare.statistics.summarize`), taken again after every block from the same
-arrays: an interval that holds at every look, and error control over the whole matrix.
+They are the decisions of the report (`tare.statistics.summarize`), computed after every block from the same arrays:
+intervals that hold at every look, and error control over the whole matrix.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tare.statistics.ratios import Comparison, compare_together, log_differences
 from tare.suites.plan import Block
 from tare.suites.suite import Suite
 
-_TRIES = 3  # a stack that has failed as often, and never succeeded, is not tried again
+_TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 Cell = tuple[str, str]  # a workload and a stack
 
 
 @dataclass
 class Decisions:
-    """What a run has found so far. `baseline` is measured with the others, `control` is the A/A control.
+    """The decisions of a run so far. `control` is the A/A control.
 
-    With `all_blocks`, nothing is left out because it is decided.
+    With `all_blocks`, decided cells get all their blocks, too.
     """
 
     workloads: tuple[WorkloadRecord, ...]
@@ -42,7 +42,7 @@ class Decisions:
     all_blocks: bool = False
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    _known: Mapping[tuple[str, str], Comparison] | None = None  # until another trial is learned
+    _known: Mapping[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
 
     def __post_init__(self) -> None:
         self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
@@ -54,7 +54,7 @@ class Decisions:
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
     def needed(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
-        """Leave out what is settled: trials of decided cells, and the blocks of workloads in which nothing is open."""
+        """Leave out trials of decided cells and of hopeless stacks, and blocks of workloads without an open cell."""
         decided, given_up = self._leaving(), self._given_up()
         going_on = {name for name in self._arranging if self._open(name, decided | given_up)}
         left = []
@@ -65,16 +65,16 @@ class Decisions:
         return tuple(left)
 
     def are_complete(self) -> bool:
-        """Tell whether something is decided, and nothing is open in any workload."""
+        """Tell whether a cell is decided and none is open in any workload."""
         leaving = self._leaving()
         settled = leaving | self._given_up()
         return bool(leaving) and not any(self._open(name, settled) for name in self._arranging)
 
     def nearness(self) -> Mapping[str, float]:
-        """Give the number of decisions to expect of one more block of each workload, by its blocks so far.
+        """Give the expected number of decisions from one more block of each workload.
 
-        A cell that needs about ten more blocks counts as a tenth of a decision. Nothing is given where all stacks
-        are to have all blocks: the values must not choose how many there are.
+        A cell that needs about ten more blocks counts as a tenth of a decision. Empty with `all_blocks`: then the
+        values must not choose the number of blocks.
         """
         if self.all_blocks:
             return {}
@@ -92,7 +92,7 @@ class Decisions:
         return set() if self.all_blocks else self.decided()
 
     def _open(self, workload: str, settled: set[Cell]) -> set[Cell]:
-        """Give the cells of a workload that are open. Where no stack can be compared, that is the A/A control."""
+        """Give the open cells of a workload: that of the A/A control where no other stack can be compared."""
         given_up = self._given_up()
         if (workload, self.baseline) in given_up:
             return set()
@@ -101,14 +101,14 @@ class Decisions:
         return asked - settled
 
     def decided(self) -> set[Cell]:
-        """Give the cells for which it is known how the stack stands to the baseline.
+        """Give the decided cells.
 
-        That may change: when later blocks show that those of all stacks depend on each other, a cell is open again.
+        A cell can open again, when later blocks show that the blocks depend on each other.
         """
         return self._decided(self._compared())
 
     def _compared(self) -> Mapping[tuple[str, str], Comparison]:
-        """Compare all stacks with the baseline, for each workload and name of a headline: once after each trial."""
+        """Compare all stacks with the baseline, by workload and headline; computed once after each trial."""
         if self._known is not None:
             return self._known
         reference = self.stacks.index(self.baseline)
@@ -123,7 +123,7 @@ class Decisions:
         return self._known
 
     def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
-        """Give the cells of which every headline is decided."""
+        """Give the cells whose headlines are all decided."""
         asked = [
             ((workload, stack), comparison.at((row,)))
             for (workload, _), comparison in comparisons.items()
@@ -138,7 +138,7 @@ class Decisions:
         return {cell for cell, _ in asked} - is_open
 
     def _given_up(self) -> set[Cell]:
-        """Give the cells that cannot be had: skipped once, or failed three times and never succeeded."""
+        """Give the cells that never succeeded and were skipped once, or failed three times."""
         cells = set()
         for workload in self._arranging:
             for stack in self.stacks:

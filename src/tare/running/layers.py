@@ -1,8 +1,7 @@
 """The layers of a stack, started one inside the other: an instance that has an inside is itself a host.
 
-The outermost is started on the machine under test; its inside gets a network, a folder and the image, and so on. What
-every layer adds is told apart: its time from the moment at which the one around it had answered, and its footprint on
-the host that it runs on.
+tare starts the outermost on the machine under test; its inside gets a network, a folder and the image, and so on. Each
+layer's cost is recorded apart: the time since the layer around it answered, and the footprint on its own host.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from tare.model import Caution, Facts, Image, Limits, Machine, Mark, Output
 
 KNOCK = "/usr/lib/tare/knock"
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
-# What a machine needs for its own kernel, its engine and their caches, beside what the layer in it has; and as much
-# again for the monitor of a machine in it.
+# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
+# it needs the same again for its monitor.
 _AROUND_BYTES = 1 << 30
 _AROUND_FILES = 1 << 16
-_LAST_WORD_SECONDS = 5.0  # what the client then needs to say that there was no answer
+_LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
 
 
@@ -50,8 +49,8 @@ class Testbed:
     telemetry: Path
     outer: Image | None = None
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
-    since: float | None = None  # when the layer around had answered, on our clock
-    lend: Lend | None = None  # what makes a testbed of a machine that a technology gives, for these layers
+    since: float | None = None  # when the layer around answered, on our clock
+    lend: Lend | None = None  # makes a testbed of a machine that a technology gives
 
     @property
     def host(self) -> Host:
@@ -59,7 +58,7 @@ class Testbed:
         return self.ledger.host
 
     def await_machines(self) -> None:
-        """Wait until the machines of the run answer, if they are over SSH; raises Unreachable after 90 s."""
+        """Wait until the run's machines over SSH answer; raises Unreachable after 90 s."""
         outer = self.client.outer if isinstance(self.client, ExecHost) else None
         for host in (self.host, outer):
             if isinstance(host, SshHost) and host.master:
@@ -74,7 +73,7 @@ class Testbed:
 
 @dataclass
 class Notes:
-    """What is found while a stack starts: kept as it is when it fails half way."""
+    """Marks and commands of a starting stack. A failed start leaves those up to the failure."""
 
     marks: list[Mark] = field(default_factory=list)
     commands: list[tuple[str, ...]] = field(default_factory=list)
@@ -85,7 +84,7 @@ Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]
 
 @dataclass(frozen=True)
 class Part:
-    """A started layer: the testbed that it runs in, and the seconds that it took after the layer around was ready."""
+    """A started layer: its testbed, and the seconds from the answer of the layer around it to its own."""
 
     name: str
     testbed: Testbed
@@ -102,7 +101,7 @@ Parts = tuple[Part, ...]
 
 
 def whole(parts: Parts) -> Instance:
-    """Give a stack as one instance: entered and addressed like its innermost layer, and costing the machine all."""
+    """Give a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
     outermost, innermost = parts[0].instance, parts[-1].instance
     if len(parts) == 1:
         return innermost
@@ -118,10 +117,10 @@ def whole(parts: Parts) -> Instance:
 
 @contextmanager
 def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
-    """Start a stack, given with its inner technology first, until every layer has answered the client.
+    """Start a stack, its inner technology first in `stack`; every layer has then answered the client.
 
-    Gives the layers, the outermost first. `port` is that of the service that the innermost instance will run. Raises
-    TrialFailed or Unavailable, which name the layer where there are several.
+    Gives the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
+    TrialFailed or Unavailable, which name the layer of a nested stack.
     """
     *inner, technology = stack
     if technology.gives_machine:
@@ -157,8 +156,8 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
 def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
     """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
 
-    What tare does there once, such as bringing the image, is not counted: what came before moves on by as long as that
-    took. The limits are those of the innermost instance: the machine itself has none.
+    Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
+    are those of the innermost instance: the machine itself has none.
     """
     *inner, technology = stack
     if testbed.lend is None or not inner:
@@ -185,7 +184,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
 
 
 def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
-    """Give an instance's inside as a testbed where instances are started; all of it vanishes with the instance."""
+    """Give an instance's inside as a testbed; all that is made there vanishes with the instance."""
     if instance.inside is None:
         raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
     instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
@@ -201,7 +200,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
 
 
 def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
-    """Give the image of the machine around the inner layers of a stack, with the disk that `prepare` has made."""
+    """Give the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
     if testbed.outer is None:
         raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
     names = "/".join(technology.name for technology in stack)
@@ -210,18 +209,18 @@ def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
 
 
 def around(limits: Limits, layers: int) -> Limits:
-    """Give the limits of a machine in which so many layers are, the innermost with these limits."""
+    """Give the limits of a machine around this number of layers; `limits` are those of the innermost."""
     more = (2 * layers - 1) * _AROUND_BYTES
     return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
 def machine_ports(testbed: Testbed) -> tuple[int]:
-    """Give the port on which a machine around others answers: what is in it may publish its own on the same address."""
+    """Give the port on which a machine around others answers; an instance in it may publish its own on that address."""
     return (ANSWER_PORT + 1 + testbed.network.level,)
 
 
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
-    """Tell how long an instance may take to answer, `level` layers deep on machines with these cautions."""
+    """Give the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.hosts + emulated
     return START_SECONDS * (PATIENCE if machines > 1 else 1)
@@ -229,7 +228,7 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
 
 @contextmanager
 def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
-    """Start one layer and wait until the client has had its first answer, which is on the first of the ports."""
+    """Start one layer and wait until it has answered the client on the first of the ports."""
     name = f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     knocks: list[Process] = []
     timeline = Timeline()
@@ -265,7 +264,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
 
 
 def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_ahead_seconds: float) -> None:
-    """Mark when the first answer came, and when `init` says that it began, if its clock is the client's."""
+    """Mark the first answer, and the moment at which `init` began, if its clock is the client's."""
     try:
         answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
     except TrialFailed as error:
@@ -284,14 +283,14 @@ def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_
 
 
 def _told_apart(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mark:
-    """Name a mark as the stack's own, or as one of a layer: a stack has one `requested` and one `ready`."""
+    """Name a mark after its layer, except for the stack's one `requested` and one `ready`."""
     own = outermost if mark.name == "requested" else innermost
     return mark if own else replace(mark, name=f"{layer}:{mark.name}")
 
 
 @contextmanager
 def named(technology: Technology, nested: bool) -> Iterator[None]:
-    """Let what fails name its layer, unless it does."""
+    """Add the layer's name to a failure that does not have it."""
     try:
         yield
     except TareError as error:
@@ -304,14 +303,14 @@ def named(technology: Technology, nested: bool) -> Iterator[None]:
 
 
 class Recorder:
-    """A host that notes the commands that a technology runs on it, for the report."""
+    """A host that records the commands of a technology, for the report."""
 
     def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
         self._host = host
         self._commands: list[tuple[str, ...]] | None = commands
 
     def stop(self) -> None:
-        """Note no more: what follows is the workload's."""
+        """Record no more: the commands that follow are the workload's."""
         self._commands = None
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002

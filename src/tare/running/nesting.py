@@ -1,8 +1,8 @@
-"""What nested stacks need once: a disk for the machine around the inner layers, with the image already in it.
+"""The prepared disks of nested stacks: a machine's disk that already has the image in it.
 
-The machine boots an image with the engines (`tare.images.recipes.machine_recipe`). Once for each stack it is started,
-the image is carried into it, the inner technology's engine imports it, and the disk is kept. Every trial then starts on
-a fresh copy of that disk, so that it neither carries nor imports anything.
+The machine boots an image with the engines (`tare.images.recipes.machine_recipe`). tare starts it once for each stack,
+copies the image into it, lets the inner technology's engine import it, and keeps the disk. Every trial starts on a
+fresh copy of that disk.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _COPY_SECONDS = 600.0
 
 
 def makes_machine(stack: Sequence[Technology]) -> bool:
-    """Tell whether a layer of a stack runs in a machine of ours: not in one that the outermost layer gives."""
+    """Tell whether a stack has a layer in a machine that tare boots, not in one that the outermost layer gives."""
     return len(stack) - stack[-1].gives_machine > 1
 
 
 def prepare_nested(
     stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]
 ) -> dict[str, tuple[Problem, ...]]:
-    """Prepare the disks of all nested stacks; gives the problems of those that cannot run, by their layer's name."""
+    """Prepare the disks of all nested stacks; gives the problems of the stacks that cannot run, by stack."""
     failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
 
@@ -44,9 +44,9 @@ def prepare_nested(
 
 
 def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], None]) -> None:
-    """Make the disk of the machine around the inner layers of a stack, where it is not there yet.
+    """Make the disk of the machine around a stack's inner layers, unless it exists.
 
-    Raises Unavailable with what is in the way, in which layer.
+    Raises Unavailable, which names the layer.
     """
     *inner, technology = stack
     if not inner or technology.gives_machine:  # there, it is done when the machine is given
@@ -81,7 +81,7 @@ def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], 
         form = PurePosixPath(instance.storage).suffix[1:]
         copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(testbed.outer.disk), "-F", "raw")
         testbed.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
-        # By its name beside the disk: the folder may be moved, or be known by another path.
+        # A relative name, beside the disk: the folder may be moved, or have another path.
         base = f"{testbed.outer.digest}/{testbed.outer.disk.name}"
         testbed.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
         testbed.host.run("mv", f"{disk}.new", disk, timeout=30)

@@ -1,4 +1,4 @@
-"""One instance of a stack to look into: started as a trial starts it, with no workload."""
+"""One instance of a stack to look into, started as in a trial, without a workload."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tare.suites.suite import LimitsWanted
 
 @dataclass(frozen=True)
 class Asked:
-    """A stack, and what a suite says of the machines, the limits and the image.
+    """A stack, with the machines, limits and image of a suite.
 
-    The image is that for these workloads; for all that there are where they are None.
+    The image has the packages of these workloads, or of all workloads where `workloads` is None.
     """
 
     stack: Stack
@@ -36,7 +36,7 @@ class Asked:
 
 @contextmanager
 def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
-    """Start an instance; nothing of it is left after the block. Raises Unavailable where the stack cannot run."""
+    """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     image = built_image(say, guest_recipe(asked.workloads, asked.release))
     loads = built_image(say, client_recipe(asked.workloads, asked.release))

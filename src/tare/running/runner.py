@@ -1,4 +1,4 @@
-"""The loop: blocks of trials, one after the other, until all is decided, or the plan or the budget is at its end."""
+"""The loop: it runs blocks of trials until all is decided, or the plan or the budget ends."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tare.suites.suite import Suite
 
 
 class Watch(Protocol):
-    """Somebody who watches a run: the terminal."""
+    """Watches a run, as the terminal does."""
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
-        """Be told what runs now and what is next."""
+        """Take note of the step that runs now and of the next one."""
 
     def trial_ended(self, trial: Trial) -> None:
-        """Be told of a result."""
+        """Take note of a finished trial."""
 
     def block_ended(self, block: Block) -> None:
-        """Be told that a block is complete: its trials can be compared."""
+        """Take note of a complete block: its trials can be compared."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done: a suite, less the trials that are done and the stacks that cannot run, and until when."""
+    """The work of a run: a suite, the trials that are already done, the stacks that cannot run, and the budget."""
 
     suite: Suite
     done: tuple[Trial, ...]
@@ -42,7 +42,7 @@ class Work:
     budget_seconds: float | None
 
     def blocks(self) -> tuple[Block, ...]:
-        """Give the blocks that are left. A stack that cannot run has one step for each workload, for its reason."""
+        """Give the remaining blocks. A stack that cannot run keeps one step a workload, which records the reason."""
         noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
         left = []
         for block in remaining(plan(self.suite), {trial.trial for trial in self.done}):
@@ -56,9 +56,9 @@ class Work:
 
 
 def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -> str:
-    """Do the blocks that are left; gives why it stopped.
+    """Run the remaining blocks; gives the stop reason.
 
-    That is `plan` (all is done), `decided` (nothing is open any more), `budget`, or else in words.
+    It is `plan` (all blocks are done), `decided` (no cell is open), `budget`, or a sentence.
     """
     suite = work.suite
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}

@@ -1,4 +1,4 @@
-"""Which block is next: blocks go where they add most to what is known when the budget ends."""
+"""The order of the blocks: first those that add most to the answer at the end of the budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START_SECONDS = 2.0  # what starting and ending an instance takes, until the ru
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """How far a run is: blocks ended and planned, seconds spent, and seconds left as far as one can tell."""
+    """How far a run is: blocks done and planned, seconds spent, and estimated seconds left."""
 
     blocks_done: int
     blocks: int
@@ -28,9 +28,9 @@ class TimeLeft:
 
 @dataclass
 class Pace:
-    """Learns how long trials take: the median of those of a workload and stack, before them what the workload says.
+    """Estimates the seconds of a trial: the median of its workload and stack, or at first the workload's own estimate.
 
-    The first trial is often slower than the others, with cold caches: a mean would remember it for long.
+    Not the mean: the first trial is often slow, because caches are cold.
     """
 
     workloads: Mapping[str, Workload]
@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The blocks that are left, the time that they may take, the time that they seem to take, and how many are past."""
+    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks."""
 
     blocks: tuple[Block, ...]
     budget_seconds: float | None
@@ -59,20 +59,20 @@ class Schedule:
     past: int = 0
 
     def fits(self) -> bool:
-        """Tell whether the next block would end within the budget. The first does: a run has to say something."""
+        """Tell whether the next block would end within the budget. The first always counts as if it would."""
         if self.budget_seconds is None or self.past == 0:
             return True
         spent = time.monotonic() - self.began
         return spent + estimate(self.blocks[:1], self.pace.seconds_of) <= self.budget_seconds
 
     def in_order(self, nearness: Mapping[str, float]) -> Schedule:
-        """Put the blocks in the order of what they add to the answer that stands when the budget is used up.
+        """Order the blocks by what they add to the answer at the end of the budget.
 
-        Where all blocks fit the budget, that is the order of the plan. Otherwise every workload has its first block,
-        then as many workloads as possible get enough blocks for an interval, the quickest first where the time does not
-        last for all. The other blocks follow by the decisions to expect in their time: `nearness` gives those to expect
-        of a block of each workload (`Decisions.nearness`). Where the time seems not to last for an interval, they count
-        with the share of that time which is left: the first, cold trials may have been slower than those to come.
+        If all blocks fit the budget, the order is that of the plan. Otherwise, every workload gets its first block.
+        Then as many workloads as possible get enough blocks for an interval, the quickest first where time is short.
+        The others follow by expected decisions per second; `nearness` gives the expected decisions of a block
+        (`Decisions.nearness`). If a workload has too little time for an interval, its value is multiplied by the share
+        of that time which is left: later trials may be quicker than the first, cold ones.
         """
         if self.budget_seconds is None:
             return self
@@ -95,11 +95,11 @@ class Schedule:
         return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
 
     def _in_plan(self, block: Block) -> tuple[int, int]:
-        """Give a block's place in the plan: its round, and its workload's place in the suite."""
+        """Give a block's position in the plan: its round, and its workload's position in the suite."""
         return block.index, list(self.pace.workloads).index(block.workload)
 
     def _seconds_to_intervals(self, seconds: Mapping[Block, float]) -> Mapping[str, float]:
-        """Tell after how many seconds each workload has its least number of blocks, if the quickest go first."""
+        """Give the seconds until each workload has its minimum of blocks, if the quickest go first."""
         costs = {block.workload: 0.0 for block in self.blocks}
         for block in self.blocks:
             if block.index < least_count():

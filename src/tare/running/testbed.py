@@ -1,4 +1,4 @@
-"""Where a run is done: this machine, or others over SSH, for the instances, the client, or both."""
+"""The machines and the testbed of a run: this machine, or others over SSH, for instances, client, or both."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _CLOCK_LOOKS = 7
 
 @dataclass(frozen=True)
 class Reached:
-    """The machines of a run as hosts. `near` says that server and client are the same machine.
+    """The machines of a run as hosts.
 
-    A server that is there for a trial only has a `lent_as`, the prefix of all names there in place of the run's own.
+    A server that is lent for one trial has `lent_as`: it replaces the run's prefix of all names there.
     """
 
     hosts: Hosts = field(default_factory=Hosts)
@@ -62,7 +62,7 @@ class Reached:
 
 @contextmanager
 def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
-    """Connect to the machines of a run; raises Unreachable or TareError with what is in the way."""
+    """Connect to the machines of a run; raises Unreachable or TareError with the reason."""
     prefix = lent_as or _own_prefix(hosts)
     supervisor = image.root / RUN[1:]
     ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
@@ -73,7 +73,7 @@ def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.undone_by("rm", "-f", socket))
                 known[target] = stack.enter_context(machine(LocalHost(), target, socket, supervisor))
-                if not lent_as:  # what is lent is ours alone, and the client is held already
+                if not lent_as:  # a lent server is ours alone, and the client is locked already
                     stack.enter_context(only_one_on(known[target], target.ssh))
 
         def host(target: Machine | None) -> Host:
@@ -83,7 +83,7 @@ def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
 
 
 def placed(machines: Reached, wanted: int) -> Placement:
-    """Choose the CPUs of instances and client: different ones where both are on one machine."""
+    """Choose the CPUs of instances and client: different ones if both are on one machine."""
 
     def cores(host: Host) -> Sequence[Sequence[int]]:
         allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
@@ -99,7 +99,7 @@ def placed(machines: Reached, wanted: int) -> Placement:
 
 
 def emulated(there: Reached) -> tuple[Caution, ...]:
-    """Warn of machines that are emulated in software: nothing that is measured there is what it costs anywhere else."""
+    """Warn of machines that are emulated in software: values from there hold for no real machine."""
     machines = {"the server's": there.server, "the client's": there.client}
     found = [name for name, host in machines.items() if is_emulated(host)]
     text = f"{' and '.join(found)} processors are emulated in software: these are not values of any real machine"
@@ -108,10 +108,10 @@ def emulated(there: Reached) -> tuple[Caution, ...]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the instances of a run are to have: the image, limits, and a folder for their telemetry.
+    """What a testbed is made with: the image, limits, and a folder for telemetry.
 
-    `loads` is the client's root file system, with the load generators; `outer` is the image of machines that are hosts,
-    where the run needs any. `lent` is told what a machine is that a technology has lent.
+    `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
+    with the facts of each lent machine.
     """
 
     image: Image
@@ -124,7 +124,7 @@ class Wanted:
 
 @contextmanager
 def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) -> Iterator[Testbed]:
-    """Make what all trials of a run share: the network and the client. Nothing of it is left after the block."""
+    """Make what all trials of a run share, the network and the client; remove it after the block."""
     prefix = machines.lent_as or _own_prefix(machines.hosts)
     with ExitStack() as stack:
         server = stack.enter_context(_ledger(machines.server, machines.hosts.server, prefix, kept=not machines.lent_as))
@@ -161,7 +161,7 @@ class _Lender:
 
     @contextmanager
     def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
-        """Make a testbed, and do there what is done once before these layers start."""
+        """Make a testbed on a lent machine, and prepare these layers there."""
         lent_as = f"{_own_prefix(Hosts(target, self.client))}s"  # a network card's name has room for no more
         with reached(Hosts(target, self.client), self.wanted.image, lent_as) as machines:
             placement = placed(machines, len(self.wanted.limits.cpus))
@@ -180,16 +180,16 @@ class _Lender:
 
 
 class _UnwrittenLedger(Ledger):
-    """The ledger of a server that is only lent: a killed run's is deleted, by an entry in this machine's ledger."""
+    """The ledger of a lent server, which writes no file: an entry in this machine's ledger deletes the whole server."""
 
     def _write(self) -> None:
         pass
 
 
 def _own_prefix(hosts: Hosts) -> str:
-    """Start the names of all that a run makes: by its process, which elsewhere is told from those of other controllers.
+    """Give the prefix of all names of a run: its process number, or on other machines a hash of it and this controller.
 
-    A network card's name has room for no more than six digits.
+    The name of a network card has room for six digits.
     """
     if hosts == Hosts():
         return f"tare-{os.getpid():x}"
@@ -225,7 +225,7 @@ def _on(host: Host, image: Image) -> Image:
 
 
 def _clock_ahead(host: Host) -> float:
-    """Find by how many seconds the monotonic clock of a host is ahead of ours, to half of the shortest round trip."""
+    """Give the seconds by which a host's monotonic clock is ahead of ours; the error is at most half a round trip."""
     clock = host.supervisor if isinstance(host, SshHost) else RUN
     looks = []
     for _ in range(_CLOCK_LOOKS):
@@ -237,7 +237,7 @@ def _clock_ahead(host: Host) -> float:
 
 
 def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Let every technology do what it does once on a host for many instances; gives the problems of those that fail."""
+    """Let every technology prepare a host (`Technology.imported`); gives the problems of those that fail, by stack."""
     failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         if len(stack.layers) == 1:
@@ -254,7 +254,7 @@ def _problem(error: TareError) -> Problem:
 
 
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Ask the outermost technology of every stack whether it can run on a host; gives the problems of the others."""
+    """Give the problems of the stacks whose outermost technology cannot run on a host, by stack."""
     unusable: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         say(f"checking {stack.name}")

@@ -1,4 +1,4 @@
-"""One trial: a fresh instance of a stack, one workload, its values, and the doubts that go with them."""
+"""One trial: a fresh instance of a stack, one workload, its values and cautions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tare.telemetry.footprint import footprint
 from tare.telemetry.sampler import FAR, Telemetry, sample
 
 _SERVICE_SECONDS = 30.0
-_BUSY = 0.95  # share of its CPUs above which a load generator is taken to be the bottleneck
-_KERNEL_SHARE = 0.15  # of a machine's memory that its own kernel may keep from what `free` shows
+_BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
+_KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
 @dataclass
 class _Notes(Notes):
-    """What a trial has found so far: kept as it is when the trial fails half way."""
+    """The results of a trial so far. A failed trial keeps those up to the failure."""
 
     trial: str = ""
     raw: list[Raw] = field(default_factory=list)
@@ -61,15 +61,14 @@ class _Notes(Notes):
 def attempt(
     testbed: Testbed, step: Step, stack: Sequence[Technology], workload: Workload
 ) -> tuple[Trial, tuple[Raw, ...]]:
-    """Do a trial of a stack, given with its inner technology first.
+    """Run a trial of a stack, its inner technology first in `stack`; gives it with its raw output.
 
-    Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in; only a stop from
-    outside comes through.
+    Every error becomes the trial's reason, even a full disk or a bug of a plug-in. Only an interrupt is raised.
     """
     notes = _Notes(
         trial=step.trial,
     )
-    if not stack[-1].gives_machine:  # its own CPUs are told with it
+    if not stack[-1].gives_machine:  # a lent machine has a placement of its own
         notes.cautions += testbed.placement.cautions
     began, clock = time.time(), time.monotonic()
     status: Status = "ok"
@@ -125,11 +124,11 @@ def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, 
             notes.file_systems = file_systems_under(instance.inside, workload.paths)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].testbed
-        outermost = parts[1 if stack[-1].gives_machine else 0]  # on the machine under test: that lent, if one is
-        # The server is still there at the last sample: what it has used would be gone with it.
+        outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
+        # The server must still run at the last sample: its counters vanish with it.
         with _served(within, instance, workload, notes), _sampled(outermost, notes.trial) as telemetry:
             for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
-                notes.raw.append(raw)  # one by one: what was there before a failure is kept
+                notes.raw.append(raw)  # one by one, so that a failure keeps what came before it
             notes.layers = _layers(parts)
             notes.footprint = _footprint(testbed.host, instance)
         notes.cautions += telemetry.cautions()
@@ -143,7 +142,7 @@ _UNPROVEN = Caution(
 
 
 def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
-    """Sample the machine under test, and on it the processes of the outermost layer."""
+    """Sample the machine under test and the processes of its outermost layer."""
     target = part.testbed.telemetry / f"{trial}.parquet"
     if part.testbed.local:
         return sample(target, part.instance.processes)
@@ -151,7 +150,7 @@ def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:
-    """Tell what each layer of a nested stack adds; nothing for one layer, which is the whole."""
+    """Give what each layer of a nested stack adds; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
     return tuple(Layer(part.name, part.seconds, _footprint(part.host, part.instance)) for part in parts)
@@ -173,7 +172,7 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
 @contextmanager
 def _served(testbed: Testbed, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
     """Run the workload's service, if it has one, until the block ends."""
-    # Only bare metal shares the machine's network: its service must not listen on the machine's other addresses.
+    # Only bare metal shares the machine's network: its service must listen on one address alone.
     listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
     if service is None:
@@ -207,7 +206,7 @@ def _wait_for(client: Host, address: str, name: str, port: int) -> None:
 
 
 def _seen(part: Part) -> SeenLimits:
-    """Read the limits back: from inside, and for memory also from the control groups around the first process."""
+    """Read the limits back from inside; for memory also from the control groups of the first process."""
     values: dict[str, int] = {}
     instance = part.instance
     if instance.inside is not None:
@@ -217,7 +216,7 @@ def _seen(part: Part) -> SeenLimits:
             for name, _, value in (line.partition(": ") for line in text.splitlines())
             if value.isdigit()
         }
-    # What has no inside runs in a monitor, whose group has room for the monitor too.
+    # Without an inside, the group is the monitor's, which has more memory than the instance.
     first = instance.processes()[:1] if instance.inside is not None else ()
     around = [memory_limit_of(part.host, pid) for pid in first]
     memory = [limit for limit in (*around, values.get("memory")) if limit is not None]
@@ -225,7 +224,7 @@ def _seen(part: Part) -> SeenLimits:
 
 
 def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
-    """Compare what was asked for with what was seen. A guest's kernel may keep up to 15 % of the memory for itself."""
+    """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
     asked, seen = limits.asked, limits.seen
     cautions = []
     if seen.cpus is not None and seen.cpus != len(asked.cpus):
@@ -242,7 +241,7 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
 
 
 def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
-    """Tell whether the load, not the server, was the bottleneck: its CPUs were full and the server's were not."""
+    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1."""
     if server_busy is not None and server_busy >= _BUSY:
         return ()
     bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
