@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,13 +30,18 @@ ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 @dataclass
 class Timeline:
-    """The moments of an instance's start, on the machine's monotonic clock."""
+    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` tells them."""
 
     marks: list[Mark] = field(default_factory=list)
+    technology: str = "the technology"
 
     def mark(self, name: str, seconds: float | None = None) -> None:
-        """Record a moment, in seconds of the monotonic clock; now by default."""
-        self.marks.append(Mark(name, time.monotonic() if seconds is None else seconds))
+        """Record a moment, in seconds of the monotonic clock; now by default. Raises TrialFailed unless finite."""
+        moment = time.monotonic() if seconds is None else float(seconds)
+        if not math.isfinite(moment):
+            what = f"{self.technology}: the moment {name!r} of its start is {moment}"
+            raise TrialFailed(what, "its plug-in has a bug")
+        self.marks.append(Mark(name, moment))
 
 
 class Knock(Protocol):

@@ -162,7 +162,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
     *inner, technology = stack
     if testbed.lend is None or not inner:
         raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
-    timeline = Timeline()
+    timeline = Timeline(technology=technology.name)
     host = Recorder(testbed.host, notes.commands)
     folder = testbed.instances / f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     with ExitStack() as exits:
@@ -231,7 +231,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
     """Start one layer and wait until it has answered the client on the first of the ports."""
     name = f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
     knocks: list[Process] = []
-    timeline = Timeline()
+    timeline = Timeline(technology=technology.name)
     seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
     with ExitStack() as stack:
 

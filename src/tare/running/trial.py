@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
+from typing import TypeVar
 
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
@@ -32,6 +33,7 @@ from tare.model import (
     Trial,
 )
 from tare.running.layers import KNOCK, Notes, Part, Parts, Testbed, started, whole
+from tare.running.recordable import recordable
 from tare.suites.plan import Step
 from tare.telemetry.files import FarFiles
 from tare.telemetry.footprint import footprint
@@ -40,6 +42,8 @@ from tare.telemetry.sampler import FAR, Telemetry, sample
 _SERVICE_SECONDS = 30.0
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
+
+_Item = TypeVar("_Item")
 
 
 @dataclass
@@ -105,10 +109,15 @@ def attempt(
         file_systems=notes.file_systems,
         path=notes.path,
         proof=notes.proof,
-        cautions=tuple(dict.fromkeys(notes.cautions)),
-        commands=tuple(dict.fromkeys([*notes.commands, *(raw.argv for raw in notes.raw)])),
+        cautions=_each_once(notes.cautions),
+        commands=_each_once([*notes.commands, *(raw.argv for raw in notes.raw)]),
     )
-    return trial, tuple(notes.raw)
+    return recordable(trial, notes.raw, "/".join(technology.name for technology in stack), workload.name)
+
+
+def _each_once(items: Sequence[_Item]) -> tuple[_Item, ...]:
+    """Leave out what was there before. Plug-ins may give what has no hash."""
+    return tuple(each for index, each in enumerate(items) if each not in items[:index])
 
 
 def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, notes: _Notes) -> None:
@@ -128,6 +137,8 @@ def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, 
         # The server must still run at the last sample: its counters vanish with it.
         with _served(within, instance, workload, notes), _sampled(outermost, notes.trial) as telemetry:
             for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
+                if not isinstance(raw, Raw):
+                    raise TrialFailed(f"{workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
                 notes.raw.append(raw)  # one by one, so that a failure keeps what came before it
             notes.layers = _layers(parts)
             notes.footprint = _footprint(testbed.host, instance)
@@ -161,12 +172,20 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
     metrics = {metric.name: metric for metric in workload.metrics}
     values = tuple(workload.parse(raw))
     for value in values:
-        if value.metric not in metrics or not math.isfinite(value.value):
-            raise TrialFailed(f"{workload.name} gave {value.value} for {value.metric!r}", "its plug-in has a bug")
+        if value.metric not in metrics or not _is_number(value.value):
+            raise TrialFailed(f"{workload.name} gave {value.value!r} for {value.metric!r}", "its plug-in has a bug")
+        if value.point is not None and not _is_number(value.point):
+            what = f"{workload.name} gave a value of {value.metric!r} at the point {value.point!r}"
+            raise TrialFailed(what, "its plug-in has a bug")
     return tuple(
         Measured(value.metric, value.point, value.value, metrics[value.metric].unit, metrics[value.metric].better)
         for value in values
     )
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a finite number that JSON has; those of numerical libraries may be none."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ of what it says, drawn anew for each instance from `seed`; `shape`, how that is 
 with three degrees of freedom), `modes` (two of them), and from one instance to the next as a slow `drift`, or
 `correlated`, as much as `correlation` says; `machine`, the seed of a machine that is shared by all fakes that name it:
 it has noise of that shape, which goes on with each of their instances, and their own is normal then (0: no machine);
-`fails`, what goes wrong: the `start`, or in every program `crash` (it ends by a signal), `garbage` or `nothing` (it
-prints that), `hang` (it takes all the time it is given).
+`fails`, what goes wrong: the `start`, a `moment` of it that is no number, a `proof` that is no text, or in every
+program `crash` (it ends by a signal), `garbage` or `nothing` (it prints that), `hang` (it takes all the time it is
+given).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,7 +38,7 @@ from tare.model import Facts, Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 
-Fails = Literal["", "start", "crash", "garbage", "nothing", "hang"]
+Fails = Literal["", "start", "moment", "proof", "crash", "garbage", "nothing", "hang"]
 _MEMORY_BYTES, _START_SECONDS = 10e9, 0.1  # bytes a second, and the start, of a fake without effect and noise
 _MODULES = (
     *("array_elements", "array_parameter", "conditional_jumps", "integer_arithmetic"),
@@ -86,10 +87,12 @@ class Fake(Technology):
         speed = self._next_speed()
         requested = time.monotonic()
         for name, share in (("requested", 0.0), ("started", 0.1), ("ready", 1.0)):
-            launch.timeline.mark(name, requested + share * _START_SECONDS / speed)
+            moment = math.nan if (self.fails, name) == ("moment", "started") else requested
+            launch.timeline.mark(name, moment + share * _START_SECONDS / speed)
         inside = FakeHost(speed, self.fails, launch.limits)
+        proof: Any = {"kind": 5 if self.fails == "proof" else "fake"}
         # It has no process: those of tare would be taken for what it costs, and their limits for its own.
-        yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof={"kind": "fake"})
+        yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
 
     def _next_speed(self) -> float:
         """Draw the speed of an instance, 1 without effect and noise: the n-th one is the same for the same seed."""

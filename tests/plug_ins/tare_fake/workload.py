@@ -1,0 +1,52 @@
+"""odd: a workload with a bug, made up for the tests of tare itself. It runs nothing.
+
+Its setting `gives` says what of its only value, or of its raw output, is no number that a run can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tare.contracts import Setup, Workload
+from tare.model import Metric, Raw, Value
+
+_NAN, _INFINITY = float("nan"), float("inf")
+_VALUES: dict[str, tuple[Any, Any]] = {  # the point and the value
+    "nan": (None, _NAN),
+    "infinity": (1.0, _INFINITY),
+    "object": (None, object()),
+    "integer": (None, np.int64(5)),
+    "point": (_NAN, 5.0),
+}
+
+
+@dataclass(frozen=True)
+class Odd(Workload):
+    """Gives what a run cannot hold, for the tests of tare itself."""
+
+    name: ClassVar[str] = "odd"
+    title: ClassVar[str] = "odd, measures nothing"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "runs/s", "higher"),)
+    runs_inside: ClassVar[bool] = False
+
+    gives: Literal["", "nan", "infinity", "object", "integer", "point", "text", "seconds", "argv", "surrogate"] = ""
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+        """Give one output, in which something may be wrong."""
+        seconds = _INFINITY if self.gives == "seconds" else 0.5
+        argv: Any = (object(),) if self.gives == "argv" else ("odd",)
+        text = "\udc80" if self.gives == "surrogate" else "speed: 5\n"
+        given: Any = text if self.gives == "text" else Raw("odd", argv, text, seconds)
+        return (given,)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise
+        """Give the value."""
+        return (Value("speed", *_VALUES.get(self.gives, (None, 5.0))),)
+
+    def seconds(self) -> float:
+        """Nothing: it runs nothing."""
+        return 0.0
