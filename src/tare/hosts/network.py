@@ -3,14 +3,13 @@
     client ── bridge ── this machine (bare metal, and what it forwards to: nat)
                  └───── instance (bridge, tap)
 
-The machine is the host of the outermost instances. Everything is in namespaces of tare's own but the machine's one
-port, so that no firewall rule of the machine touches what passes between client and instance. A client on another
-machine reaches the same addresses over a route. Within an instance that is itself a host, its own network card becomes
-a port of a bridge there, so that what is started inside is on the same bridge, one address further.
+The machine is the host of the outermost instances. Except for the machine's port, everything is in tare's own
+namespaces, so that the machine's firewall rules do not apply between client and instance. A client on another machine
+reaches the same addresses over a route. In an instance that is itself a host, the network card becomes a port of a
+bridge: instances inside are on the same network, one address further.
 
-Addresses are of 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and which no network routes: only a neighbor
-that adds a route by hand could reach the server of bare metal or of NAT. Every packet crosses the same bridge, whatever
-technology is under test.
+Addresses are from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and no network routes: only a neighbor that
+adds a route by hand could reach the server of bare metal or NAT. All packets of all technologies cross the same bridge.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tare.hosts.ledger import DoomedLedger, Ledger
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
-# Inside a guest, in one go and with the same address: we are connected through the very card that is moved.
+# One command inside a guest, which keeps the address: our SSH connection uses the card that it moves.
 _BRIDGED = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
 link add bridge type bridge forward_delay 0 stp_state 0
@@ -43,10 +42,10 @@ END
 
 @dataclass(frozen=True)
 class Network:
-    """Names and addresses of a run's network on one host. `prefix` starts every name.
+    """Names and addresses of a run's network on one host. All names start with `prefix`.
 
-    `level` is how many instances are around the host: its own address, and that of what is started on it, follow from
-    it. `near` says that the client is a namespace of the outermost host.
+    `level` is the number of instances around the host; it determines the addresses. `near`: the client is a namespace
+    of the outermost host.
     """
 
     prefix: str
@@ -57,22 +56,22 @@ class Network:
 
     @property
     def lan(self) -> str:
-        """Namespace of the bridge; an empty text where it is in the host's own."""
+        """Namespace of the bridge; empty for the host's own."""
         return "" if self.level else f"{self.prefix}-lan"
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """Command prefix that starts something where the bridge is."""
+        """Command prefix that starts a command in the bridge's namespace."""
         return ("nsenter", f"--net=/run/netns/{self.lan}", "--") if self.lan else ()
 
     @property
     def _there(self) -> tuple[str, ...]:
-        """Words of `ip` that make it look where the bridge is."""
+        """Options of `ip` for the bridge's namespace."""
         return ("-n", self.lan) if self.lan else ()
 
     @property
     def instance_mac(self) -> str:
-        """Hardware address of an instance: always the same, so that the client's neighbor table stays right."""
+        """Hardware address of an instance: always the same, so that the client's neighbor table stays valid."""
         return f"02:74:61:72:65:{self.level + 1:02x}"
 
     @property
@@ -87,7 +86,7 @@ class Network:
 
     @property
     def gateway(self) -> str:
-        """Address over which an instance reaches all that is not on the bridge: the outermost host."""
+        """Default gateway of an instance: the outermost host."""
         return str(self.subnet[1])
 
     @property
@@ -112,7 +111,7 @@ class Network:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name))
             self.ip(f"netns add {name}")
-            # The namespace would take its port along, but when the kernel likes, and the name is soon needed again.
+            # The kernel deletes the port with the namespace, but later; the name is needed again soon.
             stack.enter_context(self.ledger.undone_by("ip", *self._there, "link", "delete", port))
             pair = f"link add {port} type veth peer name eth0 netns {name}"
             self.ip_in(self.lan, pair, f"link set {port} master bridge up")
@@ -129,10 +128,10 @@ class Network:
     def tap(self, headers: bool = True) -> Iterator[str]:
         """Make a tap device on the bridge, in the bridge's namespace; gives its name.
 
-        `headers` tells the kernel to expect virtio's in front of every packet, as QEMU gives them.
+        With `headers`, each packet has virtio's header in front, as QEMU writes it.
         """
         name = f"{self.prefix}-t"
-        if self.level:  # our guests have nobody who loads a module for a device that is not there yet
+        if self.level:  # in our guests, nothing loads the module on demand
             self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
         with self.ledger.undone_by("ip", *self._there, "link", "delete", name):
             kind = "mode tap vnet_hdr" if headers else "mode tap"
@@ -141,7 +140,7 @@ class Network:
 
     @contextlib.contextmanager
     def adopted(self, tap: str) -> Iterator[None]:
-        """Move a tap that a daemon has made in the host's own namespace to the bridge: its machine goes on using it."""
+        """Move a tap that a daemon has made in the host's own namespace to the bridge; its machine keeps using it."""
         with self.ledger.undone_by("ip", *self._there, "link", "delete", tap):
             if self.lan:
                 self.ip(f"link set {tap} netns {self.lan}")
@@ -150,9 +149,9 @@ class Network:
 
     @contextlib.contextmanager
     def port(self) -> Iterator[str]:
-        """Make a network card of the host's own that is a port of the bridge, for hypervisors that bridge to one.
+        """Make a network card of the host that is a port of the bridge, for hypervisors that bridge to a card.
 
-        Gives its name. It has no address: nothing passes over it but what the hypervisor sends and takes.
+        Gives its name. It has no address: only the hypervisor uses it.
         """
         name = f"{self.prefix}-p"
         with self.ledger.undone_by("ip", "link", "delete", name):
@@ -164,10 +163,10 @@ class Network:
 
     @contextlib.contextmanager
     def client_on(self, bridge: str) -> Iterator[None]:
-        """Plug the client into the bridge of a container engine's own network, whose subnet is `engine_subnet`.
+        """Connect the client to the bridge of a container engine's network, whose subnet is `engine_subnet`.
 
-        Some engines make the bridge with the network, some with the first container: it is made where it is missing.
-        All remove it with the network.
+        Some engines make the bridge with the network, some with the first container; this makes it if it is missing.
+        All engines remove it with the network.
         """
         if self.level or not self.near:
             what = "the client cannot be a port of an engine's bridge that is not on its own machine"
@@ -183,18 +182,18 @@ class Network:
             yield
 
     def within(self, host: Host) -> Network:
-        """Make the network of an instance's inside: its network card becomes a port of a bridge there."""
+        """Make the network of an instance's inside: its network card becomes a port of a new bridge."""
         network = replace(self, ledger=DoomedLedger(host), level=self.level + 1)
         host.run("sh", "-c", _BRIDGED, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
         return network
 
     def ip(self, *lines: str) -> None:
-        """Run `ip` on the host, once for each line of words."""
+        """Run `ip` on the host, once for each line."""
         for line in lines:
             self.ledger.host.run("ip", *line.split(), timeout=_SECONDS)
 
     def ip_in(self, namespace: str, *lines: str) -> None:
-        """Run a batch of `ip` in a namespace of the host, or in its own where the name is empty."""
+        """Run a batch of `ip` in a namespace of the host; an empty name is the host's own."""
         enter = ("-n", namespace) if namespace else ()
         batch = "\n".join(lines).encode() + b"\n"
         self.ledger.host.run("ip", *enter, "-batch", "-", timeout=_SECONDS, input=batch)
@@ -202,7 +201,7 @@ class Network:
 
 @contextlib.contextmanager
 def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
-    """Make the network of a run whose client is on the same machine; all of it is gone after the block."""
+    """Make the network of a run whose client is on the same machine; remove it after the block."""
     routes = ledger.host.read("/proc/net/route")
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(_bridged(Network(prefix, _free_subnet(routes), ledger)))
@@ -228,8 +227,8 @@ def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
 def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterator[Network]:
     """Make the network of a run whose client is another machine, which reaches the instances over a route.
 
-    `machine` is the address of the instances' machine as the client sees it. Raises TareError where there is a router
-    between the two: then no route of ours can lead to the instances.
+    `machine` is the address of the instances' machine as the client sees it. Raises TareError if there is a router
+    between the two, so that the client cannot have such a route.
     """
     routes = ledger.host.read("/proc/net/route") + client.host.read("/proc/net/route")
     route = ("route", "add", str(_both_halves(subnet := _free_subnet(routes))), "via", machine)
@@ -245,27 +244,27 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
         if added.exit_code:
             words = added.stderr.decode("utf-8", "replace").strip()
             hint = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
-            raise TareError(f"the client has no way to the instances over {machine}: {words}", hint)
+            raise TareError(f"the client has no route to the instances over {machine}: {words}", hint)
         yield network
 
 
 def _both_halves(subnet: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
-    """Give the subnet together with that of the engines, which follows it."""
+    """Give the /23 of the subnet and the engines' subnet, which follows it."""
     return subnet.supernet(new_prefix=23)
 
 
 def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
-    """Give the firewall rules that let the client's packets through a machine that forwards none of its own accord."""
+    """Give the firewall rules that let a machine forward the client's packets."""
     comment = ("-m", "comment", "--comment", prefix, "-j", "ACCEPT")
     return tuple(("FORWARD", way, f"{prefix}-m", *comment) for way in ("-i", "-o"))
 
 
 @contextlib.contextmanager
 def _bridged(network: Network) -> Iterator[Network]:
-    """Make the bridge and the machine's port of it."""
+    """Make the bridge and the machine's port."""
     ledger, prefix = network.ledger, network.prefix
     with contextlib.ExitStack() as stack:
-        # Engines turn forwarding on for NAT, and leave it on.
+        # Engines turn on forwarding for NAT, and leave it on.
         restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
         stack.enter_context(ledger.undone_by(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
         stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.lan))
@@ -283,7 +282,7 @@ def _bridged(network: Network) -> Iterator[Network]:
 
 
 def _quick_neighbors(device: str) -> dict[str, str]:
-    """Ask for the neighbors on a device every 5 ms, not every second: an instance is found soon after it is up."""
+    """Ask for neighbors on a device every 5 ms, not every second, so that an instance is found soon after it is up."""
     return {
         f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
         f"net/ipv4/neigh/{device}/mcast_solicit": "100",
@@ -291,9 +290,9 @@ def _quick_neighbors(device: str) -> dict[str, str]:
 
 
 def _tune(host: Host, namespace: str, device: str) -> None:
-    """Make a device of the client fit for measuring starts and many connections.
+    """Tune a device of the client for measuring starts and many connections, in the client's namespace only.
 
-    The ports are those of the 2017 paper's Table III. All of it is of the client's namespace alone.
+    The port range is that of the 2017 paper's Table III.
     """
     settings = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
     _set(host, _quick_neighbors(device) | settings, "ip", "netns", "exec", namespace)
@@ -307,7 +306,10 @@ def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find two neighboring /24 of 198.18.0.0/15 without a route. `routes` is /proc/net/route of one machine or two."""
+    """Find two neighboring /24 of 198.18.0.0/15 without a route; raises TareError if there are none.
+
+    `routes` is the text of /proc/net/route, of one machine or two.
+    """
     taken = _routed_networks(routes)
     for subnet in _OURS.subnets(new_prefix=23):
         if not any(subnet.overlaps(network) for network in taken):
@@ -320,7 +322,7 @@ def _free_subnet(routes: str) -> ipaddress.IPv4Network:
 
 
 def _routed_networks(routes: str) -> list[ipaddress.IPv4Network]:
-    """Read the networks with a route of their own; shorter prefixes than /8 lead to all that has none."""
+    """Read the routed networks; prefixes shorter than /8 count as default routes."""
     networks = []
     for line in routes.splitlines():
         if line.startswith("Iface"):

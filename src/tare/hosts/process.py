@@ -1,7 +1,7 @@
 """Starts and ends processes: the only module that does.
 
-A started process belongs to a tree, which is known by an entry in its environment and by its ancestry. Ending it ends
-all of the tree, also what has left the session or was adopted by another parent.
+A started process belongs to a tree, identified by an environment variable and by ancestry. To end the process is to end
+its tree, including processes that have left the session or have another parent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TREE = "TARE_TREE"
 _KEPT_LINES = 10_000
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# Whose the keys of our terminal are while a command runs on our streams: `kept` by us, so that Ctrl-C ends it; `passed`
-# on, each of them, to a command that makes a terminal of its own; `shared` with a command that uses ours.
+# Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
+# command. `passed`: a command that makes a terminal of its own. `shared`: a command that uses ours.
 Keys = Literal["kept", "passed", "shared"]
 
 
@@ -75,9 +75,9 @@ def checked(output: Output) -> Output:
 
 @contextlib.contextmanager
 def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProcess]:
-    """Start a command that is gone, with all of its tree, after the block; see `Host.spawn`."""
+    """Start a command; kill its tree after the block; see `Host.spawn`. Raises TrialFailed."""
     tree = uuid.uuid4().hex
-    # A command that watches its life line must not be killed outright with us: it has a tree of its own to end.
+    # A command that watches its life line must not get SIGKILL with us: it ends a tree of its own.
     guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
@@ -103,10 +103,10 @@ def _end(process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let Ctrl-C, termination and a closed terminal wait for the end of the block.
+    """Delay SIGINT, SIGTERM and SIGHUP until the end of the block.
 
-    A process of which Python does not know yet that it has started can be neither ended nor waited for, and would go
-    on while what it is about to make is already being undone.
+    While Popen starts a process, Python cannot yet end it or wait for it. An interrupt then would leave it running
+    while tare undoes what it is about to make.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -123,7 +123,7 @@ def held_back() -> Iterator[None]:
 
 
 def attached(argv: Sequence[str], keys: Keys) -> int:
-    """Run a command on our own standard streams; gives its exit code."""
+    """Run a command on our standard streams; gives its exit code."""
     tree = uuid.uuid4().hex
     process = None
     with _keyboard(keys):
@@ -144,12 +144,12 @@ def attached(argv: Sequence[str], keys: Keys) -> int:
 
 @contextlib.contextmanager
 def _keyboard(keys: Keys) -> Iterator[None]:
-    """Give the keys of our terminal to a command for the block; what it changed on the terminal is put back."""
+    """Give a command the keys of our terminal for the block; restore the terminal's settings after it."""
     if keys == "kept":
         yield
         return
     before = termios.tcgetattr(0)
-    # The command's own terminal makes an interrupt of Ctrl-C; where it shares ours, we get one too, which is its own.
+    # The command handles Ctrl-C. Where it shares our terminal, this process gets the signal too, and ignores it.
     handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGQUIT)}
     try:
         if keys == "passed":
@@ -163,7 +163,7 @@ def _keyboard(keys: Keys) -> Iterator[None]:
 
 
 class LocalProcess:
-    """A process of this machine. Its standard output is read as it comes, so that it never waits for us."""
+    """A process of this machine. A thread reads its standard output, so that it never waits for us."""
 
     def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], argv: tuple[str, ...]) -> None:
         self.pid = process.pid
@@ -187,16 +187,16 @@ class LocalProcess:
             return self._lines.popleft()
 
     def running(self) -> bool:
-        """Tell whether the process is still there."""
+        """Tell whether the process still runs."""
         return self._process.poll() is None
 
     def errors(self) -> str:
-        """Give what was written to standard error, at most the last 64 KiB."""
+        """Give the last 64 KiB of standard error."""
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), 65536, max(0, size - 65536)).decode("utf-8", "replace")
 
     def drained(self) -> None:
-        """Wait until all that was printed has been read."""
+        """Wait up to 5 s until the thread has read all output."""
         self._reader.join(timeout=5)
 
     def _read(self) -> None:
@@ -213,7 +213,7 @@ class LocalProcess:
 
 
 def kill_tree(pid: int, tree: str) -> None:
-    """Kill a process, its descendants, and all that carry the tree's entry in their environment; wait up to 5 s."""
+    """Kill a process, its descendants, and all processes with the tree's variable; wait up to 5 s for their end."""
     deadline = time.monotonic() + 5
     while (pids := _members(pid, tree)) and time.monotonic() < deadline:
         for member in pids:
@@ -224,7 +224,7 @@ def kill_tree(pid: int, tree: str) -> None:
 
 @contextlib.contextmanager
 def _opened(source: bytes | Path) -> Iterator[int | IO[bytes]]:
-    """Give what a command gets as its standard input: a pipe for bytes, or the file itself."""
+    """Give a command's standard input: a pipe for bytes, or the open file."""
     if isinstance(source, bytes):
         yield subprocess.PIPE
     else:
@@ -246,7 +246,7 @@ def _start(
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> Output:
-    """Say that there is no such program as a shell does, and as every other host says it: by 127, or 126."""
+    """Give the exit code that a shell and all other hosts give for a program that cannot start: 127 or 126."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 
@@ -262,7 +262,7 @@ def _members(pid: int, tree: str) -> set[int]:
 
 
 def _parent(entry: Path) -> int | None:
-    """Give the parent's number; None for a process that is gone, or has ended and only waits to be reaped."""
+    """Give the parent's number; None for a process that is gone or a zombie."""
     try:
         state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A machine or guest that is reached over SSH, by OpenSSH's own client and with the user's own configuration."""
+"""A machine or guest over SSH, by OpenSSH's client with the user's configuration."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tare.hosts.process import checked
 from tare.model import Machine, Output
 
 _CONNECT_SECONDS = 30.0
-_RECONNECT_SECONDS = 10.0  # less, as an attempt that began while the machine was away takes long to see it come back
+_RECONNECT_SECONDS = 10.0  # short: an attempt that began while the machine was away is slow to see it return
 _SEEN_SECONDS = 0.2
-_AGAIN_SECONDS = 20.0  # how long a connection that could not be opened is not tried again
+_AGAIN_SECONDS = 20.0  # the pause after a connection that could not be opened
 _BACK_SECONDS = 90.0  # how long a machine may be away between two trials
 _ASKED = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
-_LOST = 255  # what OpenSSH's client exits with when the fault is the connection's
-# A dead connection is noticed within 15 s, although no packet says so.
+_LOST = 255  # the exit code of OpenSSH's client for a fault of the connection
+# The client notices a dead connection within 15 s.
 _ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
-# The client says when its control socket is there: to look for it would cost a slow machine what it needs to connect.
+# The client prints a line once its control socket exists: polling for it would slow down a slow machine.
 _TELLS = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo connected")
-# Part of OpenSSH's own words, and what mends it.
+# A part of OpenSSH's message, and its fix.
 _HINTS = (
     ("Could not resolve hostname", "write the name as `ssh` knows it, or add it to ~/.ssh/config"),
     ("IDENTIFICATION HAS CHANGED", "if the machine was really set up anew: ssh-keygen -R {name}, then ssh {name}"),
@@ -43,10 +43,10 @@ _HINTS = (
 
 
 class SshHost(ExecHost):
-    """A host behind `ssh`. `options` are the client's; host keys are always checked, passwords never asked for.
+    """A host behind `ssh`, with these `options` of the client. It always checks host keys and never asks for passwords.
 
-    `become` is a command prefix over there, such as `sudo`. `supervisor` is where programs/run.c is over there; without
-    it a command that takes too long is only ended on this side.
+    `become` is a command prefix on the host, such as `sudo`. `supervisor` is the path of `run` (programs/run.c) there;
+    without it, a time-out ends a command on this side only.
     """
 
     def __init__(self, outer: Host, destination: str, *options: str) -> None:
@@ -57,11 +57,11 @@ class SshHost(ExecHost):
         self.destination = destination
         self.become: tuple[str, ...] = ()
         self.master: Master | None = None
-        self.our_address = ""  # this end of the connection, as the machine sees it
-        self.own_address = ""  # the other end
+        self.our_address = ""  # our end of the connection, as the machine sees it
+        self.own_address = ""  # the machine's end
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
-        """Quote the command: SSH hands one text to the shell over there."""
+        """Quote the command: SSH passes one text to the shell on the host."""
         return (*self.prefix, shlex.join((*self.become, *argv)))
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -81,7 +81,7 @@ class SshHost(ExecHost):
 
 
 def unreachable(destination: str, words: str) -> Unreachable:
-    """Say in two lines what OpenSSH said in many."""
+    """Make an error with a hint from OpenSSH's message."""
     lines = [line.strip() for line in words.splitlines() if line.strip(" \r\n@")]
     hint = next((hint for part, hint in _HINTS if part in words), "try it by hand: ssh {name}")
     last = next((part for part, _ in _HINTS[:1] if part in words), lines[-1] if lines else "the connection was lost")
@@ -89,10 +89,10 @@ def unreachable(destination: str, words: str) -> Unreachable:
 
 
 class Master:
-    """One connection that every command then shares, over a control socket; opened again where it was lost.
+    """One connection that all commands share, over a control socket. It is opened again when it is lost.
 
-    Any thread may use it, but only the one that made it opens it: `ssh` would be ended with the thread that started it,
-    and no sample of telemetry is worth waiting for a machine that does not answer.
+    Every thread may use it, but only the thread that made it opens it: `ssh` ends with the thread that started it, and
+    a telemetry sample must not wait for a machine that does not answer.
     """
 
     def __init__(self, host: SshHost, socket: str, again: bool = True, seconds: float = _CONNECT_SECONDS) -> None:
@@ -107,7 +107,7 @@ class Master:
         self._maker = threading.get_ident()
 
     def __enter__(self) -> Self:
-        """Open the connection; raises Unreachable with OpenSSH's own words where it cannot be had in time."""
+        """Open the connection; raises Unreachable with OpenSSH's message if that fails or takes too long."""
         self.ensure()
         return self
 
@@ -116,7 +116,7 @@ class Master:
         self._open.close()
 
     def holds(self) -> bool:
-        """Tell whether the connection is still open; when it is lost, that takes a moment to be seen."""
+        """Tell whether the connection is open. It waits a moment, because a loss is not seen at once."""
         deadline = time.monotonic() + _SEEN_SECONDS
         while (process := self._process) is not None and process.running():
             if time.monotonic() > deadline:
@@ -125,9 +125,9 @@ class Master:
         return False
 
     def ensure(self, seconds: float | None = None) -> None:
-        """Open the connection where it is not open; raises Unreachable, at once if that has just failed.
+        """Open the connection, unless it is open; raises Unreachable, at once if an attempt has just failed.
 
-        It may take so many seconds, or else 10 to come back, but never more than were said at first.
+        The attempt takes up to `seconds`, by default 10 to reconnect, and never more than the limit of the first one.
         """
         process = self._process
         if process is not None and (not self._again or process.running()):
@@ -144,7 +144,7 @@ class Master:
             raise
 
     def await_back(self) -> None:
-        """Open the connection where it is not open, however long that takes, up to 90 s; raises Unreachable then."""
+        """Try for up to 90 s to open the connection; raises Unreachable after that."""
         deadline = time.monotonic() + _BACK_SECONDS
         for attempt in itertools.count(1):
             self._failed = None
@@ -178,9 +178,9 @@ def _control(socket: str, seconds: float = _CONNECT_SECONDS) -> tuple[str, ...]:
 
 @contextmanager
 def shared(outer: Host, destination: str, socket: str, *options: str, seconds: float) -> Iterator[SshHost]:
-    """Open one connection that every command then shares, over the control socket `socket`; closed after the block.
+    """Open one connection that all commands share, over the control socket `socket`; close it after the block.
 
-    Raises Unreachable with OpenSSH's own words where it cannot be had within so many seconds.
+    Raises Unreachable with OpenSSH's message if that fails within `seconds`.
     """
     host = SshHost(outer, destination, *options, *_control(socket, seconds))
     with Master(host, socket, again=False, seconds=seconds) as host.master:
@@ -189,10 +189,10 @@ def shared(outer: Host, destination: str, socket: str, *options: str, seconds: f
 
 @contextmanager
 def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
-    """Connect to a machine, as root there; the connection is opened again when it is lost, and closed after the block.
+    """Connect to a machine as root; reopen a lost connection; close it after the block.
 
-    Nothing is needed over there but a POSIX shell. `supervisor` is our own programs/run.c, which is put there. Raises
-    Unreachable, or TareError where we cannot be root or the machine cannot run our programs.
+    The machine needs a POSIX shell only. `supervisor` is our `run` (programs/run.c), which is copied there. Raises
+    Unreachable, or TareError if tare cannot be root or the machine cannot run our programs.
     """
     options = (*(("-F", target.ssh_config) if target.ssh_config else ()), *_ALIVE)
     host = SshHost(outer, target.ssh, *options, *_control(socket))
