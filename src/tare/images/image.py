@@ -1,8 +1,8 @@
-"""The image: one guest file system, built once from a recipe, of which every stack runs the same bytes.
+"""The image: one guest file system, built once from a recipe. Every stack runs its bytes.
 
-It is a Debian made by mmdebstrap with the servers and the load generators, our own programs and our own server, which
-are linked statically. It is kept under the hash of its content in three forms: a directory, a tar archive that
-container engines import, and an ext4 disk with the kernel that boots it.
+mmdebstrap makes it of Debian packages, our own programs and our own server, which are linked statically. It is kept
+under the hash of its content in three forms: a directory, a tar archive that container engines import, and an ext4 disk
+with the kernel that boots it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _DISK = "root.ext4"
 def cached_image(recipe: Recipe | None = None) -> Image | None:
     """Give the image of a recipe if it has been built on this machine."""
     link = _link(recipe or guest_recipe())
-    return _image(link.resolve().name) if os.access(link, os.R_OK) else None  # others than root may not even look
+    return _image(link.resolve().name) if os.access(link, os.R_OK) else None  # only root may look there
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
-    """Give the image of a recipe; builds it where it is not cached, which takes about a minute."""
+    """Give the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError."""
     recipe = recipe or guest_recipe()
     if (cached := cached_image(recipe)) is not None:
         return cached
@@ -71,7 +71,7 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
 
 
 def _link(recipe: Recipe) -> Path:
-    """Name the link to what a recipe has made; what nothing boots has a folder of its own."""
+    """Give the link to a recipe's image; file systems that nothing boots have a folder of their own."""
     return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
@@ -89,7 +89,7 @@ def _image(digest: str) -> Image:
 
 
 def image_on(host: Host) -> Image | None:
-    """Give the newest cached image that a host has: this machine, or one that it was carried to."""
+    """Give the newest cached image of a host, None without one."""
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
@@ -103,12 +103,12 @@ def image_on(host: Host) -> Image | None:
 
 
 def carried(host: Host, image: Image) -> Image:
-    """Bring an image to another host, once: it is kept there under its hash. Takes as long as its 120 MB do."""
+    """Copy an image to another host, unless that has it; 120 MB. It is kept there under its hash."""
     target = located(image)
     if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
         ours, home = _image(image.digest), target.root.parent  # `image` may be as it is on the host around that one
         host.run("mkdir", "-p", str(home), timeout=30)
-        # A packed archive is as good to tar and to the engines, and to SSH in an emulated machine it is minutes.
+        # tar and the engines read a compressed archive, too; it saves minutes over SSH to an emulated machine.
         host.put(_packed(ours.archive), PurePosixPath(target.archive))
         for name in ("kernel", "initrd"):
             if getattr(ours, name).exists():
@@ -119,7 +119,7 @@ def carried(host: Host, image: Image) -> Image:
 
 
 def _packed(archive: Path) -> Path:
-    """Give an archive compressed; it is kept beside it."""
+    """Compress an archive, once; gives the compressed file beside it."""
     packed = archive.with_name(f"{archive.name}.gz")
     if not packed.exists():
         script = 'gzip -1 -c "$1" > "$2.new" && mv "$2.new" "$2"'
@@ -128,7 +128,7 @@ def _packed(archive: Path) -> Path:
 
 
 def located(image: Image) -> Image:
-    """Give an image as it is on a host that it was carried to."""
+    """Give an image with its paths on a host that it was copied to."""
     home = _CARRIED / image.digest
     names = ("root", "archive", "disk", "kernel", "initrd")
     return replace(image, **{name: home / getattr(image, name).name for name in names})
@@ -182,7 +182,7 @@ def _compile(overlay: Path) -> None:
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
-    """Make `root.tar`, with our programs in it, and note the versions of its packages."""
+    """Make `root.tar` with our programs, and `packages.txt` with the versions of its packages."""
     query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
     modules = ",".join(recipe.modules)
     boot = f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"'

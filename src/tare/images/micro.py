@@ -1,7 +1,7 @@
 """Our own server, `micro`: one application, built as a Linux program and as unikernels for Solo5 and ArceOS.
 
-Its sources (programs/unikernel) are built by cargo, once, and kept under the hash of all that they are. What cargo
-fetches stays below tare's own folder too. A host that is not this machine gets the built files.
+cargo builds it once from programs/unikernel; the files are kept under the hash of the sources. What cargo fetches stays
+below tare's own folder, too. Other hosts get the built files.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build 
 
 @dataclass(frozen=True)
 class Product:
-    """What is built together: targets of programs/unikernel/build, and the crates that they are made from.
+    """What is built together: targets of programs/unikernel/build, and their crates.
 
-    `tools` are needed for it, each with its Debian package.
+    `tools` are the programs for the build, each with its Debian packages.
     """
 
     about: str
@@ -53,17 +53,17 @@ class Product:
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
-        """The Debian packages that it is built with."""
+        """The Debian packages for the build."""
         rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.bare else ()))
         return (*rust, *(package for packages in self.tools.values() for package in packages.split()))
 
     @property
     def folder(self) -> Path:
-        """Where the built files are on this machine, or will be."""
+        """The folder of the built files on this machine, which may not exist yet."""
         return state_folder() / "unikernels" / self.key
 
     def problems(self) -> tuple[Problem, ...]:
-        """Find what is missing on this machine to build it; nothing where it is built."""
+        """Find what this machine lacks to build it; nothing if it is built."""
         if os.access(self.folder, os.R_OK):
             return ()
         missing = [
@@ -77,9 +77,9 @@ class Product:
         return (*_rust_problems(self.bare), *missing)
 
     def built(self, say: Callable[[str], None]) -> Path:
-        """Give the folder with the built files; builds them where they are not there.
+        """Give the folder of the built files; build them if needed, in a minute or two.
 
-        That takes a minute or two. Raises TareError with the packages to install, or with cargo's last words.
+        Raises TareError with the packages to install, or with cargo's last output.
         """
         folder = self.folder
         if folder.exists():
@@ -104,7 +104,7 @@ class Product:
         try:
             _HOST.run("env", *folders, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
-            hint = "cargo has to fetch crates once: look whether it reaches their registry"
+            hint = "cargo must fetch crates once: check that it reaches their registry"
             raise TareError(f"cannot build micro: {error}", hint) from error
 
     def _files(self, folder: Path) -> Iterator[Path]:
@@ -136,7 +136,7 @@ UNIKERNELS = Product(
 
 
 def program_folder() -> Path:
-    """Folder of what runs inside: beside the package when installed, at the top of a checkout otherwise."""
+    """Give the folder of the programs for instances: in the installed package, or at the top of a checkout."""
     package = Path(__file__).parents[1]
     folders = (package / "programs", package.parents[1] / "programs")
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -146,7 +146,7 @@ def program_folder() -> Path:
 
 
 def unikernels_on(host: Host) -> str:
-    """Give the folder of the unikernels on a host, or where it will be."""
+    """Give the folder of the unikernels on a host, which may not exist yet."""
     return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _CARRIED / UNIKERNELS.key)
 
 
@@ -156,7 +156,7 @@ def has_unikernels(host: Host) -> bool:
 
 
 def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
-    """Give the folder of the unikernels on a host; they are built on this machine and carried there, once each."""
+    """Give the folder of the unikernels on a host; build them on this machine and copy them there, if needed."""
     target = unikernels_on(host)
     if has_unikernels(host):
         return target
@@ -182,7 +182,7 @@ def _sources() -> Path:
 
 
 def _rust_problems(bare: bool) -> tuple[Problem, ...]:
-    """Find why there is no Rust that can build it."""
+    """Find what is missing or too old of Rust."""
     debian = all(map(shutil.which, _DEBIAN_RUST))
     if not debian and not (shutil.which("cargo") and shutil.which("rustc")):
         return (_missing("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)

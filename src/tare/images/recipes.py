@@ -1,8 +1,8 @@
-"""What images are made of: a base, and the packages that plug-ins declare.
+"""Recipes of images: a base, and the packages that plug-ins declare.
 
-There are three kinds: the image of instances, with what the workloads of a suite run inside; the client root, with
-their loads; and the image of machines in which other technologies run, with those. So a new load generator changes no
-byte of what is measured.
+There are three kinds. The image of instances has what the workloads of a suite run inside. The client root has their
+loads, so that a new load generator changes no byte of what is measured. The image of machines around other layers has
+the technologies of those.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tare.launch import Technology
 from tare.model import Release
 
 _HOST = LocalHost()
-# What every instance needs: to be entered, looked into, and booted.
+# What tare needs in every instance: to enter it, to look into it, and to boot it.
 GUEST = ("iproute2", "kmod", "openssh-server", "procps", "tiny-initramfs")
 CLIENT = ("iproute2", "procps")
-# What a machine needs beside its engines: to make networks, file systems and control groups for what is in it.
+# What tare needs in a machine around other layers, beside engines: networks, file systems and control groups.
 MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "util-linux")
-# Host keys, caches and logs would differ from build to build and serve nobody.
+# Host keys, caches and logs differ from build to build, and nothing needs them.
 DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
-# The inode table is zeroed when a disk is made: else each guest's ext4lazyinit writes 30 MB while it is measured.
+# mke2fs zeroes the inode table; otherwise each guest's ext4lazyinit writes 30 MB during the measurement.
 MAKE_DISK = ("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-d")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an image is made of. Two recipes with the same `key` share a cached image.
+    """The content of an image. Two recipes with the same `key` share a cached image.
 
-    Without a `kernel` it is only a root file system, which nothing boots.
+    Without a `kernel`, it is a root file system that nothing boots.
     """
 
     release: Release = "bookworm"
@@ -58,27 +58,27 @@ class Recipe:
 
 
 def guest_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the image in which these workloads can be run: all that there are, unless said."""
+    """Give the recipe of the image for these workloads; for all of them by default."""
     chosen = _all("workloads") if workloads is None else workloads
     return Recipe(release, _union(GUEST, (each.packages for each in chosen)))
 
 
 def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the root in which the loads of these workloads can be run: all that there are, unless said."""
+    """Give the recipe of the client root for these workloads; for all of them by default."""
     chosen = _all("workloads") if workloads is None else workloads
     packages = _union(CLIENT, (each.client_packages for each in chosen))
     return Recipe(release, packages, kernel="", modules=(), disk_size="", server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
-    """Give the recipe of machines in which these technologies can be run: all that can be nested, unless said."""
+    """Give the recipe of machines around these technologies; around all that can be nested by default."""
     chosen = _all("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
     return replace(Recipe(), packages=packages, disk_size="8G", server=False)
 
 
 def program_sources() -> list[Path]:
-    """Files of what runs inside, but for our own server."""
+    """Give the source files of the programs in the image, except our server."""
     return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
 
 

@@ -1,4 +1,4 @@
-"""A disk that keeps what is written over the image's, as a block device: for hypervisors that read no files."""
+"""A snapshot of the image's disk as a block device, for hypervisors that read no files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tare.launch import Launch
 
 TOOLS: Mapping[str, str] = {"dmsetup": "dmsetup", "losetup": "mount", "mke2fs": "e2fsprogs"}
 _SECONDS = 60.0
-# The loop devices go by themselves with the snapshot, which is their only user once they are detached. Chunks of 4 KiB.
-# Device nodes are udev's business, but not every machine has it: `mknodes` mends what is missing or left.
+# The detached loop devices vanish with the snapshot, their only user. Chunks of 4 KiB. udev makes device nodes, but not
+# every machine has it: `mknodes` makes missing ones and removes leftovers.
 _MAKE = """
 truncate -s "$(stat -c %s "$2")" "$3" && from=$(losetup -f --show -r "$2") && onto=$(losetup -f --show "$3") || exit 1
 modprobe -q dm-snapshot
@@ -26,9 +26,9 @@ _REMOVE = '! dmsetup info "$1" >/dev/null 2>&1 || dmsetup remove --retry "$1" &&
 
 @contextmanager
 def snapshot(host: Host, launch: Launch) -> Iterator[str]:
-    """Make a snapshot of the image's raw disk by the device mapper; gives its device. Gone after the block.
+    """Make a snapshot of the image's raw disk by the device mapper; gives its device; removes it after the block.
 
-    What is written to it is in the file `written` in the instance's folder.
+    The file `written` in the instance's folder holds what is written to it.
     """
     with launch.ledger.undone_by("sh", "-c", _REMOVE, "sh", launch.name):
         words = (launch.name, str(launch.image.disk), str(launch.folder / "written"))

@@ -1,7 +1,7 @@
-"""Where the readers have the kernel's files from: this machine, or one over SSH.
+"""The source of the kernel's files for the readers: this machine, or one over SSH.
 
-Over SSH a command costs thousands of times what opening a file does here. So everything that a sample needs is brought
-by one command, and the readers are served from that.
+A command over SSH costs thousands of times as much as opening a local file. So one command fetches all that a sample
+needs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them hav
 _CHUNK_BYTES = 65536
 _ALWAYS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", THROTTLED)
 _ANSWER_SECONDS = 5.0
-# Numbers of what there are only links to, then texts of files: those in $1, and of the processes in $2. `head` puts the
-# path above each text if there are two or more; no file of the kernel has as many lines as it would stop at.
+# Prints the inode numbers of links, then the texts of the files in $1 and of the processes in $2. `head` prints the
+# path above each of two or more texts; its limit is higher than the lines of any of these files.
 _GATHER = f"""
 numbers="/proc/self/ns/net {HARDWARE}" files=$1
 for process in $2; do
@@ -39,29 +39,29 @@ _NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
 
 
 class Files(Protocol):
-    """The kernel's files of a machine. All that cannot be read raises OSError."""
+    """The kernel's files of a machine. The methods raise OSError for what cannot be read."""
 
     def look(self, pids: Sequence[int]) -> None:
-        """Begin a sample, in which these processes are asked about."""
+        """Begin a sample of these processes."""
 
     def text(self, path: str) -> str:
         """Give the text of a file."""
 
     def short_text(self, path: str) -> str:
-        """Give the text of a file of one process that is looked at, which the kernel gives whole at one reading."""
+        """Give the text of a short file of a sampled process, which the kernel returns in one read."""
 
     def namespace(self, process: str) -> int:
-        """Give the number of the network namespace of a process that is looked at, or of `self`."""
+        """Give the inode number of the network namespace of a sampled process, or of `self`."""
 
     def matching(self, pattern: str) -> Sequence[str]:
         """Give the paths that match THROTTLED or HARDWARE."""
 
 
 class LocalFiles:
-    """The files of this machine, read with as little work as can be: the sampler asks ten times a second."""
+    """The files of this machine, read with little work: the sampler asks ten times a second."""
 
     def look(self, pids: Sequence[int]) -> None:
-        """Do nothing: every file is read when it is asked for."""
+        """Do nothing: files are read on demand."""
 
     def text(self, path: str) -> str:
         """Read a file to its end."""
@@ -75,7 +75,7 @@ class LocalFiles:
         return b"".join(chunks).decode("utf-8", "replace")
 
     def short_text(self, path: str) -> str:
-        """Read a file at once."""
+        """Read a file in one read."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(descriptor, _CHUNK_BYTES).decode("utf-8", "replace")
@@ -83,7 +83,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def namespace(self, process: str) -> int:
-        """Ask for the number behind the link."""
+        """Give the inode number behind the link."""
         return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
 
     def matching(self, pattern: str) -> Sequence[str]:
@@ -92,9 +92,9 @@ class LocalFiles:
 
 
 class FarFiles:
-    """The files of a machine over SSH, as they were at the last look. It needs a shell, `ls` and `head`, no more.
+    """The files of a machine over SSH, as of the last `look`. The machine needs a shell, `ls` and `head`.
 
-    What cannot be brought, because the connection is lost or slow, is missing from the sample and nothing else.
+    What a lost or slow connection does not deliver is missing from the sample.
     """
 
     def __init__(self, host: Host) -> None:
@@ -104,32 +104,32 @@ class FarFiles:
         self._traffic = ""  # the one file of which only the answer tells that it is wanted: /proc/PID/net/dev
 
     def look(self, pids: Sequence[int]) -> None:
-        """Bring all that the readers will ask for."""
+        """Fetch all that the readers will ask for."""
         files = (*_ALWAYS, *([self._traffic] if self._traffic else ()))
         self._texts, self._numbers = self._brought(files, pids)
 
     def text(self, path: str) -> str:
-        """Give the text of a file; one that was not foreseen is brought now, and from then on with the others."""
+        """Give the text of a file; an unexpected one is fetched now, and from then on with the others."""
         if path not in self._texts and path not in _ALWAYS and path != self._traffic:
             self._traffic = path
             self._texts |= self._brought((path,), ())[0]
         return self.short_text(path)
 
     def short_text(self, path: str) -> str:
-        """Give a text of the last look."""
+        """Give a text of the last `look`."""
         if path not in self._texts:
             raise FileNotFoundError(path)
         return self._texts[path]
 
     def namespace(self, process: str) -> int:
-        """Give a number of the last look."""
+        """Give an inode number of the last `look`."""
         path = f"/proc/{process}/ns/net"
         if path not in self._numbers:
             raise FileNotFoundError(path)
         return self._numbers[path]
 
     def matching(self, pattern: str) -> Sequence[str]:
-        """Find among what the last look has brought."""
+        """Give the paths of the last `look` that match."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
 
     def _brought(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
@@ -142,9 +142,9 @@ class FarFiles:
 
 
 def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
-    """Take apart what the command over there printed: texts of files, and numbers, by their paths.
+    """Parse the command's output: texts of files and inode numbers, by path.
 
-    The last file may have been cut off with the connection; the empty one after it tells.
+    If the empty file at the end is missing, the connection has cut off the output.
     """
     first, *parts = _HEADER.split(text)
     texts = dict(zip(parts[::2], parts[1::2], strict=True))

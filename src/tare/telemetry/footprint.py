@@ -1,4 +1,4 @@
-"""What an instance's processes cost their host in memory."""
+"""The memory that an instance's processes cost their host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tare.contracts import Host
 from tare.telemetry.parsers import parse_proportional_bytes
 
-# For each process a line of its own, then the kernel's. What is gone has no folder, what has ended has no memory.
+# Prints a line for each process, then the kernel's text. A process that is gone has no folder; a zombie has no memory.
 _READ = """
 root=$1 && shift
 for process do
@@ -19,12 +19,11 @@ done
 
 
 def footprint(host: Host, pids: Sequence[int], proc_root: str = "/proc") -> tuple[int | None, int]:
-    """Sum up the proportional set size of processes of a host in bytes, and count those that were still there.
+    """Give the sum of the proportional set sizes of processes of a host in bytes, and the number of processes.
 
-    A page that n processes share counts one nth for each, so the sum over an instance is what would come free with it,
-    apart from what it shares with others. Processes that have vanished are left out. The memory is None where it cannot
-    be read for one of the others (no permission, or a kernel before 4.14): a part of the sum, or a resident set size in
-    its place, would look like a result. It is also None where no process is left.
+    A page that n processes share counts one nth for each. Processes that have ended do not count. The sum is None if no
+    process is left, or if one cannot be read (no permission, or a kernel before 4.14): a partial sum, or a resident set
+    size instead, would look like a result.
     """
     if not pids:
         return None, 0

@@ -1,7 +1,7 @@
-"""What the kernel's text files say about use: CPU time, memory, disks, network, and the same for one process.
+"""Parsers of the kernel's text files about use: CPU time, memory, disks, network, of a machine or of one process.
 
-Everything here is pure: text in, values out. A text that is not what was expected raises ValueError; the caller decides
-what a missing reading means. Formats are those of proc(5) and of the kernel's Documentation/admin-guide/iostats.rst.
+They are pure, and raise ValueError for an unexpected text. The formats are those of proc(5) and of the kernel's
+Documentation/admin-guide/iostats.rst.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own sector is
 
-# Share of the wanted CPU time that may be stolen. One per cent is what a careful comparison still wants to resolve.
+# Share of the wanted CPU time above which steal is a caution: a careful comparison resolves differences of 1 %.
 STEAL_LIMIT = 0.01
 
 _MEMORY = re.compile(r"^MemTotal: +(\d+) kB\nMemFree:.*\nMemAvailable: +(\d+) kB$", re.MULTILINE)
@@ -21,10 +21,9 @@ _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """CPU time since boot in seconds, of one CPU or of all of them together.
+    """CPU time since boot in seconds, of one CPU or of all together.
 
-    `user_seconds` has the niced part and what guests used, as the kernel counts them; `system_seconds` has the kernel's
-    interrupts.
+    `user_seconds` includes niced and guests' time, `system_seconds` interrupts.
     """
 
     user_seconds: float
@@ -35,25 +34,25 @@ class CpuTimes:
 
     @property
     def used_seconds(self) -> float:
-        """Time in which something ran."""
+        """Time in which something ran, in seconds."""
         return self.user_seconds + self.system_seconds
 
     @property
     def total_seconds(self) -> float:
-        """All time that was counted, idle and stolen time too."""
+        """All counted time in seconds, including idle and stolen time."""
         return self.used_seconds + self.idle_seconds + self.iowait_seconds + self.steal_seconds
 
     @property
     def steal_share(self) -> float | None:
-        """Stolen time as a share of the time in which something ran or wanted to; None where nothing wanted to.
+        """Stolen time as a share of the time in which something ran or wanted to run, 0 to 1; None without such time.
 
-        Idle time is left out: a steal that slows every task by a tenth is a tenth on an idle machine as well.
+        Idle time does not count, so that a steal that slows every task by a tenth is a tenth on an idle machine, too.
         """
         wanted_seconds = self.used_seconds + self.steal_seconds
         return self.steal_seconds / wanted_seconds if wanted_seconds > 0 else None
 
     def since(self, earlier: CpuTimes) -> CpuTimes:
-        """Give what was added since an earlier reading."""
+        """Give the difference from an earlier reading."""
         return CpuTimes(
             self.user_seconds - earlier.user_seconds,
             self.system_seconds - earlier.system_seconds,
@@ -65,10 +64,10 @@ class CpuTimes:
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """CPU time of one process in seconds, and what tells it from another one that gets its number later.
+    """CPU time of one process in seconds.
 
-    The reaped times are those of children that have ended and have been waited for, and of theirs.
-    `started_seconds` is in seconds since boot.
+    The reaped times are those of descendants that have ended and been waited for. `started_seconds`, since boot,
+    distinguishes it from a later process with the same number.
     """
 
     parent: int
@@ -81,7 +80,7 @@ class ProcessTimes:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes that went through a named device since it appeared, or through a process since it began.
+    """Bytes that a named device, or a process, has transferred since it appeared.
 
     `in_bytes` were read or received, `out_bytes` written or sent.
     """
@@ -114,7 +113,7 @@ def _cpu_times(ticks: Sequence[str], ticks_per_second: int) -> CpuTimes:
 
 
 def parse_process_times(text: str, ticks_per_second: int = 100) -> ProcessTimes:
-    """Read /proc/PID/stat. The name of the command may hold blanks and parentheses, so the last `)` is what counts."""
+    """Read /proc/PID/stat. The command's name may contain blanks and parentheses, so it ends at the last `)`."""
     _, bracket, rest = text.rpartition(")")
     words = rest.split()
     if not bracket or len(words) < 20:
@@ -125,9 +124,9 @@ def parse_process_times(text: str, ticks_per_second: int = 100) -> ProcessTimes:
 
 
 def parse_resident_bytes(text: str, page_bytes: int = 4096) -> int:
-    """Read what a process holds in memory, shared pages too, from /proc/PID/statm.
+    """Read the resident set size of a process in bytes, shared pages included, from /proc/PID/statm.
 
-    /proc/PID/stat has the same number, but newer kernels round it for speed and err by megabytes on many CPUs.
+    The number in /proc/PID/stat is less exact: newer kernels err by megabytes on many CPUs.
     """
     words = text.split()
     if len(words) < 2:
@@ -136,7 +135,7 @@ def parse_resident_bytes(text: str, page_bytes: int = 4096) -> int:
 
 
 def parse_process_transfer(text: str) -> Transfer:
-    """Read what a process made the disks read and write from /proc/PID/io; what the page cache answered is left out."""
+    """Read the bytes that a process made the disks read and write from /proc/PID/io, without hits of the page cache."""
     counters = dict(re.findall(r"^(read_bytes|write_bytes): (\d+)$", text, re.MULTILINE))
     if len(counters) != 2:
         raise ValueError(f"not the io of a process: {text[:60]!r}")
@@ -144,7 +143,7 @@ def parse_process_transfer(text: str) -> Transfer:
 
 
 def parse_proportional_bytes(text: str) -> int:
-    """Read the proportional set size from /proc/PID/smaps_rollup: pages shared by n processes count one nth."""
+    """Read the proportional set size in bytes from /proc/PID/smaps_rollup: a page of n processes counts one nth."""
     match = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
     if match is None:
         raise ValueError(f"no Pss in {text[:60]!r}")
@@ -152,7 +151,7 @@ def parse_proportional_bytes(text: str) -> int:
 
 
 def parse_used_memory_bytes(text: str) -> int:
-    """Read from /proc/meminfo how much memory cannot be had without swapping. Only the first lines are looked at."""
+    """Read from /proc/meminfo the memory in bytes that is not available without swapping."""
     match = _MEMORY.search(text)
     if match is None:
         raise ValueError("no MemTotal and MemAvailable in /proc/meminfo")
@@ -160,7 +159,7 @@ def parse_used_memory_bytes(text: str) -> int:
 
 
 def parse_disks(text: str) -> tuple[Transfer, ...]:
-    """Read /proc/diskstats: every line, so partitions too."""
+    """Read all lines of /proc/diskstats, including partitions."""
     lines = [line.split() for line in text.splitlines()]
     if any(len(words) < 10 for words in lines):
         raise ValueError("a line of /proc/diskstats has fewer than 10 words")
@@ -168,10 +167,10 @@ def parse_disks(text: str) -> tuple[Transfer, ...]:
 
 
 def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
-    """Leave out what would count the same bytes twice: partitions, and devices that are made of other devices.
+    """Give the names of disks, without what would count bytes twice: partitions, and devices made of other devices.
 
-    A partition is called as its disk is, with a number: `sda1`, or `nvme0n1p1` where the disk's own name ends in one.
-    A numbered device without its disk, as Xen guests have `xvda1`, is a disk of its own.
+    A partition has its disk's name and a number: `sda1`, or `nvme0n1p1` if the disk's name ends in one. A numbered
+    device without its disk, such as `xvda1` in Xen guests, is a disk.
     """
     disks = {name for name in names if not _MADE_OF_OTHERS.match(name)}
     return tuple(name for name in names if name in disks and _disk_of(name) not in disks)
@@ -183,7 +182,7 @@ def _disk_of(name: str) -> str:
 
 
 def parse_interfaces(text: str) -> tuple[Transfer, ...]:
-    """Read /proc/net/dev: bytes received and sent by every network interface, the loopback too."""
+    """Read /proc/net/dev: the bytes that each network interface, including the loopback, has received and sent."""
     interfaces = []
     for line in text.splitlines()[2:]:
         name, _, counters = line.rpartition(":")
@@ -195,7 +194,7 @@ def parse_interfaces(text: str) -> tuple[Transfer, ...]:
 
 
 def parse_swapped_in_pages(text: str) -> int:
-    """Read from /proc/vmstat how many pages came back from swap since boot."""
+    """Read from /proc/vmstat the number of pages that came back from swap since boot."""
     match = re.search(r"^pswpin (\d+)$", text, re.MULTILINE)
     if match is None:
         raise ValueError("no pswpin in /proc/vmstat")

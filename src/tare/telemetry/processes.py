@@ -1,7 +1,7 @@
-"""What the processes of an instance used together, though they come and go.
+"""What the processes of an instance have used together, including those that have ended.
 
-The kernel counts for each process, and a process takes its counters with it when it ends, except that its parent then
-gets them added to its own. `Used` turns such counters into a sum that never falls and counts nothing twice.
+The kernel counts for each process. When a process ends, its counters vanish, except that the kernel adds them to those
+of its parent. `Used` makes a sum of such counters that never falls and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Identity = tuple[int, float]  # process number and start: numbers are given out 
 
 @dataclass(frozen=True)
 class Count:
-    """One counter of one process: what it used in all, and how much of that it took over from children that ended.
+    """One counter of one process: its total, and the part of it that it took over from children that ended.
 
-    Where the kernel does not tell the latter, as for disk transfers, `taken_over` is the same as `total`: the parent's
-    own use then hides at most as much of what its ended children had used, so the sum is a lower bound.
+    If the kernel does not count that part, as for disk transfers, `taken_over` equals `total`, and the sum over the
+    processes is a lower bound.
     """
 
     parent: int
@@ -27,10 +27,10 @@ class Count:
 
 
 class Used:
-    """Sums up one counter over processes, from the first look on. Unit: that of the counter.
+    """Sums up one counter over processes since the first look, in the counter's unit.
 
-    What a process had used before the first look is left out. A process that nobody saw, because it came and went
-    between two looks, is seen in its parent; without a parent among the processes it is lost.
+    A process that came and went between two looks counts in its parent; it is lost if its parent is not among the
+    processes.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Used:
         self._highest = 0.0
 
     def look(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
-        """Take in what the living processes say now, and give what all have used since the first look.
+        """Take the counters of the living processes; give what all have used since the first look.
 
-        `born` are those that began after the first look: all that they used counts.
+        `born` are processes that began after the first look: all that they used counts.
         """
         self._let_go(counts)
         for identity, count in counts.items():
@@ -58,7 +58,7 @@ class Used:
         return self._highest
 
     def _let_go(self, counts: Mapping[Identity, Count]) -> None:
-        """Keep what ended processes used, less what those that waited for them now show as their own."""
+        """Keep what ended processes used, minus what the parents that waited for them have taken over."""
         taken_over = {
             identity[0]: count.taken_over - self._last[identity].taken_over
             for identity, count in counts.items()

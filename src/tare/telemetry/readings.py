@@ -1,6 +1,6 @@
-"""One reading of what the host, and what an instance, has used up to now.
+"""One reading of what a host or an instance has used up to now.
 
-The kernel's files come from tare/telemetry/files.py. Whatever cannot be read or understood is None.
+The kernel's files come from tare/telemetry/files.py. A value that cannot be read is None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a scope has used up to a moment: seconds of CPU, bytes. None is what could not be read."""
+    """What a scope has used up to a moment, in seconds of CPU and bytes; None if it could not be read."""
 
     cpu_user: float | None = None
     cpu_system: float | None = None
@@ -53,9 +53,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Totals:
-    """What is read only at the beginning and at the end of a trial, since boot each.
+    """Counters since boot that are read only at the beginning and the end of a trial.
 
-    `cpus` has the time of every CPU by its number; `throttled` counts how often a core was slowed down to cool.
+    `cpus` has the times of each CPU by its number; `throttled` counts how often a core was slowed down to cool.
     """
 
     together: CpuTimes | None
@@ -65,7 +65,7 @@ class Totals:
 
 
 def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
-    """Read and parse a file; None where one of the two fails."""
+    """Read and parse a file; None if either fails."""
     try:
         return parse(read(path))
     except (OSError, ValueError):
@@ -89,13 +89,13 @@ class HostReader:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # What crosses a bridge or a virtual pair is no traffic of the machine, and would be counted twice or more.
+        # Traffic over a bridge or a virtual pair does not leave the machine, and would count more than once.
         self._interfaces = frozenset(path.split("/")[-2] for path in files.matching(HARDWARE))
         disks = read_as(parse_disks, files.text, "/proc/diskstats") or ()
         self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
     def read(self) -> Reading:
-        """Read all counters, and the memory that cannot be had by anybody now."""
+        """Read all counters, and the memory that is not available."""
         text = self._files.text
         disks = _sum(read_as(parse_disks, text, "/proc/diskstats"), self._disks)
         network = _sum(read_as(parse_interfaces, text, "/proc/net/dev"), self._interfaces)
@@ -126,7 +126,7 @@ def _sum(transfers: Sequence[Transfer] | None, names: frozenset[str]) -> Transfe
 
 @dataclass(frozen=True)
 class _Process:
-    """One process as it was read. `transfer` is None where its reading is not permitted."""
+    """One process as it was read. `transfer` is None without the permission to read it."""
 
     identity: Identity
     times: ProcessTimes
@@ -135,7 +135,7 @@ class _Process:
 
 
 class InstanceReader:
-    """Reads what the processes of an instance have used since the first reading, though they come and go."""
+    """Reads what the processes of an instance, including those that have ended, have used since the first reading."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -148,7 +148,7 @@ class InstanceReader:
         self._network = _Network(files)
 
     def read(self, pids: Sequence[int]) -> Reading:
-        """Read all counters of these processes. All of them are None while none of them can be read."""
+        """Read all counters of these processes; all are None if no process can be read."""
         processes = self._find(pids)
         born = frozenset(each.identity for each in processes if self._was_born(each))
         self._first = False
@@ -227,9 +227,9 @@ def _moved(process: _Process, moved_bytes: int) -> Count:
 
 
 class _Network:
-    """Traffic of the network namespace of the first process that has another one than tare, since its first reading.
+    """Traffic since the first reading, in the network namespace of the first process whose namespace is not tare's.
 
-    Over SSH, tare's own is that of the SSH server.
+    Over SSH, tare's namespace is that of the SSH server.
     """
 
     def __init__(self, files: Files) -> None:

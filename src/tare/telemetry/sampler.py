@@ -1,14 +1,13 @@
-"""The sampler: what the host and the instance use while a trial runs, into one Parquet file.
+"""The sampler: it writes what host and instance use during a trial into one Parquet file.
 
-This machine is sampled ten times a second. One over SSH is sampled at the beginning, at the end, and between them every
-two seconds at most: two commands that took 31 ms from asking to answer for an instance of 21 processes, and over there
-14 ms of CPU time, of which 8 ms are the SSH server's. What takes longer than 20 ms is done less often, so that it is
-never more than a hundredth of the time. What a process used that began and ended between two samples is known only if
-the one that waited for it is the instance's as well: so rarely looked at, its CPU time is a lower bound.
+It samples this machine ten times a second, and a machine over SSH every two seconds at most, at the beginning and at
+the end. Over SSH, a sample of 21 processes took 31 ms, with 14 ms of CPU time on the machine. Slower samples are rarer:
+they never take more than a hundredth of the time. A process that begins and ends between two samples counts only if its
+parent belongs to the instance, too: over SSH, the CPU time is a lower bound.
 
 Each sample gives two rows, one for each scope. A value that could not be read, or that the kernel does not count for a
-scope, is NULL; it is never 0. Counters are cumulative from the first sample, so a sample that is missing loses nothing;
-a rate is the difference of two rows.
+scope, is NULL, never 0. Counters are cumulative from the first sample, so a missing sample loses nothing; a rate is the
+difference of two rows.
 
 | column | type | host | instance |
 | --- | --- | --- | --- |
@@ -23,8 +22,8 @@ a rate is the difference of two rows.
 | `network_receive_bytes`, `network_send_bytes` | bigint | interfaces with hardware behind them | all but the loopback \
 of the network namespace of its first process that has another one than tare; NULL if none has |
 
-Resident set sizes count pages that processes share more than once; the footprint of a trial is its exact counterpart,
-which takes too long to be read ten times a second.
+Resident set sizes count shared pages more than once. The footprint of a trial is exact, but takes too long to read ten
+times a second.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ from tare.telemetry.files import Files, LocalFiles
 from tare.telemetry.parsers import STEAL_LIMIT, CpuTimes
 from tare.telemetry.readings import HostReader, InstanceReader, Reading, Totals, read_totals
 
-_JOIN_SECONDS = 5.0  # how long one sample may take before the trial goes on without it
+_JOIN_SECONDS = 5.0  # the trial goes on without a sample that takes longer
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What host and instance had used at a moment, in seconds since the first sample."""
+    """What host and instance had used at a moment; `seconds` is since the first sample."""
 
     seconds: float
     host: Reading
@@ -58,7 +57,7 @@ class Sample:
 
 
 class Telemetry:
-    """What was used while the block ran. Complete only after it: before, every summary is None."""
+    """The samples of a trial. Every summary is None before the end of the `sample` block."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -68,28 +67,28 @@ class Telemetry:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """CPU time of the instance, user and system; None where it could not be read."""
+        """CPU time of the instance in seconds, user and system; None if it could not be read."""
         return cpu_seconds([sample.instance for sample in self.samples]) if self.end else None
 
     @property
     def steal_share(self) -> float | None:
-        """Share of the CPU time that something wanted, on all CPUs, and that the hypervisor gave to others; 0 to 1."""
+        """Share of the wanted CPU time, on all CPUs, that the hypervisor gave to others; 0 to 1."""
         if not (self.start and self.end and self.start.together and self.end.together):
             return None
         return self.end.together.since(self.start.together).steal_share
 
     def busy_share(self, cpus: Sequence[int]) -> float | None:
-        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it cannot be told."""
+        """Share of the time of these CPUs that was not idle, including stolen time; 0 to 1, None if unknown."""
         spent = self._spent(cpus)
         return share(sum(each.used_seconds + each.steal_seconds for each in spent), spent)
 
     def client_cpu_share(self, cpus: Sequence[int]) -> float | None:
-        """Share of the time of the client's CPUs in which something ran, without stolen time; as `busy_share`."""
+        """Share of the time of the client's CPUs in which something ran, without stolen time; 0 to 1 or None."""
         spent = self._spent(cpus)
         return share(sum(each.used_seconds for each in spent), spent)
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Give the doubts that what happened on the machine throws on the trial."""
+        """Give the trial's cautions about events on the machine: steal, swap, throttling, missing telemetry."""
         doubts = [steal_caution(self.steal_share)]
         if self.start and self.end:
             doubts.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
@@ -115,27 +114,27 @@ def cpu_seconds(readings: Sequence[Reading]) -> float | None:
 
 
 def share(used_seconds: float, spent: Sequence[CpuTimes]) -> float | None:
-    """Give used time as a share of all time of some CPUs; None where no time has passed."""
+    """Give used time as a share of the total time of some CPUs, 0 to 1; None if no time has passed."""
     total_seconds = sum(each.total_seconds for each in spent)
     return min(1.0, max(0.0, used_seconds / total_seconds)) if total_seconds > 0 else None
 
 
 def steal_caution(steal_share: float | None) -> Caution | None:
-    """Doubt a trial that lost more than 1 % of its CPU time to others."""
+    """Give a caution if the trial lost more than 1 % of its CPU time to others."""
     if steal_share is None or steal_share <= STEAL_LIMIT:
         return None
     return Caution("steal", f"the hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran")
 
 
 def swap_caution(pages_before: int | None, pages_after: int | None) -> Caution | None:
-    """Doubt a trial during which pages came back from swap."""
+    """Give a caution if pages came back from swap."""
     if pages_before is None or pages_after is None or pages_after <= pages_before:
         return None
     return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran")
 
 
 def throttling_caution(count_before: int | None, count_after: int | None) -> Caution | None:
-    """Doubt a trial during which CPUs were slowed down to cool."""
+    """Give a caution if CPUs were slowed down to cool."""
     if count_before is None or count_after is None or count_after <= count_before:
         return None
     times = count_after - count_before
@@ -144,15 +143,15 @@ def throttling_caution(count_before: int | None, count_after: int | None) -> Cau
 
 @dataclass(frozen=True)
 class Pace:
-    """How often samples are taken: the seconds from one to the next, and the share of the time that they may take."""
+    """How often samples are taken: the seconds from one to the next, and the share of the time that they may use."""
 
     period_seconds: float = 0.1
     most_share: float = 1.0
 
     def after(self, began: float, ended: float) -> float:
-        """Give when the next one is due after one that began and ended then, in seconds since the first.
+        """Give the due time of the sample after one with these times, all in seconds since the first.
 
-        It is a multiple of the period. What is late is left out, so that samples never pile up.
+        It is a multiple of the period. Late samples are skipped, so that they never pile up.
         """
         earliest = max(ended, began + (ended - began) / self.most_share)
         return (earliest // self.period_seconds + 1) * self.period_seconds
@@ -167,9 +166,9 @@ def sample(
 ) -> Iterator[Telemetry]:
     """Sample host and instance until the block ends, then write the Parquet file `target`.
 
-    The first and the last sample are taken at the block's very beginning and end. `processes` gives the process numbers
-    of the instance, `files` those of its host. Nothing that fails here fails the trial: a reading that fails is NULL, a
-    file that cannot be written is a caution, and so is a sample that takes so long that the trial goes on without it.
+    The first and the last sample are at the beginning and the end of the block. `processes` gives the numbers of the
+    instance's processes on its host, `files` that host's files. No failure here fails the trial: a failed reading is
+    NULL; a file that cannot be written, or a sample that takes over 5 s, is a caution.
     """
     sampler = _Sampler(files or LocalFiles(), processes)
     telemetry, done = sampler.telemetry, threading.Event()
@@ -189,7 +188,7 @@ def sample(
 
 
 class _Sampler:
-    """Takes the samples of one trial: it looks, and keeps what it has seen."""
+    """Takes the samples of one trial."""
 
     def __init__(self, files: Files, processes: Callable[[], Sequence[int]]) -> None:
         self.telemetry = Telemetry()
@@ -203,7 +202,7 @@ class _Sampler:
         self._before = self._host.read()
 
     def look(self) -> None:
-        """See what processes there are, and bring what is known of them and of the host."""
+        """List the processes, and fetch their files and the host's."""
         try:
             self._pids = tuple(self._processes())
         except Exception:  # noqa: BLE001 - a plug-in's function must not end the sampler: this sample is missing
@@ -212,12 +211,12 @@ class _Sampler:
         self._moment = time.monotonic()
 
     def keep(self) -> None:
-        """Make a sample of what was seen."""
+        """Make a sample of the last `look`."""
         host = since(self._before, self._host.read())
         self.telemetry.samples.append(Sample(self._moment - self._began, host, self._instance.read(self._pids)))
 
     def work(self, done: threading.Event, pace: Pace) -> None:
-        """Take samples at that pace, and the last one when it is done."""
+        """Take samples at that pace, and a last one when `done` is set."""
         due_seconds = pace.after(-self._took_seconds, 0.0)
         while not done.wait(max(0.0, self._began + due_seconds - time.monotonic())):
             asked = time.monotonic()
@@ -230,7 +229,7 @@ class _Sampler:
 
 
 def since(before: Reading, now: Reading) -> Reading:
-    """Give what was used between two readings; memory is no counter and stays as it is."""
+    """Give what was used between two readings; memory, which is no counter, is that of the second."""
 
     def used(name: str) -> float | None:
         first, last = getattr(before, name), getattr(now, name)
@@ -241,7 +240,7 @@ def since(before: Reading, now: Reading) -> Reading:
 
 
 def write(target: Path, samples: Sequence[Sample]) -> str:
-    """Write samples to a Parquet file, whole or not at all; gives what went wrong, "" if nothing did."""
+    """Write samples to a Parquet file, whole or not at all; gives the error, or ""."""
     import duckdb  # noqa: PLC0415 - a fifth of a second that only a run has to wait
 
     partial = target.with_name(f"{target.name}.partial")
@@ -260,9 +259,9 @@ def write(target: Path, samples: Sequence[Sample]) -> str:
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Give the table's columns as arrays: of the ways into DuckDB, the one that takes least time.
+    """Give the table's columns as arrays, the quickest way into DuckDB, one element a row.
 
-    A masked array is what DuckDB reads as a column with NULLs.
+    DuckDB reads a masked array as a column with NULLs.
     """
     scopes = ("host", "instance")
     columns: dict[str, Any] = {
