@@ -109,7 +109,8 @@ class Workload(ABC):
 
     `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `paths` are
     the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
-    runs in the instance. Without it, it can measure every unikernel.
+    runs in the instance. Without it, it can measure every unikernel. `usual_port` is where its server listens in an
+    image of the user's, who may give another; 0 if that is `port`.
     """
 
     name: ClassVar[str]
@@ -120,6 +121,7 @@ class Workload(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     client_packages: ClassVar[tuple[str, ...]] = ()
     runs_inside: ClassVar[bool] = True
+    usual_port: ClassVar[int] = 0
 
     @property
     def port(self) -> int | None:

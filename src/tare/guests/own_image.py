@@ -40,7 +40,6 @@ QEMU = "qemu-system-x86_64"
 QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-utils", "ip": "iproute2"}
 _KNOCK = "usr/lib/tare/knock"
 _PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself knocks without a pause
-_USUAL_PORTS: Mapping[str, int] = {"redis": 6379, "nginx": 80, "micro-redis": 16379, "micro-http": 18080}
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class OwnImage(Technology):
     @property
     def serves(self) -> dict[str, int]:
         """The workloads that the image serves, each with its port."""
-        ports = {service: self.port or _USUAL_PORTS.get(service, 0) for service in self.services}
+        ports = {service: self.port or _usual_port(service) for service in self.services}
         return {service: port for service, port in ports.items() if port}
 
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
@@ -279,6 +278,14 @@ class OwnImage(Technology):
     def words(self) -> tuple[str, ...]:
         """The application's arguments, split as a shell splits them."""
         return tuple(shlex.split(self.arguments))
+
+
+def _usual_port(service: str) -> int:
+    """Give the port that a workload's server usually has; 0 where there is none, or no such workload."""
+    if service not in plugins.names("workloads"):
+        return 0
+    workload = plugins.find("workloads", service)()
+    return workload.usual_port or workload.port or 0
 
 
 def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:

@@ -25,6 +25,7 @@ class MicroRedis(Redis):
     name: ClassVar[str] = "micro-redis"
     title: ClassVar[str] = "micro: key-value store"
     packages: ClassVar[tuple[str, ...]] = ()  # the server is in every image
+    usual_port: ClassVar[int] = 0  # it is built for `port`
 
     def service(self, listen: str) -> Service:
         """Give the server; a unikernel has it built in."""

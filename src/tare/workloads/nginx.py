@@ -128,6 +128,7 @@ class Nginx(HttpLoad):
     name: ClassVar[str] = "nginx"
     title: ClassVar[str] = "nginx: static file over HTTP"
     packages: ClassVar[tuple[str, ...]] = ("nginx-light",)
+    usual_port: ClassVar[int] = 80
     paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
     size: Annotated[Size, AfterValidator(_servable)] = 1024

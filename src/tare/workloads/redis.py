@@ -56,6 +56,7 @@ class Redis(Workload):
     sweep: ClassVar[Sweep | None] = Sweep("clients")
     packages: ClassVar[tuple[str, ...]] = ("redis-server",)
     client_packages: ClassVar[tuple[str, ...]] = ("redis-tools",)
+    usual_port: ClassVar[int] = 6379
 
     operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)

@@ -17,7 +17,8 @@ import pytest
 from fakes import LIMITS
 from pydantic import TypeAdapter, ValidationError
 
-from tare.contracts import Instance, Setup
+from plug_ins import own
+from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.guests import own_image
 from tare.guests.own_image import Boot, OwnImage, _overlay
@@ -38,7 +39,7 @@ from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup
 
-ALL = (Osv, Rumprun, Unikraft, Nanos, Mirage)
+ALL = [found for found in own("technologies").values() if issubclass(found, OwnImage)]
 HERE = Image("0" * 64, Path("/root"), Path("/archive"), Path("/disk"), Path("/kernel"), Path("/initrd"), "")
 # Prints the command line that QEMU has given it on the serial port, then resets the machine by a triple fault.
 ECHO = """
@@ -182,6 +183,11 @@ def test_the_port_is_the_services_usual_one_unless_said() -> None:
     assert Osv("/k", "redis").serves == {"redis": 6379}
     assert Osv("/k", "nginx").serves == {"nginx": 80}
     assert Osv("/k", "redis", port=16379).serves == {"redis": 16379}
+
+
+@pytest.mark.parametrize("workload", [found() for found in own("workloads").values() if found().port])
+def test_every_workload_with_a_server_declares_where_an_image_has_it(workload: Workload) -> None:
+    assert Osv("/k", workload.name).serves == {workload.name: workload.usual_port or workload.port}
 
 
 def test_an_image_that_serves_several_workloads_is_named_once() -> None:
