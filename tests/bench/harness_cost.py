@@ -69,7 +69,7 @@ class Empty(Workload):
 
 
 def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...]:
-    """Give the command line that somebody would type to run `true` with a technology."""
+    """Give the command line that somebody would type to run `true` with a technology; empty where none is known."""
     oci = {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
     if name in oci:
         options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
@@ -91,7 +91,7 @@ def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...
         "docker": ("docker", "run", "--rm", image.tag, "true"),
         "podman": ("podman", "run", "--rm", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", image.tag, "true"),
         "qemu-tcg": ("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", *machine, *drive, *boot, *line),
-    }[name]
+    }.get(name, ())
 
 
 def _bundle(root: Path) -> dict[str, object]:
@@ -124,8 +124,8 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
-            argv = by_hand(name, here.image, root, here.instances / "tare-by-hand")
-            raw.append(timed(lambda argv=argv: _HOST.run(*argv, timeout=60, check=name != "qemu-tcg")))  # type: ignore[misc]
+            if argv := by_hand(name, here.image, root, here.instances / "tare-by-hand"):
+                raw.append(timed(lambda argv=argv: _HOST.run(*argv, timeout=60, check=name != "qemu-tcg")))  # type: ignore[misc]
         ours.append(trial.seconds)
     return ours[1:], raw[1:]  # the first ones only warm caches
 
@@ -145,10 +145,13 @@ def main() -> None:
         )
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
         for name in plugins.names("technologies"):
-            if plugins.find("technologies", name)().problems(_HOST):
+            technology = plugins.find("technologies", name)()
+            if technology.problems(_HOST) or technology.refuses(Empty()):
                 continue
-            ours, raw = (statistics.median(each) for each in compare(here, name))
-            print(f"| {name} | {ours:.3f} | {raw:.3f} | {ours - raw:.3f} |", flush=True)
+            ours, raw = compare(here, name)
+            seconds = statistics.median(ours)
+            more = f"{statistics.median(raw):.3f} | {seconds - statistics.median(raw):.3f}" if raw else "|"
+            print(f"| {name} | {seconds:.3f} | {more} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from todays import todays_runsc
 
-from plug_ins import own
+from plug_ins import in_contract, own
 from tare import plugins
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -101,9 +101,7 @@ def test_on_debian_13_incus_is_what_to_install(tmp_path: Path, release: str, pac
     assert package_for(Within("unshare", "--mount", "sh", "-c", bind, str(tmp_path / "os-release"))) == package
 
 
-@pytest.mark.parametrize(
-    "name", ["bubblewrap", "crun", "docker", "gvisor", "lxc", "lxd", "native", "nspawn", "podman", "runc"]
-)
+@pytest.mark.parametrize("name", [found.name for found in in_contract()])
 def test_somebody_else_than_root_is_told_to_be_root(name: str) -> None:
     nobody = Within("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     assert Problem("tare is not run by root", "sudo tare …") in _made(name).problems(nobody)
@@ -160,10 +158,9 @@ def test_at_least_ten_technologies_can_run_where_docker_answers() -> None:
     host = LocalHost()
     if _made("docker").problems(host):
         pytest.skip("no Docker daemon: tests/lab/with-engines starts one")
-    found = own("technologies").items()
-    names = [name for name, each in found if each.tested == "real" and each.tested_in.startswith("tests/contract")]
-    assert {name: problems for name in names if (problems := _made(name).problems(host))} == {}
-    assert len(names) >= 10
+    made = [found() for found in in_contract()]
+    assert {each.name: problems for each in made if (problems := each.problems(host))} == {}
+    assert len(made) >= 10
 
 
 def _class(name: str) -> type[Technology]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from plug_ins import own
 from tare.contracts import Instance, Setup, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
@@ -14,10 +15,6 @@ from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
 from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Testbed
-from tare.technologies.arceos import Arceos
-from tare.technologies.solo5_hvt import Solo5Hvt
-from tare.technologies.solo5_spt import Solo5Spt
-from tare.technologies.solo5_virtio import Solo5Virtio
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -27,7 +24,7 @@ from tare.workloads.startup import Startup
 pytestmark = pytest.mark.machine
 
 MEMORY_BYTES = 512 << 20  # what conftest's instances are given
-ALL: tuple[type[Unikernel], ...] = (Solo5Spt, Solo5Hvt, Solo5Virtio, Arceos)
+ALL: list[type[Unikernel]] = [found for found in own("technologies").values() if issubclass(found, Unikernel)]
 SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from plug_ins import in_contract
 from tare.contracts import Setup
 from tare.errors import TrialFailed
 from tare.guests import unikernel
@@ -20,17 +21,19 @@ from tare.running.layers import Notes, Testbed, started
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt
-from tare.technologies.solo5_virtio import Solo5Virtio
 from tare.workloads.micro_http import MicroHttp
 
 pytestmark = pytest.mark.machine
+
+
+BUILT = [found() for found in in_contract() if issubclass(found, Unikernel)]
 
 
 class _Broken(Exception):
     pass
 
 
-@pytest.mark.parametrize("technology", [Solo5Spt(), Solo5Virtio(), Arceos()], ids=lambda each: each.name)
+@pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
     technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tare import plugins
+from tare.launch import Technology
 
 
 def own(kind: plugins.Kind) -> dict[str, type[Any]]:
     """Give tare's own plug-ins of a kind by their names."""
     found = {name: plugins.find(kind, name) for name in plugins.names(kind)}
     return {name: each for name, each in found.items() if each.__module__.startswith(f"tare.{kind}.")}
+
+
+def in_contract() -> list[type[Technology]]:
+    """Give the technologies that the contract tests run on the real thing, here: all, or those without an inside."""
+    found = own("technologies").values()
+    return [each for each in found if each.tested == "real" and each.tested_in.startswith("tests/contract")]
