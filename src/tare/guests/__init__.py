@@ -1,1 +1,1 @@
-"""What technologies share that start machines or unikernels."""
+"""Code that technologies share which start machines or unikernels."""

@@ -1,10 +1,9 @@
-"""What a monitor boots that does not take the image's disk, kernel and initial RAM disk as they are.
+"""Boot media for monitors that cannot boot the image's disk, kernel and initial RAM disk directly.
 
-An uncompressed kernel for those that load ELF files alone; an initial RAM disk with the drivers of their controllers;
-and, for those that only boot as a PC does, a CD that loads both: by ISOLINUX for a BIOS, as one program for UEFI (a
-"unified kernel image": systemd-stub(7) with kernel, initial RAM disk and command line as its sections). All of it is
-made from the image that everything else runs; what does not depend on the instance is made once and kept beside the
-image.
+There are three: an uncompressed kernel, for monitors that load ELF files only; an initial RAM disk with the drivers of
+a monitor's controllers; a CD that loads both, for monitors that boot as a PC does. The CD uses ISOLINUX for a BIOS, and
+for UEFI a unified kernel image (systemd-stub(7) with kernel, initial RAM disk and command line as sections). All are
+made from the image; what does not depend on the instance is made once and kept beside it.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ EFI_STUB = {"/usr/lib/systemd/boot/efi/linuxx64.efi.stub": "systemd-boot-efi"}
 LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
 _SECONDS = 300.0
 
-# Where the compressed kernel is in the file, by Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and
-# newer): setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. LZ4 alone has its length appended.
+# Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the compressed kernel: setup_sects
+# at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its length appended.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
@@ -38,12 +37,12 @@ case $(od -An -v -t x1 -j "$start" -N 4 "$1" | tr -d ' ') in
 fd377a58) unpack=xz ;;
 28b52ffd) unpack=zstd ;;
 1f8b*) unpack=gzip ;;
-*) echo "$1: compressed in a way that is not known" >&2; exit 1 ;;
+*) echo "$1: unknown compression" >&2; exit 1 ;;
 esac
 tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && mv "$2.new" "$2"
 """
-# The names of the modules, in the order of their loading, are what tiny-initramfs' `init` reads. A later archive's
-# files replace those of an earlier one.
+# tiny-initramfs' `init` reads the names of the modules, in the order of loading. The files of a later archive replace
+# those of an earlier one.
 _EXTEND = """
 set -e
 target=$1 initrd=$2; shift 2
@@ -55,8 +54,8 @@ cp "$initrd" "$target.new"
 rm -r "$folder"
 mv "$target.new" "$target"
 """
-# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. The kernel's section comes
-# after everything of the stub's, as systemd-stub's own tools place it, and the initial RAM disk's after the kernel's.
+# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. As with systemd-stub's own
+# tools, the kernel's section follows those of the stub, and the initial RAM disk's follows the kernel's.
 _EFI_CD = """
 set -e
 folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5
@@ -72,19 +71,19 @@ mcopy -i "$folder/efi" "$folder/program" ::/EFI/BOOT/BOOTX64.EFI
 xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi=$folder/efi"
 rm -r "$folder"
 """
-# What follows the file has the machine's own end, and its last words on standard error.
+# It ends with the command, whose last output is on standard error.
 _FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
 
 
 def elf_kernel(host: Host, image: Image) -> Path:
-    """Unpack the image's kernel, once, for monitors that load an uncompressed one."""
+    """Unpack the image's kernel, once, for monitors that load only an uncompressed one; gives its path."""
     kernel = image.kernel.with_name("vmlinux")
     host.run("sh", "-c", _UNPACK, "sh", str(image.kernel), str(kernel), timeout=_SECONDS)
     return kernel
 
 
 def initrd(host: Host, image: Image, *modules: str) -> Path:
-    """Make an initial RAM disk, once, that loads these kernel modules and all that they need."""
+    """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; gives its path."""
     target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
@@ -94,7 +93,7 @@ def initrd(host: Host, image: Image, *modules: str) -> Path:
 
 
 def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the files of modules so that each comes after those that it needs; from the text of `modules.dep`.
+    """Give the files of modules from the text of `modules.dep`, each after its dependencies.
 
     Raises TrialFailed for a module that the kernel does not have.
     """
@@ -140,7 +139,7 @@ def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
 
 
 def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Find which files of a boot loader a host lacks. `packages` names the Debian package of each."""
+    """Find the files of a boot loader that a host lacks; `packages` names the Debian package of each."""
     return tuple(
         Problem.mended_by(f"{file} is not there", package)
         for file, package in packages.items()
@@ -150,16 +149,16 @@ def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...
 
 @contextmanager
 def console(host: Host, path: str) -> Iterator[Process]:
-    """Follow the file into which somebody else's daemon writes what the machine says on its serial port."""
+    """Follow the file to which a daemon writes the output of a machine's serial port."""
     with host.spawn("tail", "--follow=name", "--retry", "--lines=+1", path) as process:
         yield process
 
 
 def with_console(path: str, *command: str) -> tuple[str, ...]:
-    """Give the command that runs a machine and prints what comes into the file of its serial port, until it ends."""
+    """Give a command that runs a machine and prints the file of its serial port, until the machine ends."""
     return ("sh", "-c", _FOLLOW, "sh", path, *command)
 
 
 def command_line(launch: Launch, key: str, console: str = "ttyS0") -> str:
-    """Write the kernel's command line for a machine that is booted from the CD and has its disk behind SCSI."""
+    """Write the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
     return guest.command_line(launch, key, "/dev/sda", console)

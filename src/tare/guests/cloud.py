@@ -1,6 +1,6 @@
-"""A server of an OpenStack cloud, by openstacksdk: asked for, waited for, deleted with all that was made for it.
+"""Servers of an OpenStack cloud, by openstacksdk.
 
-All that is made bears the name of the server, so that it is found again by that name alone:
+Everything that is made for a server has its name, so that one name is enough to delete it all:
 
     python -m tare.guests.cloud delete CLOUD tare-NAME
 """
@@ -26,14 +26,14 @@ from tare.model import Caution, Machine
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0  # for one request of ours
-_INSTANCES = "198.18.0.0/15"  # the addresses of what tare starts in the server
+_INSTANCES = "198.18.0.0/15"  # the addresses of instances in the server
 _HOST_KEYS = re.compile(r"BEGIN SSH HOST KEY KEYS-+\s(.*?)-+END SSH HOST KEY KEYS", re.DOTALL)
 _PORTS = ((22, 22), (1024, 65535))
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What server is asked for, by the cloud's own names. `host_key` is a private and a public key for it, if any."""
+    """The server to ask for, by the cloud's own names. `host_key` is its private and public SSH host key, if given."""
 
     name: str
     flavor: str
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: its number in the cloud, its address, and doubts about it."""
+    """A running server: its ID in the cloud, its address, and cautions."""
 
     id: str
     address: str
@@ -56,7 +56,7 @@ class Server:
 
 
 def sdk(module: str = "openstack") -> Any:
-    """Give openstacksdk, which few users need; raises Unavailable where it is not installed."""
+    """Import openstacksdk, an optional dependency; raises Unavailable if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -70,17 +70,17 @@ def known_clouds() -> list[str]:
 
 
 class Cloud:
-    """One cloud of clouds.yaml. Its methods raise Unavailable or TrialFailed in the cloud's own words."""
+    """One cloud of clouds.yaml. Its methods raise Unavailable or TrialFailed with the cloud's message."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         with self._told():
             self._api = sdk().connect(cloud=name, app_name="tare", api_timeout=_ANSWER_SECONDS)
-            self._api.session.get_auth_headers()  # now, not at the first question
+            self._api.session.get_auth_headers()  # authenticate now
 
     @contextmanager
     def server(self, wanted: Wanted, asked: Callable[[], None]) -> Iterator[Server]:
-        """Give a server; it is deleted, with all that was made for it, after the block. `asked` tells when."""
+        """Give a server; delete it, with all that was made for it, after the block. Calls `asked` after the request."""
         with self._told():
             flavor, image, network = self._named(wanted)
         try:
@@ -112,19 +112,19 @@ class Cloud:
                 lines = (re.search(r"(?:ssh|ecdsa)-\S+ \S+", line) for line in keys[1].splitlines())
                 return tuple(line[0] for line in lines if line)
             if time.monotonic() > deadline:
-                what = f"openstack: the server did not tell its SSH host key within {timeout_seconds:g} s"
+                what = f"openstack: the server did not print its SSH host key within {timeout_seconds:g} s"
                 raise TrialFailed(what, hint)
             time.sleep(LOOK_SECONDS)
 
     def remove(self, name: str) -> bool:
-        """Delete what bears the name; tells whether something is left, because the cloud takes its time."""
+        """Delete everything of this name; tells whether something is left, which a later call deletes."""
         compute, network = self._api.compute, self._api.network
         servers = [each for each in compute.servers(name=f"^{re.escape(name)}$") if each.name == name]
         for server in servers:
             compute.delete_server(server, ignore_missing=True)
         for address in [each for each in network.ips(description=name) if each.description == name]:
             network.delete_ip(address, ignore_missing=True)
-        if servers:  # its group is in use until it is gone
+        if servers:  # their security group is in use until they are gone
             return True
         for group in [each for each in network.security_groups(name=name) if each.name == name]:
             network.delete_security_group(group, ignore_missing=True)
@@ -132,7 +132,7 @@ class Cloud:
         return False
 
     def _named(self, wanted: Wanted) -> tuple[Any, Any, Any]:
-        """Find what the settings name; raises Unavailable with the nearest name."""
+        """Find flavor, image and network by the settings; raises Unavailable with the nearest name."""
         compute, image, network = self._api.compute, self._api.image, self._api.network
         return (
             _found("flavor", wanted.flavor, compute.find_flavor, compute.flavors),
@@ -187,7 +187,7 @@ class Cloud:
             time.sleep(LOOK_SECONDS)
 
     def _address(self, server: Any, wanted: Wanted) -> str:
-        """Give the address at which the server is reached: a floating one, made for it, where one is wanted."""
+        """Give the server's address: a new floating one, if the settings ask for it."""
         network = self._api.network
         if wanted.floating_network:
             pool = _found("network", wanted.floating_network, network.find_network, network.networks)
@@ -201,7 +201,7 @@ class Cloud:
         return address
 
     def _opened(self, server: Any) -> tuple[Caution, ...]:
-        """Have the cloud let pass what instances in the server send, where it filters by address."""
+        """Allow the addresses of instances on the server's port; gives a caution if the cloud refuses."""
         pairs = [{"ip_address": _INSTANCES}]
         try:
             for port in self._api.network.ports(device_id=server.id):
@@ -213,7 +213,7 @@ class Cloud:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say what went wrong in words of ours."""
+        """Turn errors of openstacksdk into errors with a hint."""
         exceptions, session = sdk().exceptions, sdk("keystoneauth1.exceptions")
         try:
             yield
@@ -237,13 +237,13 @@ class Cloud:
 
 
 def new_key(host: Host, path: str) -> str:
-    """Make a pair of SSH keys on a host; gives the public one."""
+    """Make a pair of SSH keys on a host; gives the public key."""
     host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, timeout=30)
     return host.read(f"{path}.pub").strip()
 
 
 def await_ssh(host: Host, machine: Machine, timeout_seconds: float) -> None:
-    """Wait until a server lets us in: its SSH answers before cloud-init has put our key there."""
+    """Wait until a server accepts our key, which cloud-init installs after SSH answers; raises TrialFailed."""
     ask = ("ssh", "-F", machine.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", machine.ssh, "true")
     deadline = time.monotonic() + timeout_seconds
     while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
@@ -270,7 +270,7 @@ def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[],
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Give all kinds of error of openstacksdk and of what it is built on."""
+    """Give the error types of openstacksdk and its dependencies."""
     return sdk().exceptions.SDKException, sdk("keystoneauth1.exceptions").ClientException
 
 
@@ -280,9 +280,9 @@ def _words(error: Any) -> str:
 
 
 def _delete(cloud: str, name: str) -> None:
-    """Delete all that bears the name, and wait until it is gone.
+    """Delete everything of this name, and wait until it is gone.
 
-    It never gives up: a server costs, so the ledger, which ends it after its own time, must not take it for deleted.
+    It never gives up: a server costs money. The ledger ends it after a time-out and keeps the entry.
     """
     expected: tuple[type[Exception], ...] = (TareError, *_errors())
     while True:

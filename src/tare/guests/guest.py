@@ -1,7 +1,7 @@
 """A virtual machine that boots the image: what all monitors and hypervisors share.
 
-The kernel is told on its command line what programs/guest has to know; the guest tells its SSH host key on the console,
-and is then entered over SSH from the host that it runs on, with a key made for it alone.
+The kernel's command line carries what programs/guest needs. The guest prints its SSH host key on the console. tare then
+enters it over SSH from its host, with a key made for it alone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tare.images.recipes import MAKE_DISK
 from tare.launch import Launch
 from tare.model import Caution, Image, Limits
 
-# A monitor's own memory beside the guest's, so that the group's limit never ends a guest that keeps to its own. QEMU's
-# emulation keeps what it has translated in a buffer that grows to 1 GiB.
+# A monitor's memory beside the guest's, so that the group's limit does not end a guest that keeps its own limit. The
+# translation buffer of QEMU's emulation grows to 1 GiB.
 MONITOR_BYTES = 2 << 30
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
@@ -26,9 +26,9 @@ TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-clie
 
 @dataclass(frozen=True)
 class Devices:
-    """What a machine's description names: its disk, and how its network card is connected.
+    """The devices of a machine.
 
-    `card` is a tap, a bridge's port or a script, as the monitor wants it; `cd` and `serial` are files, if any.
+    `card` is a tap, a bridge's port or a script, as the monitor needs it; `disk`, `cd` and `serial` are files.
     """
 
     disk: str
@@ -59,16 +59,15 @@ def command_line(launch: Launch, key: str, root: str = "/dev/vda", console: str 
         "files": str(launch.limits.open_files),
         "key": key,
     }
-    # Notices and worse: enough for a first line early, few enough not to slow the boot.
+    # Notices and worse: they give an early first line and do not slow the boot.
     fixed = f"root={root} rw console={console} loglevel=6 panic=-1 init=/usr/lib/tare/guest"
     return " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
 
 
 def watch_boot(console: Process, launch: Launch) -> str:
-    """Read the console until the guest has told its SSH host key; marks the moments on the way.
+    """Read the console until the guest prints its SSH host key, and mark the moments of its boot.
 
-    Raises TrialFailed with what the guest said last when nothing comes for `start_seconds`, the console ends, or it
-    boots again.
+    Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again.
     """
     last = panic = ""
     while True:
@@ -91,18 +90,18 @@ def watch_boot(console: Process, launch: Launch) -> str:
 
 @contextmanager
 def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
-    """Open an SSH connection to the guest with the key that was made for it and the host key that it has told."""
+    """Open an SSH connection to the guest with its key, and check the host key from its console."""
     address, known = launch.network.instance_address, str(launch.folder / "known_hosts")
     host.write(known, f"{address} {host_key}\n")
     options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
-    socket = f"/run/{launch.name}.ssh"  # not in the folder: the name of a socket may be no longer than 107 bytes
+    socket = f"/run/{launch.name}.ssh"  # not in the folder: the path of a socket may have 107 bytes at most
     connection = shared(host, f"root@{address}", socket, *options, seconds=launch.start_seconds)
     with launch.ledger.undone_by("rm", "-f", socket), connection as inside:
         yield inside
 
 
 def with_disk(host: Host, image: Image) -> None:
-    """Make the image's disk on a host that has its directory alone; nested stacks have disks of their own."""
+    """Make the image's disk on a host that has only its directory; nested stacks have disks of their own."""
     if image.disk.suffix == ".qcow2":
         return
     script = 'disk=$1; shift; [ -e "$disk" ] || { "$@" "$disk.new" 2G && mv "$disk.new" "$disk"; }'

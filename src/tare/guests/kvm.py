@@ -1,7 +1,4 @@
-"""Whether KVM really works: QEMU boots a small guest on it, whatever monitor uses it then.
-
-A /dev/kvm that answers proves nothing.
-"""
+"""The proof that KVM works: QEMU boots a small guest on it, for all monitors. To open /dev/kvm proves nothing."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ _DOUBTED_SECONDS = 600.0  # how long a failure is believed: the machine may just
 
 
 def qemu_version(host: Host) -> str:
-    """Give QEMU's version; nothing where it is not installed."""
+    """Give QEMU's version; empty if it is not installed."""
     return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
 def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]:
-    """Find why KVM cannot be used on a host; `otherwise` is what can be done without it."""
+    """Find why a host cannot use KVM; `otherwise` is the alternative for the hint."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
         return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
     if (image := image_on(host)) is None:
@@ -43,9 +40,9 @@ def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]
 
 
 def _boots(host: Host, image: Image, seconds: float) -> bool:
-    """Tell whether the image's kernel comes as far as its first program; remembered until the machine boots again.
+    """Tell whether the image's kernel boots up to its first program.
 
-    That it does not is asked again after ten minutes.
+    A success is remembered until the machine boots again, a failure for ten minutes.
     """
     memory = state_folder() / "kvm.json"
     boot = host.read("/proc/sys/kernel/random/boot_id").strip()

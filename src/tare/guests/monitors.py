@@ -1,9 +1,8 @@
-"""What the plug-ins of machine monitors share beside tare/guests/guest.py: what a machine is started on, and its end.
+"""What the plug-ins of machine monitors share beside tare/guests/guest.py: folder, key, disk and control group.
 
-A monitor that tare starts itself runs in tare's control group, which pins it and holds it to its memory. Its disk is
-either made over the image's, which every start needs and which counts as part of it, as the layer of a container does;
-or it is a copy of the image's, which does not: whoever has such a machine has made its disk before. The key for its
-inside is tare's own need, and does not count either.
+A monitor that tare starts runs in tare's control group, which pins it and limits its memory. An overlay of the image's
+disk counts as part of the start, as a container's layer does. A copy of the disk does not: users of such a machine
+prepare its disk beforehand. The SSH key, which only tare needs, does not count either.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _COPY_SECONDS = 600.0
 
 @dataclass
 class Ground:
-    """What a machine is started on: a folder of its own, a key for its inside, and a control group.
+    """What a machine starts with: its own folder, a key for its inside, and a control group.
 
-    `stack` undoes at the end what the technology makes on the way.
+    `stack` undoes at the end what the technology makes.
     """
 
     host: Host
@@ -37,13 +36,13 @@ class Ground:
     bytes_before: int = 0
 
     def requested(self) -> None:
-        """Begin to count: all that is made before for any such machine is there."""
+        """Mark `requested`: all preparation that does not count is done."""
         self.bytes_before = bytes_below(self.launch.ledger.host, self.launch.folder)
         self.launch.knock(self.launch.network.instance_address)
         self.launch.timeline.mark("requested")
 
     def group(self) -> ControlGroup:
-        """Make the control group of a machine that tare itself starts."""
+        """Make the control group of a monitor that tare starts."""
         launch = self.launch
         around = guest.with_monitor(launch.limits)
         group = self.stack.enter_context(limited(launch.ledger, launch.name, around))
@@ -51,7 +50,7 @@ class Ground:
         return group
 
     def disk(self, form: str, *options: str) -> str:
-        """Copy the image's disk, in a format of qemu-img's; gives its path. What is empty is not written."""
+        """Copy the image's disk without its empty blocks, in a format of qemu-img; gives its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / f"disk.{form}")
         if form == "raw" and source.suffix != ".qcow2":
             copy: tuple[str, ...] = ("cp", "--reflink=auto", "--sparse=always", str(source), target)
@@ -62,14 +61,14 @@ class Ground:
         return target
 
     def overlay(self) -> str:
-        """Make a disk that keeps what is written over the image's; gives its path."""
+        """Make an overlay of the image's disk; gives its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / "disk.qcow2")
         base = ("-b", str(source), "-F", "qcow2" if source.suffix == ".qcow2" else "raw")
         self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
         return target
 
     def booted(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
-        """Wait until the machine has told its host key, enter it and describe it."""
+        """Wait for the machine's host key, enter it and describe it."""
         launch, reader = self.launch, self.launch.ledger.host
         host_key = guest.watch_boot(console, launch)
         inside = self.stack.enter_context(guest.entered(self.host, launch, host_key))
@@ -88,7 +87,7 @@ class Ground:
 
 @contextmanager
 def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
-    """Make the ground of a machine; all of it, and all that its stack is given, is gone after the block."""
+    """Make the folder and the key of a machine; remove them, and undo its `stack`, after the block."""
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
         yield Ground(host, launch, stack, guest.prepared_folder(host, launch))

@@ -1,12 +1,12 @@
-"""An image that the user has built, of a unikernel that tare cannot build: what all of its technologies share.
+"""A user's image of a unikernel that tare cannot build: what all technologies of this kind share.
 
-The image is booted with the command line that its project documents, which sets its address, and with the memory of the
-suite. It counts as started when the port of its service, of several the first one's, accepts connections; one that does
-not within 100 s has failed. The user's files are never written to: a disk is an overlay that ends with the instance.
+tare boots the image with the command line that its project documents, which sets its address, and with the memory of
+the suite. It has started when the port of its (first) service accepts connections; after 100 s it has failed. tare
+never writes to the user's files: each instance has an overlay of the disk.
 
 Settings of all of them: `image`, its path, on the machine under test or on this one; `service`, the workload that it
-serves, such as `redis`, or a list of several; `port`, the TCP port of a single service, 0 for its usual one;
-`arguments`, the application's own command line; `accelerator`, `kvm` or `tcg`, which emulates.
+serves, such as `redis`, or a list of several; `port`, the TCP port of a single service, 0 for the usual one;
+`arguments`, the application's own command line; `accelerator`, `kvm` or `tcg` (emulation).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itse
 
 @dataclass(frozen=True)
 class Boot:
-    """What a monitor is given: the image, the overlay of its disk, the tap, and where the other files are."""
+    """What a monitor boots: the image, the overlay of its disk, the tap, and the paths of other files."""
 
     launch: Launch
     image: str
@@ -73,7 +73,7 @@ DiskFormat = Literal["raw", "qcow2"]
 
 @dataclass(frozen=True)
 class OwnImage(Technology):
-    """Boots the user's image. A technology of this kind says with which command line."""
+    """Boots the user's image. Each technology of this kind gives the command line."""
 
     family: ClassVar[Family] = "unikernel"
     isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
@@ -96,7 +96,7 @@ class OwnImage(Technology):
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The monitor and what else is needed, each with its Debian package; the monitor comes first."""
+        """The tools, each with its Debian packages; the monitor comes first."""
         return QEMU_TOOLS
 
     @property
@@ -106,17 +106,17 @@ class OwnImage(Technology):
 
     @property
     def boot_disk(self) -> str:
-        """The disk of which the instance gets an overlay; an empty text where it has none."""
+        """The disk of which the instance gets an overlay; empty if it has none."""
         return ""
 
     @property
     def boot_disk_format(self) -> str:
-        """The format of that disk: given, as what a stranger's disk seems to be may be meant to mislead."""
+        """The format of that disk. It is given, not probed: a stranger's disk may mislead the probe."""
         return "raw"
 
     @property
     def more_files(self) -> tuple[str, ...]:
-        """Further files of the user's that the command names."""
+        """The user's other files that the command names."""
         return ()
 
     @property
@@ -131,7 +131,7 @@ class OwnImage(Technology):
         return {service: port for service, port in ports.items() if port}
 
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
-        """Give what else may be wrong with an image that does not answer."""
+        """Give a further hint for an image that does not answer."""
         return ""
 
     def brings(self) -> Sequence[str]:
@@ -139,7 +139,7 @@ class OwnImage(Technology):
         return [f"boots {path}" for path in self._files()]
 
     def version(self, host: Host) -> str:
-        """Give the version of the monitor; that of the image is the user's to know."""
+        """Give the version of the monitor; tare does not know that of the image."""
         line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor)
         match = re.search(r"\bversion v?(\S+)", line)
         return match[1] if match else ""
@@ -156,14 +156,14 @@ class OwnImage(Technology):
         return kvm.problems(host, self.without_kvm) if self.needs_kvm else ()
 
     def refuses(self, workload: Workload) -> str | None:
-        """Refuse all but what the image was built to serve; that it starts can be measured too."""
+        """Refuse all workloads but those that the image serves and those that run nothing inside."""
         if not workload.runs_inside or workload.name in self.serves:
             return None
         return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Boot the image; it is up when its service's port accepts connections, or has failed after 100 s."""
+        """Boot the image and wait until its service's port accepts connections; raises TrialFailed after 100 s."""
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
             host.run("mkdir", "-p", str(launch.folder / "written"), timeout=30)
@@ -216,16 +216,16 @@ class OwnImage(Technology):
         return ()
 
     def _look_for(self, host: Host, path: str) -> str:
-        """Tell where a file of the user's is: `there` on the host, or `here` on our machine; raises Unavailable."""
+        """Tell where a user's file is: `there` on the host, or `here` on this machine; raises Unavailable."""
         if not host.run("test", "-f", path, timeout=30, check=False).exit_code:
             return "there"
         if Path(path).is_file():
             return "here"
-        hint = "build it, or correct the path in the stack's table; it is one on the machine under test, or on this one"
+        hint = "build it, or correct its path in the stack's table: a path on the machine under test, or on this one"
         raise Unavailable(f"{self.name}: there is no file {path}", hint)
 
     def _placed(self, host: Host, launch: Launch, path: str) -> str:
-        """Give the path of a user's file on the host; it is carried there, for this instance alone, if need be."""
+        """Give the path of a user's file on the host; copy it there for this instance, if needed."""
         if self._look_for(host, path) == "there":
             return path
         target = str(launch.folder / Path(path).name)
@@ -258,7 +258,7 @@ class OwnImage(Technology):
         return tuple(cautions)
 
     def machine(self, boot: Boot, emulated: str = "max", virtual: str = "host") -> tuple[str, ...]:
-        """Give QEMU's options for the machine: the processor's model is named for emulation, and for KVM."""
+        """Give QEMU's options for the machine; the processor's model is `emulated`, or `virtual` with KVM."""
         accelerated = ("-accel", "kvm", "-cpu", virtual)
         processor = accelerated if self.accelerator == "kvm" else ("-accel", "tcg", "-cpu", emulated)
         cpus = 1 if self.one_cpu else len(boot.launch.limits.cpus)
@@ -289,12 +289,12 @@ def _usual_port(service: str) -> int:
 
 
 def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
-    """Make an overlay of a disk, so that the user's own is never written to. It may not be made of further files."""
+    """Make an overlay of the user's disk; raises TrialFailed if that disk refers to another file."""
     information = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
     about = information.get("format-specific", {}).get("data", {})
     if more := information.get("backing-filename") or about.get("data-file"):
         hint = f"make one file of it: qemu-img convert -O qcow2 {disk} NEW"
-        raise TrialFailed(f"{disk}: it is a part of a disk, and names {more} as the other", hint)
+        raise TrialFailed(f"{disk}: it is only a part of a disk: it refers to {more}", hint)
     target = str(launch.folder / "written" / "disk.qcow2")
     base = ("-b", disk, "-F", form)
     host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
@@ -302,7 +302,7 @@ def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
 
 
 def _lines(monitor: Process) -> Iterator[str]:
-    """Give the lines on the console that have not been read yet."""
+    """Give the unread lines of the console."""
     try:
         while True:
             yield monitor.read_line(0).text.strip()
@@ -312,4 +312,4 @@ def _lines(monitor: Process) -> Iterator[str]:
 
 def _said(last: Iterable[str]) -> str:
     words = " / ".join(filter(None, last))[-300:]
-    return f"it said last: {words}" if words else "its console stayed empty"
+    return f"its last output: {words}" if words else "its console stayed empty"

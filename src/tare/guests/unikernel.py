@@ -1,8 +1,8 @@
 """Our own application as a unikernel: what all technologies that start it share.
 
-It is `micro` (tare/images/micro.py), built once, before the first instance. It counts as started when the client has
-had its first answer at the port at which `init` answers elsewhere; one that does not say on its console within 60 s
-that it serves has failed. It has one CPU and knows no open files.
+It is `micro` (tare/images/micro.py), built once, before the first instance. It has started when it answers the client
+on the port of `init`. If its console does not say within 60 s that it serves, it has failed. It has one CPU and no
+limit of open files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tare.model import Caution, Family, Image, Limits, Problem
 BOOT_SECONDS = 60.0
 SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
 READY = "micro: ready"
-_TENDER_BYTES = 16 << 20  # more than a tender needs itself
+_TENDER_BYTES = 16 << 20  # more than a tender itself needs
 
 
 @dataclass(frozen=True)
 class Boot:
-    """What a monitor is given: the folder of the unikernels on the host, and the tap."""
+    """What a monitor boots with: the folder of the unikernels on the host, and the tap."""
 
     launch: Launch
     folder: str
@@ -45,7 +45,7 @@ class Boot:
 
 @dataclass(frozen=True)
 class Unikernel(Technology):
-    """Starts the application in a monitor. `file` is the unikernel, `tools` are what the host needs."""
+    """Starts the application in a monitor. `file` is the unikernel, `tools` are those of the host."""
 
     family: ClassVar[Family] = "unikernel"
     path: ClassVar[str] = "tap"
@@ -54,7 +54,7 @@ class Unikernel(Technology):
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
     headers: ClassVar[bool] = False  # whether the monitor gives virtio's headers with every packet
-    firmware: ClassVar[bool] = False  # whether something runs before its own first line
+    firmware: ClassVar[bool] = False  # whether a firmware runs first
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Give the command that starts the unikernel."""
@@ -69,30 +69,30 @@ class Unikernel(Technology):
         raise NotImplementedError
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Give the doubts that every instance has."""
+        """Give the cautions of every instance."""
         return ()
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no KVM
-        """Find why the processor cannot be used as wanted."""
+        """Find why the accelerator cannot be used."""
         return ()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what is missing to start it on a host, and to build it on this machine where it is not built."""
+        """Find what the host lacks to start it, and this machine to build it, unless it is built."""
         return missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
 
     def refuses(self, workload: Workload) -> str | None:
-        """Refuse all but what the application serves; that it starts can be measured too."""
+        """Refuse all workloads but those that the application serves and those that run nothing inside."""
         if not workload.runs_inside or workload.name in SERVES:
             return None
         return f"a unikernel has no shell: this one serves {' and '.join(SERVES)} alone"
 
     def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
-        """Build the unikernels, and carry them to the host."""
+        """Build the unikernels and copy them to the host."""
         bring_unikernels(host, lambda _: None)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Start the unikernel in a control group; it is up when it says so on its console."""
+        """Start the unikernel in a control group and wait until its console says that it serves."""
         folder = bring_unikernels(launch.ledger.host, lambda _: None)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
         address = launch.network.instance_address
@@ -118,9 +118,9 @@ class Unikernel(Technology):
             )
 
     def _watch(self, console: Process, launch: Launch) -> None:
-        """Read the console until the application says that it serves; marks its first line after a firmware.
+        """Read the console until the application says that it serves; after a firmware, mark its first line.
 
-        Raises TrialFailed with the last line when it ends, or says nothing of the kind in its time.
+        Raises TrialFailed with the last line if the monitor ends or 60 s have passed.
         """
         last, deadline = "", time.monotonic() + BOOT_SECONDS
         while last != READY:
@@ -130,7 +130,7 @@ class Unikernel(Technology):
                     raise TimedOut("too late")
                 line = console.read_line(left)
             except TrialFailed as error:
-                # What a monitor says itself, it says on standard error.
+                # A monitor prints its own messages on standard error.
                 words = [last, *filter(None, (each.strip() for each in console.errors().splitlines()))]
                 late = isinstance(error, TimedOut)
                 end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
@@ -143,12 +143,12 @@ class Unikernel(Technology):
 
 @dataclass(frozen=True)
 class Solo5(Unikernel):
-    """Starts the unikernel in a tender of Solo5's, which is built with it. Unikernel and tender share the limit."""
+    """Starts the unikernel in a Solo5 tender, which is built with it. The memory limit is for both together."""
 
     tender: ClassVar[str]
 
     def version(self, host: Host) -> str:
-        """Give the version of Solo5; nothing before it is built."""
+        """Give the version of Solo5; empty before it is built."""
         return solo5_version(host)
 
     def proof(self, host: Host) -> dict[str, str]:
@@ -185,7 +185,7 @@ class InQemu(Unikernel):
         return {"accelerator": self.accelerator, "qemu": kvm.qemu_version(host), "system": self.version(host)}
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Emulation is a doubt."""
+        """Give a caution for emulation."""
         if self.accelerator == "kvm":
             return ()
         return (EMULATED,)
@@ -218,7 +218,7 @@ class InQemu(Unikernel):
 
 
 def solo5_version(host: Host) -> str:
-    """Give the version of Solo5, whose tenders are built with the unikernels; nothing before."""
+    """Give the version of Solo5; empty before its tenders are built with the unikernels."""
     line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
     return line.partition("version v")[2]
 

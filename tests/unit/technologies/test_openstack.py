@@ -131,7 +131,7 @@ def test_the_host_keys_are_those_that_cloud_init_has_printed(state: State) -> No
 @pytest.mark.parametrize(
     ("console", "reason"),
     [
-        ("booting", "openstack: the server did not tell its SSH host key within 0.1 s"),
+        ("booting", "openstack: the server did not print its SSH host key within 0.1 s"),
         (None, "openstack: the server has no console log: Unable to get console"),
     ],
 )

@@ -308,7 +308,7 @@ def told(technology: OwnImage, launch: Launch) -> str:
         started(technology, launch),
     ):
         pass
-    return error.value.hint.partition("it said last: ")[2]
+    return error.value.hint.partition("its last output: ")[2]
 
 
 @pytest.mark.machine
@@ -336,7 +336,7 @@ def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch:
         started(Osv("/etc/passwd", "redis", accelerator="tcg"), launch),
     ):
         pass
-    assert error.value.hint == "it said last: qemu: invalid kernel header"
+    assert error.value.hint == "its last output: qemu: invalid kernel header"
 
 
 @pytest.mark.machine
@@ -430,5 +430,5 @@ def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) 
     host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
     secret.write_bytes(bytes(1 << 16))
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
-    with pytest.raises(TrialFailed, match=rf"it is a part of a disk, and names {secret} as the other"):
+    with pytest.raises(TrialFailed, match=rf"it is only a part of a disk: it refers to {secret}"):
         _overlay(host, boot.launch, str(disk), "qcow2")
