@@ -1,7 +1,7 @@
-"""The one place that prints errors and exits.
+"""The one module that prints errors and exits.
 
-An error of the user is two lines on standard error, `error: …` and `hint: …`, and an exit code: 2 for wrong usage or a
-wrong suite, 3 where nothing could be measured. A bug keeps its traceback.
+A user's error gives two lines on standard error, `error: …` and `hint: …`, and an exit code: 2 for wrong usage or a
+wrong suite, 3 if nothing could be measured. A bug keeps its traceback.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def run(app: typer.Typer, argv: Sequence[str]) -> int:
-    """Run a command line and give its exit code. Errors of the user are printed; all others are raised."""
+    """Run a command line and give its exit code. It prints errors of the user and raises all others."""
     try:
         code = get_command(app).main(args=list(argv), prog_name="tare", standalone_mode=False)
         sys.stdout.flush()
@@ -77,12 +77,12 @@ def _print(faults: Sequence[Fault]) -> None:
 
 
 def _is_closed_pipe(error: BaseException) -> bool:
-    """Tell whether the reader of our output went away; Typer turns that into an exit."""
+    """Tell whether the reader of our output is gone, which Typer turns into an exit."""
     return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere, so that Python does not complain while it ends."""
+    """Discard buffered output, so that Python prints no error when it exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 

@@ -1,7 +1,4 @@
-"""The kinds of error, and the hint for a name that is not known.
-
-Only `__main__` prints errors, in two lines, and exits.
-"""
+"""The kinds of error, and the hint for an unknown name. Only `__main__` prints errors, in two lines, and exits."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class TareError(Exception):
 
 
 class SuiteError(TareError):
-    """A suite that cannot be run. Raised before anything starts, with every fault in it."""
+    """A suite has faults. Raised before anything starts, with all of them."""
 
     exit_code = 2
 
@@ -37,7 +34,7 @@ class SuiteError(TareError):
 
 
 class UsageError(TareError):
-    """A command line that asks for something that is not there."""
+    """A command line names something that does not exist or cannot be used."""
 
     exit_code = 2
 
@@ -47,7 +44,7 @@ class Unavailable(TareError):
 
 
 class TrialFailed(TareError):
-    """A trial has no result. It is recorded with this reason and what the failed command printed; the run goes on."""
+    """A trial has no result. It is recorded with this reason and the failed command's output; the run goes on."""
 
     def __init__(self, what: str, hint: str = "", output: Output | None = None) -> None:
         super().__init__(what, hint)
@@ -55,19 +52,19 @@ class TrialFailed(TareError):
 
 
 class TimedOut(TrialFailed):
-    """A command did not end in its time. Everything that it had started has been killed."""
+    """A command did not end in time. tare has killed it with all that it started."""
 
 
 class Unreachable(TrialFailed):
-    """A machine over SSH does not answer, or does not let us in."""
+    """A machine over SSH does not answer, or refuses tare."""
 
 
 class NotRecorded(TareError):
-    """A trial could not be written to the run folder: the run ends, and does it again when it goes on."""
+    """A trial could not be written to the run folder. The run ends; `--resume` runs the trial again."""
 
 
 def in_words(error: Exception) -> TareError:
-    """Give what was raised as an error of ours: a refusal of the operating system, or a bug of a plug-in or of tare."""
+    """Turn any exception into a TareError: an error of the operating system, or a bug of a plug-in or of tare."""
     if isinstance(error, TareError):
         return error
     if isinstance(error, OSError) and error.strerror:
@@ -87,11 +84,11 @@ class Fault:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Give the known name that was probably meant, or an empty text."""
+    """Give the known name that was probably meant; empty if none is near."""
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
 
 
 def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
-    """Give the hint for a name that is not known; `otherwise` where none comes near it."""
+    """Give the hint for an unknown name; `otherwise` if no known name is near."""
     meant = nearest(name, known)
     return f'did you mean "{meant}"?' if meant else otherwise

@@ -1,4 +1,4 @@
-"""Technologies and workloads are found by their names: one file each, named as the plug-in is.
+"""Finds technologies and workloads by name: one file each, with the plug-in's name.
 
 The file `technologies/qemu_tcg.py` holds the class whose `name` is `qemu-tcg`. Other packages add theirs with an entry
 point in the group `tare.technologies` or `tare.workloads`.
@@ -20,7 +20,7 @@ _ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload
 
 
 def names(kind: Kind) -> tuple[str, ...]:
-    """Names of all plug-ins of a kind, sorted. Imports none of them."""
+    """Give the sorted names of all plug-ins of a kind; imports none of them."""
     package = importlib.import_module(f"tare.{kind}")
     own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)}
     others = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
@@ -28,7 +28,7 @@ def names(kind: Kind) -> tuple[str, ...]:
 
 
 def find(kind: Kind, name: str) -> type[Any]:
-    """Find a plug-in's class by its name; raises UsageError where there is none, or where it is broken."""
+    """Give a plug-in's class by name; raises UsageError if there is none or it is broken."""
     if name not in names(kind):
         raise UsageError(f"no {_ONE[kind]} named {name!r}", f"`tare {kind}` lists them")
     plugin = _found(kind, name)

@@ -1,8 +1,8 @@
-"""Quantities with their units: what users write in a suite, and what reports show them.
+"""Quantities with units: as users write them in a suite, and as reports show them.
 
-Inside tare a quantity is a plain number in base units (seconds, bytes, a share from 0 to 1). A suite gives it as text
-with its unit, so that no one has to guess; a bare number is refused. A dataclass of a workload or technology takes
-`Duration`, `Size` and `Percent` as the types of its fields, with a number as the default: `timeout: Duration = 30.0`.
+Inside tare a quantity is a plain number in base units (seconds, bytes, a share from 0 to 1). In a suite it is a text
+with a unit; a bare number is refused. The fields of a workload or technology have the types `Duration`, `Size` and
+`Percent`, with a number as the default: `timeout: Duration = 30.0`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str)]
 
 
 def parse_margin(text: object) -> float:
-    """Read a margin such as "3%" as a share; raises ValueError for what is none."""
+    """Read a margin such as "3%" as a share; raises ValueError."""
     share = parse_percent(text)
     if not 0 < share < 1:
         raise ValueError("a margin lies between 0% and 100%, for example 3%")
@@ -76,7 +76,7 @@ def parse_margin(text: object) -> float:
 
 
 def margin_option(text: str | None) -> float | None:
-    """Read the option --margin of the command line; raises UsageError for what is none."""
+    """Read the option --margin of the command line as a share; raises UsageError."""
     try:
         return None if text is None else parse_margin(text)
     except ValueError as error:
@@ -102,13 +102,13 @@ def _bare(kind: object) -> object:
 
 
 def _parser(kind: object) -> Callable[[object], float] | None:
-    """Find which text a type reads; None where it takes a value as it is."""
+    """Give the function that reads a type's text; None if it takes values unchanged."""
     parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
     return cast("Callable[[object], float] | None", parser)
 
 
 def _with_unit(value: float, parse: Callable[[object], float]) -> str:
-    """Give the shortest text that is read as this value, or as the nearest one."""
+    """Give the shortest text that reads as this value, or as the nearest one."""
     units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
     texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
 

@@ -1,4 +1,4 @@
-"""Commands: one file each, thin: parse, call, print. Data goes to standard output, all else to standard error."""
+"""The commands, one file each: parse, call, print. Data goes to standard output, all else to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tare technologies` and `tare workloads`: the catalogue, from the plug-ins' own words."""
+"""`tare technologies` and `tare workloads`: the catalogue, from the plug-ins' docstrings and members."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TESTED = {
 
 
 def technologies(as_json: Json = False) -> None:
-    """List the technologies: what they isolate, how they are tested, and whether they can be used here or why not."""
+    """List the technologies: how they isolate, what they need, and whether they can be used here or why not."""
     entries = _entries("technologies")
     with Console(stderr=True).status("looking at this machine"):
         usable = {each.name: each for each in look_at(LocalHost())}
@@ -73,7 +73,7 @@ def _entries(kind: plugins.Kind) -> list[dict[str, Any]]:
 
 
 def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
-    """Describe a plug-in; of a broken one, what is wrong with it."""
+    """Describe a plug-in; for a broken one, give the error."""
     try:
         plugin = plugins.find(kind, name)
     except UsageError as error:
@@ -106,7 +106,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
 
 
 def settings_of(plugin: type[Any]) -> list[str]:
-    """Write the settings of a plug-in with their defaults, as one would in a suite; those that may be left out, not."""
+    """Write the settings of a plug-in that have a default, as in a suite."""
     types = typing.get_type_hints(plugin, include_extras=True)
     fields = [
         field for field in dataclasses.fields(plugin) if field.init and field.default not in (dataclasses.MISSING, None)

@@ -59,7 +59,7 @@ def _ledgers() -> Path:
 
 
 def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
-    """Undo what a ledger has; what cannot be undone stays in it. Gives what was in the way, with the machine's name."""
+    """Undo the entries of a ledger and keep those that fail; gives the reasons, with the machine's name."""
     name = left.machine.ssh if left.machine else "this machine"
     kept = list(left.entries)
     troubles = []
@@ -91,7 +91,7 @@ def _machine(target: Machine | None) -> Iterator[Host]:
 
 
 def _remove_images(host: LocalHost) -> list[str]:
-    """Remove what technologies were given once for many instances; gives what was in the way."""
+    """Remove the images from the engines (`Technology.forget`); gives the reasons for failures."""
     troubles = []
     for name in plugins.names("technologies"):
         try:

@@ -28,7 +28,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the run's).")] = None,
     stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
     margin: Annotated[
-        str | None, typer.Option(help="A difference up to this is none, such as 3% (default: the run's).")
+        str | None, typer.Option(help="Smaller differences count as none, such as 3% (default: the run's).")
     ] = None,
     fail_on: Annotated[
         list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT")
@@ -36,7 +36,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
 ) -> None:
-    """Compare the stacks of a run with a baseline, or what has changed from one run to another."""
+    """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
     asked = Asked(baseline, tuple(dict.fromkeys(stack or ())), margin_option(margin), _kinds(fail_on or []))
@@ -55,7 +55,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
 
 
 def _print(answer: Answer) -> None:
-    # A log has no width: its lines are not to be broken.
+    # A log has no width: do not break its lines.
     console = Console(file=sys.stdout, highlight=False, markup=False, width=None if sys.stdout.isatty() else _LOG)
     console.print(table(answer, console.width))
     for line in (legend(answer), *remarks(answer)):

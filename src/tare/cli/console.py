@@ -1,4 +1,4 @@
-"""The terminal: nothing that a guest, another machine or a stranger's run folder has said can steer it."""
+"""The terminal, protected from escape sequences of guests, other machines and strangers' run folders."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.segment import Segment
 
 
 class Console(rich.console.Console):
-    """Rich's console, which prints blanks in place of control characters: only its own styles steer the terminal."""
+    """Rich's console, which prints blanks in place of control characters that are not its own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Give the pieces of what is printed; see Rich."""
+        """Give the segments to print; see Rich."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def printable(text: str) -> str:
-    """Put blanks in place of all that does not print, but for the ends of lines and tabs."""
+    """Replace unprintable characters by blanks, except tabs and the ends of lines."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in text)

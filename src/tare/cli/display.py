@@ -1,6 +1,6 @@
-"""What a run shows while it goes on: a table that fills, what runs now, what is next, and the time left.
+"""The display of a run: a table that fills, the current and the next trial, and the time left.
 
-On a terminal it is redrawn in place; elsewhere it is one plain line for each trial and block.
+A terminal redraws it in place; elsewhere each trial and block is one plain line.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Lines:
         self._console = console
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
-        """Say nothing yet: the line comes with the result."""
+        """Print nothing: the line comes with the result."""
         self._left = left
 
     def trial_ended(self, trial: Trial) -> None:
-        """Say what came out."""
+        """Print the result of a trial."""
         what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
         line = f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -46,7 +46,7 @@ class Lines:
             self._console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False, soft_wrap=True)
 
     def block_ended(self, block: Block) -> None:
-        """Say how far it is."""
+        """Print the progress."""
         left = self._left
         text = f"block {left.blocks_done + 1} of {left.blocks} ({block.workload}) done"
         self._console.print(
@@ -75,7 +75,7 @@ class Screen:
             self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", trial.hint))
 
     def block_ended(self, block: Block) -> None:  # noqa: ARG002 - see Watch
-        """Refine the table: a block is complete."""
+        """Draw the table with the complete block."""
         self._table = matrix(summarize(self._run()), self._live.console.width)
 
     def __rich__(self) -> RenderableType:
@@ -105,7 +105,7 @@ class Screen:
 
 @contextmanager
 def watching(console: Console, run: Callable[[], Run]) -> Iterator[Watch]:
-    """Give the watch that fits the console; `run` reads the run folder as it is by now."""
+    """Give the watch for the console; `run` reads the current run folder."""
     if not console.is_terminal:
         yield Lines(console)
         return

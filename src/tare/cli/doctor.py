@@ -1,4 +1,4 @@
-"""`tare doctor`: what can be used here and the fix for what cannot, and how noisy this machine is."""
+"""`tare doctor`: what can be used here, fixes for the rest, and how noisy this machine is."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def doctor(
     everything: Annotated[bool, typer.Option("--all", help="Print every version, reason and fix in full.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
-    """Tell which technologies can be used here, with the fix for the rest, and how noisy this machine is.
+    """Show which technologies can be used here, fixes for the rest, and how noisy this machine is.
 
-    It only observes: nothing on the machine is changed.
+    It only observes: it changes nothing on the machine.
     """
     waiting = Console(stderr=True)
     host = LocalHost()
@@ -46,7 +46,7 @@ def doctor(
             status.update(f"looked at {each.name}")
             technologies.append(each)
         time.sleep(max(0.0, _STEAL_SECONDS - (time.monotonic() - began)))
-    # The mounts as the machine has them, not as tare sees them in its own namespace.
+    # The machine's mounts, not those of tare's own namespace.
     noise = assess(lambda path: mounts if path.endswith("/mounts") else read_text(path), before)
     if as_json:
         print(_json(technologies, facts, noise))

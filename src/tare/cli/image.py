@@ -1,4 +1,4 @@
-"""`tare image`: build the guest image now, or tell which it is."""
+"""`tare image`: build the guest image, and print its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tare plan`: what a suite would do, before it does it."""
+"""`tare plan`: what a suite would run, and for how long."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
 
 
 def _say_brought(console: Console, read: Suite) -> None:
-    """List what is executed or opened outside tare because this suite says so: it may be a stranger's."""
+    """List what the suite, which may be a stranger's, executes or opens outside tare."""
     lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
     for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
         if machine is not None:
@@ -95,7 +95,7 @@ def _say_brought(console: Console, read: Suite) -> None:
 
 
 def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
-    """Say for each workload how many blocks and minutes the margin needs, by its least and most steady stack."""
+    """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
     summary = summarize(run)
     table = Table(box=None, pad_edge=False)
     for column in (

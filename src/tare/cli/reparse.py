@@ -1,4 +1,4 @@
-"""`tare reparse`: read the values again from the raw output that a run kept."""
+"""`tare reparse`: parse the raw output of a run again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tare.suites.suite import read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Read all values of a run again from its raw output; the trials before are kept beside the new ones."""
+    """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
     loaded = load(run)
     suite = read_suite(run / "suite.toml")
     workloads = {planned.name: planned.workload for planned in suite.workloads}
@@ -30,7 +30,7 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
-    """Parse a trial's raw output. One that failed keeps its reason, unless its values can be read now."""
+    """Parse a trial's raw output. A failed trial keeps its reason, unless its values can now be read."""
     if trial.status == "skipped":
         return trial
     try:

@@ -1,4 +1,4 @@
-"""`tare report`: write the report of a run again, in the formats that are asked for."""
+"""`tare report`: write the report of a run again, in any format."""
 
 from __future__ import annotations
 

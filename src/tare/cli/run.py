@@ -1,4 +1,4 @@
-"""`tare run`: work through a suite and leave a run folder with its report."""
+"""`tare run`: run a suite; write a run folder with its report."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _seconds(budget: str | None) -> float | None:
 
 
 def _work(session: _Session, machines: Reached, image: Image, console: Console) -> str:
-    """Run the suite; gives why it stopped."""
+    """Run the suite; gives the stop reason."""
     suite, folder = session.suite, session.journal.folder
 
     def say(text: str) -> None:
@@ -159,7 +159,7 @@ def _work(session: _Session, machines: Reached, image: Image, console: Console) 
 def _say_unusable(
     console: Console, suite: Suite, unusable: Mapping[str, tuple[Problem, ...]], already: Collection[str] = ()
 ) -> None:
-    """Print what is skipped and why; raises TareError when nothing is left."""
+    """Print the skipped stacks with their reasons; raises TareError if nothing remains to compare."""
     for stack, problems in unusable.items():
         if stack not in already:
             _print_problem(console, stack, problems)
@@ -206,7 +206,7 @@ def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
 
 
 def _machines(suite: Suite, machines: Reached) -> dict[str, Facts]:
-    """Give the machines that take part, by role. One that a technology lends is noted once it is there."""
+    """Give the machines that take part, by role, except those that a technology will lend."""
     lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
     server = {} if lent else {"server": machines.server.facts()}
     return {"controller": LocalHost().facts(), **server, "client": machines.client.facts()}
@@ -284,7 +284,7 @@ def _warn_of_leftovers(console: Console) -> None:
 
 @contextmanager
 def _saying_what_stays(console: Console) -> Iterator[None]:
-    """Print what of a run could not be undone: it stays in the ledger."""
+    """Print what a run could not undo, which stays in the ledger."""
     before = leftovers(state_folder() / "ledger")
     try:
         yield
@@ -300,9 +300,9 @@ def _saying_what_stays(console: Console) -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the first Ctrl-C, termination or loss of the terminal into an orderly stop.
+    """Turn the first SIGINT, SIGTERM or SIGHUP into an orderly stop.
 
-    A second one cannot break the cleaning up. What `nohup` has started goes on without its terminal.
+    A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
@@ -324,7 +324,7 @@ def stoppable() -> Iterator[None]:
 
 
 def _leave_terminal() -> None:
-    """Send what is printed nowhere, where it would go to a terminal that is gone: each line would be an error."""
+    """Discard output to a terminal that is gone, which would raise an error for each line."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         with suppress(OSError):

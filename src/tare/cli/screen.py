@@ -1,7 +1,7 @@
-"""One screen of `tare doctor`: what can be used in a list, the rest in groups by what mends it, the noise in brief.
+"""The screen of `tare doctor`: what can be used, the rest in groups by fix, and the noise in brief.
 
-It has at most 22 lines of 80 columns, so that a terminal of 80x24 shows it beside the command and the next prompt.
-Where there is more to say than fits, the last reasons are only counted: `tare doctor --all` has everything.
+It has at most 22 lines of 80 columns, so that a terminal of 80x24 also shows the command and the next prompt. It counts
+the reasons that do not fit; `tare doctor --all` has them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"
 
 
 def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterable[Noise], width: int) -> list[Text]:
-    """Give the lines of the screen. `machine` are the lines that describe it."""
+    """Give the lines of the screen; `machine` are those that describe the machine."""
     width = min(width, _WIDEST)
     usable = [each for each in technologies if each.usable]
     rest = [each for each in technologies if not each.usable]
@@ -50,7 +50,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
 
 
 def _problems(technology: Usable) -> tuple[Problem, ...]:
-    """Give what else is in its way than that tare is not run by root."""
+    """Give a technology's problems, except that tare is not root."""
     return tuple(each for each in technology.problems if each != NOT_ROOT)
 
 
@@ -63,7 +63,7 @@ def _names(technologies: Iterable[Usable]) -> str:
 
 
 def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text]:
-    """Give a title with a text after it; nothing without text."""
+    """Give a title and its text; nothing without a text."""
     if not text:
         return []
     first, *more = _wrapped(f"{title}: {text}", width, "  ")
@@ -73,13 +73,13 @@ def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[Text]:
-    """Wrap at spaces only: a name that is cut at its hyphen is no name, and a command not one to copy."""
+    """Wrap at spaces only, so that names and commands can be copied."""
     wrapper = textwrap.TextWrapper(width, indent, indent, break_on_hyphens=False, break_long_words=False)
     return [Text(line) for line in wrapper.wrap(text)]
 
 
 def _continued(command: str, width: int) -> list[Text]:
-    """Wrap a command so that it can still be copied to a shell."""
+    """Wrap a command so that it can be copied to a shell."""
     lines = _wrapped(command, width - 2, "  ")
     return [*(Text(f"{line.plain} \\") for line in lines[:-1]), *lines[-1:]]
 
@@ -89,7 +89,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text]:
-    """Say why technologies cannot be used, those of one reason in one line; what does not fit is counted."""
+    """Give the reasons why technologies cannot be used, a line each; count those that do not fit."""
     sharing: dict[str, list[tuple[str, str]]] = {}
     for each in technologies:
         problem = _problems(each)[0]
@@ -108,14 +108,14 @@ def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text
 
 
 def _reason(names: str, what: str, fixes: set[str], width: int) -> str:
-    """Give one line; with the fix where all have the same and it is short."""
+    """Give one line, with the fix if it is short and the same for all."""
     fix = next(iter(fixes)) if len(fixes) == 1 else ""
     mended = f" → {fix}" if fix and len(fix) <= _SHORT_FIX else ""
     return names + _cut(what, width - len(names) - len(mended)) + mended
 
 
 def _noise(noise: Iterable[Noise], width: int) -> list[Text]:
-    """Give the names for each verdict, with the values of what is doubtful."""
+    """Give the names for each verdict, with the values of those that are noisy or to watch."""
     by_verdict: dict[str, list[str]] = {verdict: [] for verdict in _STYLES}
     for each in noise:
         shown = f"{each.name} ({each.value})" if each.verdict in {"noisy", "watch"} else each.name

@@ -1,8 +1,7 @@
-"""`tare shell`: look into an instance of a stack, or run a command in it and have its output.
+"""`tare shell`: look into an instance of a stack, or run a command in it.
 
-An interactive shell needs a terminal. The image's `script` makes one inside, and we pass every key on to it, which
-reaches through a container engine and SSH alike. Where the inside has no terminals of its own (a chroot), the shell
-uses ours.
+An interactive shell needs a terminal. The image's `script` makes one inside, and tare passes every key on to it, which
+works through container engines and SSH. If the inside has no terminals of its own (a chroot), the shell uses ours.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def shell(
         bool, typer.Option("--client", help=f"Run it on the client; {ADDRESS} is the instance's.")
     ] = False,
 ) -> None:
-    """Start an instance as a trial does, and open a shell in it or run a command; nothing of it is left afterwards."""
+    """Start an instance as in a trial, open a shell or run a command in it, and remove the instance."""
     asked = _asked(stack, suite)
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"
@@ -62,7 +61,7 @@ def shell(
 
 
 def _asked(name: str, suite: Path | None) -> Asked:
-    """Find the stack: in the suite, or as a name alone with what suites have by default."""
+    """Find the stack in the suite; without a suite, use the defaults."""
     if suite is None:
         return Asked(stack_named(name))
     read = read_suite(suite)
@@ -92,7 +91,7 @@ def _interactive(host: Host, environment: tuple[str, ...], prompt: str) -> int:
     if host.run("test", "-e", "/dev/pts/ptmx", timeout=_SECONDS, check=False).exit_code:
         return attached(host.command_line(*environment, *bash), "shared")
     columns, rows = shutil.get_terminal_size()
-    # `script` takes over the settings of our terminal where it sees it, and ours passes every key on.
+    # `script` copies the settings of our terminal, if it sees it; ours is in raw mode.
     line = f"stty sane rows {rows} columns {columns}; exec {shlex.join(bash)}"
     script = ("script", "--quiet", "--return", "--command", line, "/dev/null")
     return attached(host.command_line(*environment, *script), "passed")

@@ -19,7 +19,7 @@ from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.units import format_duration, format_quantity, format_size
 
-_PIPED = 1000  # columns for who is no terminal: a trial is one line then
+_PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 
 
 def show(

@@ -1,4 +1,4 @@
-"""What workloads share that only compute: one program of the image, run inside, which verifies its own results."""
+"""What workloads share that only compute: they run one program of the image, which verifies its own results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_QUOTED = 800
 class Computing(Workload):
     """A workload of one command and one speed.
 
-    `result` matches the whole of a good output, with the group `speed`, a number of `scale` times the metric's unit.
+    `result` matches a whole good output; its group `speed` is a number of `scale` times the metric's unit.
     """
 
     name: ClassVar[str]
@@ -34,7 +34,7 @@ class Computing(Workload):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run the program inside; raises TrialFailed where there is no inside, or where its results are wrong."""
+        """Run the program inside; raises TrialFailed without an inside, or for wrong results."""
         if setup.instance.inside is None:
             what = f"{setup.instance.name}: {self.name} runs inside"
             raise TrialFailed(what, f"leave this stack out of {self.name}")

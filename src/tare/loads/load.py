@@ -1,7 +1,7 @@
-"""The load: a program on the client that drives a server, and what all workloads with a load need.
+"""The load, a program on the client that drives a server, and what all workloads with a load need.
 
-A load program has one thread, so it can use one CPU at most. Where it used nearly all of one, the client was the
-bottleneck and not the server.
+A load has one thread, so it can use one CPU at most. If it used nearly all of it, the client was the bottleneck, not
+the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHILDREN = re.compile(r"(\d+)m(\d+\.\d+)s (\d+)m(\d+\.\d+)s\s*\Z", re.ASCII)
 
 
 def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
-    """Give numbers of clients back; raises ValueError unless they rise from 1 or more to 1000 or less."""
+    """Give the numbers of clients; raises ValueError unless they rise and are from 1 to 1000."""
     if not clients:
         raise ValueError("give at least one number of clients, for example [1, 50, 200]")
     if clients[0] < 1 or clients[-1] > MOST_CLIENTS:
@@ -39,7 +39,7 @@ ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 
 
 def server_address(setup: Setup) -> str:
-    """Give where the server answers; raises TrialFailed for an instance without a network."""
+    """Give the server's address; raises TrialFailed for an instance without a network."""
     if setup.instance.address is None:
         hint = "leave this stack out of workloads that serve, or give it a network"
         raise TrialFailed(f"{setup.instance.name}: it has no network", hint)
@@ -47,15 +47,15 @@ def server_address(setup: Setup) -> str:
 
 
 def server_port(setup: Setup, workload_name: str, default: int) -> int:
-    """Give the server's TCP port: that of the instance's own server where it has one built in, or else `default`."""
+    """Give the server's TCP port: that of a built-in server, or else `default`."""
     return setup.instance.serves.get(workload_name, default)
 
 
 def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
-    """Run a load to its end; raises TrialFailed with its last words when it fails.
+    """Run a load to its end; raises TrialFailed with its last output if it fails.
 
-    The text is its standard output alone. `client_cpu` is its CPU time over the time that the command took, as a share
-    of the one CPU that it can use, 0 to 1; None where the client's shell does not say.
+    The text is its standard output. `client_cpu` is its CPU time over the duration of the command, as a share of one
+    CPU, 0 to 1; None if the client's shell does not report it.
     """
     output = client.run("sh", "-c", _SCRIPT, "sh", *argv, timeout=timeout, check=False)
     checked(replace(output, argv=argv))
@@ -65,14 +65,14 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
 
 
 def while_sending(raw: Raw, sending_seconds: float) -> Raw:
-    """Relate the load's CPU time to the seconds in which it sent, for a load that rests while its clients connect."""
+    """Relate the load's CPU time to the seconds in which it sent, for a load that pauses while its clients connect."""
     if raw.client_cpu is None:
         return raw
     return replace(raw, client_cpu=min(1.0, raw.client_cpu * raw.seconds / sending_seconds))
 
 
 def children_seconds(text: str) -> float | None:
-    """Read the seconds of CPU, user and system, from the end of what `times` printed; None where there are none."""
+    """Read the seconds of CPU, user and system, from the end of the output of `times`; None if they are missing."""
     match = _CHILDREN.search(text)
     if match is None:
         return None

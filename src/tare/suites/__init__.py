@@ -1,1 +1,1 @@
-"""What is asked for: the suite, its stacks, its plan."""
+"""The suite, its stacks and its plan."""

@@ -1,4 +1,4 @@
-"""The tables of a TOML file, and the faults that are found in them, each under its key.
+"""The tables of a TOML file, and their faults, each under its key.
 
 A fault names its key as `workloads[0].clients`; numbers in brackets count from 0.
 """
@@ -39,34 +39,34 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
 
 
 class Catalogue(Protocol):
-    """Where technologies and workloads are found by name: `tare.plugins`, or a small one in a test."""
+    """Finds technologies and workloads by name: `tare.plugins`, or a small one in a test."""
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:
-        """Names of all plug-ins of a kind."""
+        """Give the names of all plug-ins of a kind."""
 
     def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        """Find a plug-in's class; raises UsageError where it is broken."""
+        """Give a plug-in's class; raises UsageError if it is broken."""
 
 
 @dataclass
 class Document:
-    """The tables of one TOML file; collects faults under their keys, at most one a key."""
+    """The tables of one TOML file. It collects faults under their keys, at most one for each key."""
 
     tables: dict[str, Any]
     catalogue: Catalogue
     faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
 
     def fault(self, key: Key, what: str, hint: str) -> None:
-        """Note a fault; the first one of a key is kept."""
+        """Record a fault, unless the key has one."""
         self.faults.setdefault(key, (what, hint))
 
     def in_file_order(self, source: str) -> list[Fault]:
-        """Give the faults in the order of their keys in the file; what is missing comes at the end of its table."""
+        """Give the faults in the order of their keys in the file; missing keys come at the end of their table."""
         ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
         return [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
 
     def at(self, key: Key) -> Any:
-        """Give what the file has under a key; None where it has nothing."""
+        """Give the value under a key; None if there is none."""
         value: Any = self.tables
         for part in key:
             if isinstance(value, dict):
@@ -78,18 +78,18 @@ class Document:
         return value
 
     def table(self, key: Key) -> dict[str, Any]:
-        """Give the table under a key; empty where there is none."""
+        """Give the table under a key; empty if there is none."""
         value = self.at(key)
         return value if isinstance(value, dict) else {}
 
     def texts(self, key: Key) -> dict[int, str]:
-        """Give the texts of the list under a key, by their places."""
+        """Give the texts of the list under a key, by their positions."""
         value = self.at(key)
         entries = value if isinstance(value, list) else []
         return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
 
     def required(self, key: Key, setting: str, example: str) -> str | None:
-        """Give a text that the table under a key must have."""
+        """Give a required text of the table under a key."""
         table = self.table(key)
         value = table.get(setting)
         if setting not in table:
@@ -110,13 +110,13 @@ class Document:
         return value
 
     def check_name(self, key: Key, name: str) -> None:
-        """Refuse a name that could not be part of a file's name."""
+        """Refuse a name that cannot be part of a file's name."""
         if not _NAME.fullmatch(name):
             hint = "use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first"
             self.fault(key, f"{_shown(name)} cannot be a name", hint)
 
     def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
-        """Refuse the keys that are not known; gives those that were probably meant, which are then not missing."""
+        """Refuse unknown keys; gives the keys that were probably meant, which then do not count as missing."""
         unknown = [name for name in self.table(key) if name not in known]
         for name in unknown:
             hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
@@ -124,7 +124,7 @@ class Document:
         return {nearest(name, known) for name in unknown}
 
     def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
-        """Find a plug-in; a broken one is a fault."""
+        """Give a plug-in's class; a broken plug-in is a fault."""
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)
@@ -139,7 +139,7 @@ class Document:
         return None
 
     def build(self, key: Key, cls: type[Any], reserved: tuple[str, ...] = ()) -> Any:
-        """Make a dataclass of the table under a key, if there is one; its keys are the fields, and those reserved."""
+        """Make a dataclass of the table under a key, if there is one. Its keys are the fields and the reserved keys."""
         if not isinstance(self.at(key), dict):
             return None
         known = [each.name for each in fields(cls) if each.init]
@@ -154,9 +154,9 @@ class Document:
         return None
 
     def _translate(self, key: Key, error: ErrorDetails) -> None:
-        """Note an error of pydantic in people's words, at the key of the file that it is about."""
+        """Record an error of pydantic as a fault of the key that it is about."""
         path = key
-        for part in error["loc"]:  # its last parts may name a type, which the file knows nothing of
+        for part in error["loc"]:  # the last parts of pydantic's location may name a type, which is no key of the file
             if error["type"] != "missing" and self.at((*path, part)) is None:
                 break
             path = (*path, part)

@@ -1,8 +1,8 @@
-"""What a suite comes to: blocks of trials in random order, the same ones for the same seed.
+"""The plan of a suite: blocks of trials in random order, the same for the same seed.
 
 A block has one trial of every stack for one workload, and a second one of the baseline (A/A), close together in time,
-so that what drifts on the machine meets all stacks alike (a randomized complete block design: R. A. Fisher, The Design
-of Experiments, 1935). Rounds go over all workloads, so that a run that ends early has about as many blocks of each.
+so that drift of the machine affects all stacks alike (a randomized complete block design: R. A. Fisher, The Design of
+Experiments, 1935). Rounds go over all workloads, so that a run that ends early has about as many blocks of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tare.suites.suite import Suite
 
 @dataclass(frozen=True)
 class Step:
-    """One trial that is planned: `block` counts the blocks of its workload from 0, `order` the trials of its block."""
+    """A planned trial: `block` counts the blocks of its workload from 0, `order` the trials of its block."""
 
     trial: str
     workload: str
@@ -40,20 +40,20 @@ def plan(suite: Suite) -> tuple[Block, ...]:
 
 
 def remaining(blocks: Iterable[Block], done: Collection[str]) -> tuple[Block, ...]:
-    """Leave out the trials that are done, and the blocks of which nothing is left."""
+    """Leave out the trials that are done, and blocks without a trial."""
     names = frozenset(done)
     left = (replace(block, steps=tuple(step for step in block.steps if step.trial not in names)) for block in blocks)
     return tuple(block for block in left if block.steps)
 
 
 def estimate(blocks: Iterable[Block], seconds_of: Callable[[Step], float]) -> float:
-    """Give the seconds that all trials take, by the seconds of each."""
+    """Give the estimated seconds of all trials; `seconds_of` estimates one."""
     return sum(seconds_of(step) for block in blocks for step in block.steps)
 
 
 def _block(suite: Suite, workload: str, index: int) -> Block:
     stacks = [stack.name for stack in suite.stacks]
-    # Each block has a generator of its own: another workload in the suite leaves the order of this one as it is.
+    # Each block has a generator of its own, so that another workload in the suite does not change this one's order.
     chance = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
     chance.shuffle(stacks)
     stacks.insert(chance.randrange(len(stacks) + 1), suite.control)
@@ -64,5 +64,5 @@ def _block(suite: Suite, workload: str, index: int) -> Block:
 
 
 def _trial(workload: str, block: int, order: int, stack: str) -> str:
-    """Name a trial, so that the name can be that of a file; up to 1000 blocks, names sort as the trials run."""
+    """Give a trial's name, which is valid in a file's name. Names of up to 1000 blocks sort as the trials run."""
     return f"{workload}-{block:03d}-{order:02d}-{stack.replace('/', '+')}"

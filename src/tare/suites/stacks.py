@@ -29,7 +29,7 @@ def split(stack: str) -> tuple[str, ...]:
 
 
 def read_stacks(document: Document) -> tuple[Stack, ...]:
-    """Read the stacks that the suite lists, in its order; what is wrong with them becomes faults of the document."""
+    """Read the stacks that the suite lists, in its order; errors become faults of the document."""
     variants = {name: _variant(document, name) for name in document.table(("stacks",))}
     listed = document.texts(("suite", "stacks"))
     meant = set(listed.values())
@@ -50,7 +50,7 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
 
 
 def stack_named(name: str, catalogue: Catalogue = plugins) -> Stack:
-    """Give a stack by its name alone, with its own defaults; raises SuiteError where there is none or it needs more."""
+    """Give a stack by name, with default settings; raises SuiteError if it does not exist or needs settings."""
     document = Document({"suite": {"stacks": [name]}}, catalogue)
     stacks = read_stacks(document)
     if document.faults:
@@ -79,7 +79,7 @@ def _variant(document: Document, name: str) -> tuple[Any, ...]:
 
 
 def _check_layers(document: Document, key: Key, stack: str) -> None:
-    """Refuse what is not a table of a layer of a nested stack."""
+    """Refuse keys that are not tables of a nested stack's layers."""
     names = split(stack)
     for setting, value in document.table(key).items():
         if setting != "stack" and not isinstance(value, dict):
@@ -90,7 +90,7 @@ def _check_layers(document: Document, key: Key, stack: str) -> None:
 
 
 def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
-    """Give the stack that was probably meant by one that is not there; the stack itself where it is."""
+    """Give the stack that an unknown name probably means; the name itself if it is known."""
     names = document.catalogue.names("technologies")
     if all(layer in names for layer in split(stack)):
         return stack
@@ -99,7 +99,7 @@ def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
 
 
 def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any, ...]:
-    """Give the technologies with the settings that a variant's table has for them, or with their own defaults."""
+    """Give the technologies with the settings of a variant's table, or with their defaults."""
     if stack != likely:
         hint = f'did you mean "{likely}"?' if likely else "`tare technologies` lists the names"
         document.fault(key, f'no stack named "{stack}"', hint)
@@ -126,7 +126,7 @@ _NO_DEVICES = "its instances have neither the devices nor the control groups tha
 
 
 def _nestable(document: Document, key: Key, stack: str) -> bool:
-    """Tell whether technologies can be nested like this; what is in the way becomes a fault that names the layer."""
+    """Tell whether technologies can be nested in this order; if not, record a fault that names the layer."""
     names = split(stack)
     for name in {each for each in names if names.count(each) > 1}:
         document.fault(key, f"{stack} names {name} twice", "a technology can be in a stack once")
@@ -144,7 +144,7 @@ def _nestable(document: Document, key: Key, stack: str) -> bool:
 
 
 def refuse_far_bridges(document: Document, stacks: Sequence[Stack], near: bool) -> None:
-    """Refuse networks that the client would have to join, where it is on another machine than the instance."""
+    """Refuse networks that the client must join, if it is on another machine than the instance."""
     for stack in stacks:
         nested = len(stack.layers) > 1
         for layer in stack.layers:
@@ -162,6 +162,6 @@ def _turned(names: tuple[str, ...]) -> str:
 
 
 def _needed(technology: type[Any]) -> str:
-    """Give the first setting that has no default, or an empty text."""
+    """Give the first setting without a default; empty if all have one."""
     settings = (each for each in fields(technology) if each.init)
     return next((each.name for each in settings if each.default is MISSING and each.default_factory is MISSING), "")

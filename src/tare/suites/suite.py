@@ -1,4 +1,4 @@
-"""A suite: the TOML file that says what to run, read into values.
+"""The suite: the TOML file that says what to run, as values.
 
 All faults of a suite are reported at once, in the order of the file. A fault names its key as `workloads[0].clients`;
 numbers in brackets count from 0.
@@ -44,7 +44,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class LimitsWanted:
-    """What every instance may use; `cpus` is a number of CPUs."""
+    """What every instance may use; `cpus` is the number of CPUs."""
 
     cpus: int = 1
     memory_bytes: int = 512 * 1024**2
@@ -55,8 +55,8 @@ class LimitsWanted:
 class Suite:
     """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
 
-    `until` says when a stack gets no more blocks of a workload: when it is decided how it stands to the baseline, or
-    only after all blocks, as in the papers.
+    `until` says when a stack gets no more blocks of a workload: once its cell is decided, or only after all blocks, as
+    in the papers.
     """
 
     name: str
@@ -75,12 +75,12 @@ class Suite:
 
     @property
     def control(self) -> str:
-        """Name the A/A control: the baseline, measured again under a second name. What differs then is chance."""
+        """Name the A/A control: the baseline, measured a second time under this name."""
         return _control_of(self.baseline)
 
     @property
     def measured(self) -> tuple[Stack, ...]:
-        """The stacks, and the baseline under its second name."""
+        """The stacks and the A/A control."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
         return (*self.stacks, Stack(self.control, baseline.layers))
 
@@ -129,7 +129,7 @@ class _ImageTable:
 
 
 def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
-    """Read a suite's file; raises SuiteError with all that is wrong with it."""
+    """Read a suite's file; raises SuiteError with all its faults."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
 
 
 def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite:
-    """Read a suite's text; `source` is what its messages call it. Raises SuiteError with all that is wrong with it."""
+    """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults."""
     try:
         tables = tomllib.loads(text, parse_float=_finite)
     except (ValueError, RecursionError) as error:
@@ -159,7 +159,7 @@ def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite
 
 
 def _finite(text: str) -> float | str:
-    """Leave `inf` and `nan` as texts, so that they are refused as what they are: no numbers."""
+    """Read `inf` and `nan` as texts, so that they are refused as no numbers."""
     return float(text) if math.isfinite(float(text)) else text
 
 
@@ -174,7 +174,7 @@ def _not_toml(problem: str, source: str) -> Fault:
 
 
 def _read_document(document: Document, source: str, text: str) -> Suite | None:
-    """Read all tables; None where there is any fault."""
+    """Read all tables; None if there is a fault."""
     _check_tables(document)
     suite = document.build(("suite",), _SuiteTable)
     limits = document.build(("limits",), _LimitsTable)
@@ -247,7 +247,7 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
 
 
 def _read_hosts(document: Document) -> Hosts:
-    """Read the machines of a run; a path of theirs is made absolute, for `tare clean` is run somewhere else."""
+    """Read the machines of a run. Their paths become absolute, because `tare clean` may run in another folder."""
     document.refuse_unknown(("hosts",), ("server", "client"))
     machines: dict[str, Machine | None] = {}
     for name in ("server", "client"):

@@ -1,4 +1,4 @@
-"""Workloads: one file each, named as the workload is."""
+"""Workloads: one file each, with the workload's name."""
 
 from tare.contracts import Workload
 

@@ -2,11 +2,11 @@
 
 One pass is Weicker's fixed mix of assignments, branches, procedure calls and string operations. It stays in the first
 cache and never enters the kernel, so it shows what a technology costs a program that only computes. VTmark ran a fixed
-2,147,483,627 passes (Table 2; results in Figure 4, first column). Here the time is fixed instead, so that a slow stack
-takes no longer than a fast one: the passes grow in number until one stretch of them takes `duration`. Every stretch is
-checked against the published final values of the benchmark, so a miscompiled program gives no result.
+2,147,483,627 passes (Table 2; results in Figure 4, first column). Here the time is fixed, so that a slow stack takes no
+longer than a fast one: the number of passes grows until one stretch takes `duration`. Every stretch is checked against
+the published final values of the benchmark, so a miscompiled program gives no result.
 
-Settings: `duration`, how long the measured stretch takes at least.
+Settings: `duration`, the least length of the measured stretch.
 """
 
 from __future__ import annotations

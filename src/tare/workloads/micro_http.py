@@ -1,11 +1,10 @@
 """micro over HTTP: a page of 1 KiB from tare's own small server, the same program as in the unikernels.
 
-It is for comparing unikernels with everything else: what serves is one source in one thread (programs/unikernel), with
-the kernel's sockets on Linux and with smoltcp in a unikernel. The load is that of `nginx`: wrk on the client asks for
-the page without a pause over `clients` connections. The page comes from memory, so no file system takes part, and its
-size is fixed.
+It compares unikernels with everything else: the server is one source with one thread (programs/unikernel), which uses
+the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `nginx`: wrk on the client requests the
+page without a pause over `clients` connections. The page comes from memory, so no file system takes part.
 
-A refused or broken connection, an answer that takes over 10 s or is other than 200 to 399, fails the trial.
+A refused or broken connection, an answer after more than 10 s, or a status other than 200 to 399 fails the trial.
 
 Settings: `clients`; `duration` of each point, rounded up to whole seconds; `keep_alive`, or else every request takes a
 new connection.
@@ -29,5 +28,5 @@ class MicroHttp(HttpLoad):
     title: ClassVar[str] = "micro: page from memory over HTTP"
 
     def service(self, listen: str) -> Service:
-        """Give the server; a unikernel has it built in."""
+        """Give the server, which a unikernel has built in."""
         return Service((SERVER, "--listen", listen), self.port)

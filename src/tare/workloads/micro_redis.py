@@ -1,8 +1,7 @@
 """micro over Redis's protocol: GET and SET on tare's own small server, the same program as in the unikernels.
 
-It is for comparing unikernels with everything else: what serves is one source in one thread (programs/unikernel), with
-the kernel's sockets on Linux and with smoltcp in a unikernel. The load is that of `redis`, by redis-benchmark; see
-there for what is measured, and how.
+It compares unikernels with everything else: the server is one source with one thread (programs/unikernel), which uses
+the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `redis`, by redis-benchmark.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
 request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
@@ -20,7 +19,7 @@ from tare.workloads.redis import Redis
 
 @dataclass(frozen=True)
 class MicroRedis(Redis):
-    """GET and SET of a key-value store of our own."""
+    """GET and SET of tare's own key-value store."""
 
     name: ClassVar[str] = "micro-redis"
     title: ClassVar[str] = "micro: key-value store"
@@ -28,5 +27,5 @@ class MicroRedis(Redis):
     usual_port: ClassVar[int] = 0  # it is built for `port`
 
     def service(self, listen: str) -> Service:
-        """Give the server; a unikernel has it built in."""
+        """Give the server, which a unikernel has built in."""
         return Service((SERVER, "--listen", listen), self.port)

@@ -1,13 +1,12 @@
 """nginx: a static file over HTTP, in requests a second over the number of clients.
 
-One nginx worker in the instance serves a file from the instance's own disk; wrk on the client asks for it without a
-pause over `clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000
-clients in steps of 100 with weighttp, keep-alive on. nginx is set up as it comes, with sendfile; its log is off, its
-cache of open files too, so each request opens and reads the file. Its worker stays root: a container may know no other
-user.
+One nginx worker in the instance serves a file from the instance's disk; wrk on the client requests it without a pause
+over `clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000 clients
+in steps of 100 with weighttp, keep-alive on. nginx has its default settings and sendfile, without access log or cache
+of open files, so each request opens and reads the file. The worker runs as root: a container may have no other user.
 
-A refused or broken connection, an answer that takes over 10 s or is other than 200 to 399, fails the trial. wrk's time
-includes that in which the clients connect: many clients on a slow stack need a longer `duration`.
+A refused or broken connection, an answer after more than 10 s, or a status other than 200 to 399 fails the trial. wrk's
+time includes the connecting of the clients: many clients on a slow stack need a longer `duration`.
 
 Settings: `clients`; `duration` of each point, rounded up to whole seconds, which is how wrk counts; `keep_alive`, or
 else every request takes a new connection; `size` of the file.
@@ -71,7 +70,7 @@ def _servable(size_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class HttpLoad(Workload):
-    """wrk asks a server for the same page again and again; whose server it is, is the plug-in's business."""
+    """Runs wrk, which requests the same page from a server; the plug-in chooses the server."""
 
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
@@ -88,15 +87,15 @@ class HttpLoad(Workload):
 
     @property
     def port(self) -> int:
-        """The server's TCP port, not HTTP's own, which the machine may be using."""
+        """The server's TCP port: not HTTP's own, which the machine may use."""
         return _PORT
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run wrk once for each number of clients; raises TrialFailed when it or the server fails."""
+        """Run wrk once for each number of clients; raises TrialFailed if it or the server fails."""
         return (self._run(setup, clients) for clients in self.clients)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the requests a second; raises TrialFailed for a point that is missing, broken or had errors."""
+        """Read the requests a second; raises TrialFailed for a missing or broken point, or one with errors."""
         labels = [f"clients {clients}" for clients in self.clients]
         if [each.label for each in raw] != labels:
             raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
@@ -139,7 +138,7 @@ class Nginx(HttpLoad):
         _servable(self.size)
 
     def service(self, listen: str) -> Service:
-        """Give a server in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
+        """Give nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
         configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{_PORT}").replace("FILE", _FILE_PATH)
         content = ("tare\n" * (self.size // 5 + 1))[: self.size]
         argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
@@ -147,7 +146,7 @@ class Nginx(HttpLoad):
 
 
 def _rate(text: str, clients: int) -> float:
-    """Read the requests a second from what wrk 4.1 printed."""
+    """Read the requests a second from the output of wrk 4.1."""
     match = _RESULT.fullmatch(text)
     hint = "`tare show` has the whole output; it is that of `wrk` with one thread"
     if match and match["trouble"]:

@@ -1,11 +1,11 @@
 """RAMspeed: how fast one CPU reads and writes memory and its caches, in bytes a second.
 
 `copy` (c = a), `scale` (c = m * a), `add` (c = a + b) and `triad` (c = a + m * b) work through three arrays larger than
-most caches, and `average` is their mean; `read` and `write` go over one block, for several sizes of block, so that each
-cache shows. All with integers, with double-precision numbers (float) and with pairs of them (sse, SSE2). Bytes read and
-bytes written both count. VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averages are in Figure 4,
-fourth column); this is a program of our own with the same modes, without MMX and non-temporal stores. 5 passes are
-VTmark's; a pass is shorter than its 32 GB. Every element is checked after each operation.
+most caches; `average` is their mean. `read` and `write` go over one block, of several sizes, so that each cache shows.
+The kinds of numbers are integers, doubles (float) and pairs of doubles (sse, SSE2). Bytes read and bytes written both
+count. VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averages are in Figure 4, fourth column). This
+is our own program with the same modes, without MMX and non-temporal stores, with VTmark's 5 passes, each shorter than
+its 32 GB. It checks every element after each operation.
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write (none: no read and write); `array_bytes`, the size of each
 of the three arrays; `bytes_per_pass`, what an operation moves at least in one pass; `passes`.
@@ -31,7 +31,7 @@ _PROGRAM = "/usr/lib/tare/ramspeed"
 _KINDS: tuple[Kind, ...] = ("integer", "float", "sse")
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
-_STEP_BYTES = 128  # what the program moves between two looks at its counter
+_STEP_BYTES = 128  # what the program moves between two checks of its counter
 
 
 def _whole_steps(size_bytes: int) -> int:

@@ -1,12 +1,12 @@
 """Redis: GET and SET of a key-value store in memory, in requests a second over the number of clients.
 
 One Redis server without persistence runs in the instance; redis-benchmark on the client keeps `clients` connections
-busy with one short key, set at the start so that every GET finds it. The 2017 paper (section V-B, Figure 5) measured
-GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining on; its suite here sets `pipeline`,
-whose depth the paper does not give.
+busy with one short key, which is set at the start so that every GET finds it. The 2017 paper (section V-B, Figure 5)
+measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining; it does not give the
+pipeline's depth.
 
-redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms the server up and is
-no value; its rate decides how many requests fill `duration`. The time in which the clients connect is not measured.
+redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms up the server; its
+rate decides how many requests fill `duration`. The connecting of the clients is not measured.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
 request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
@@ -31,8 +31,8 @@ from tare.units import Duration
 Operation = Literal["GET", "SET"]
 _PORT = 16379
 _PROBES = 4
-_FIRST_PROBE = 1000  # times `pipeline`: long enough for a clock of milliseconds, short on an emulated machine
-_TURNS = 5  # how often each client sends at least in what is measured
+_FIRST_PROBE = 1000  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
+_TURNS = 5  # the least number of measured requests of each client
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
@@ -71,20 +71,20 @@ class Redis(Workload):
 
     @property
     def port(self) -> int:
-        """The server's TCP port, not Redis's own, which the machine may be using."""
+        """The server's TCP port: not Redis's own, which the machine may use."""
         return _PORT
 
     def service(self, listen: str) -> Service:
-        """Give a server that keeps everything in memory; its backlog is somaxconn of the 2017 paper's Table III."""
+        """Give a server without persistence; its backlog is somaxconn of the 2017 paper's Table III."""
         address = ("--port", str(_PORT), "--bind", listen, "--protected-mode", "no", "--tcp-backlog", "1024")
-        # Without keep-alive, connections that the server has yet to close count too.
+        # Without keep-alive, connections that the server has not closed yet count, too.
         memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")
         return Service(("/usr/bin/redis-server", *address, *memory_only, "--daemonize", "no"), _PORT)
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
+        """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
 
-        The raw outputs that start with `probe`, and the first one, `fill`, hold no values.
+        The raw outputs `fill` and `probe …` hold no values.
         """
         yield self._run(setup, _Call("fill", "SET", 1, 1))
         for operation in self.operations:
@@ -96,7 +96,7 @@ class Redis(Workload):
                 requests = self._requests(raw.text, operation, 0.2)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the requests a second; raises TrialFailed for a point that is missing or is no whole result."""
+        """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
         measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
         points = [(operation, clients) for operation in self.operations for clients in self.clients]
         labels = [f"{operation} {clients}" for operation, clients in points]
@@ -108,7 +108,7 @@ class Redis(Workload):
         )
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: redis-benchmark rests for 50 ms after every 64 clients that connect."""
+        """Estimate the seconds of `measure`: redis-benchmark pauses for 50 ms after every 64 clients that connect."""
         connecting = [0.03 + 0.05 * (clients // 64) for clients in self.clients]
         running = 1.2 * self.duration * len(self.clients)
         return 0.1 + len(self.operations) * (running + connecting[0] + 2 * sum(connecting))
@@ -128,7 +128,7 @@ class Redis(Workload):
         yield while_sending(measured, call.requests / _rate(measured.text, call.operation))
 
     def _requests(self, text: str, operation: Operation, share: float) -> int:
-        """Tell how many requests fill this share of the duration, at the rate of an output."""
+        """Give the number of requests that fill this share of the duration, at the rate of an output."""
         return math.ceil(_rate(text, operation) * self.duration * share)
 
     def _run(self, setup: Setup, call: _Call) -> Raw:

@@ -1,9 +1,9 @@
-"""Start-up: how long an instance takes from being asked for to its first answer over the network.
+"""Start-up: the time from the request for an instance to its first answer over the network.
 
-Every instance has a timeline, whatever else is measured in it; this workload runs nothing more and makes the timeline's
-whole length a value: from the moment at which tare begins to make the instance (`requested`), when all that many
-instances share is done, to the first byte that its `init` answers to the client (`ready`). A stack with a path that
-answers late pays for that too. The moments in between (`started`, `kernel`, `userspace`) are in the trial's timeline.
+Every trial has a timeline of its instance's start; this workload runs nothing and makes the timeline's length a value.
+It begins when tare begins to make the instance (`requested`), after all work that many instances share. It ends with
+the first byte that `init` answers to the client (`ready`), so that a slow network path counts. The moments in between
+(`started`, `kernel`, `userspace`) are in the trial's timeline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tare.model import Metric, Raw, Value
 
 @dataclass(frozen=True)
 class Startup(Workload):
-    """Time from being asked for to the first answer."""
+    """Time from the request to the first answer."""
 
     name: ClassVar[str] = "startup"
     title: ClassVar[str] = "Start-up"
@@ -34,7 +34,7 @@ class Startup(Workload):
         return (Raw("timeline", (), json.dumps(marks) + "\n", 0.0),)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the seconds from `requested` to `ready`; raises TrialFailed where they cannot be told."""
+        """Read the seconds from `requested` to `ready`; raises TrialFailed if one is missing or the order is wrong."""
         if [each.label for each in raw] != ["timeline"]:
             raise TrialFailed(f"expected one timeline, found {[each.label for each in raw]}")
         requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
@@ -43,7 +43,7 @@ class Startup(Workload):
         return (Value("total", None, ready - requested),)
 
     def seconds(self) -> float:
-        """Nothing: the start of the instance is counted with every trial."""
+        """Give 0: every trial's estimate includes the start of its instance."""
         return 0.0
 
 

@@ -1,8 +1,8 @@
-"""sysbench's CPU test: how often a second the prime numbers up to a limit can be found by trial division.
+"""sysbench's CPU test: how often a second it finds the prime numbers up to a limit by trial division.
 
-One event checks every number from 3 to `max_prime`. It stays in the first cache and never enters the kernel, but with
-several `threads` it shows what a limit of CPUs costs. Programs of the field that are alike, such as this one, let a
-result be compared with what others have published; Dhrystone and Whetstone also prove that what they compute is right.
+One event checks every number from 3 to `max_prime`. It stays in the first cache and never enters the kernel; with
+several `threads` it shows what a limit of CPUs costs. Results can be compared with published ones. Unlike Dhrystone and
+Whetstone, it does not verify what it computes.
 
 Settings: `duration`, rounded up to whole seconds, which is how sysbench counts; `threads`; `max_prime`.
 """
@@ -46,7 +46,7 @@ class Sysbench(Workload):
     max_prime: Annotated[int, Field(ge=3, le=10_000_000)] = 10_000
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run sysbench inside; raises TrialFailed where there is no inside."""
+        """Run sysbench inside; raises TrialFailed without an inside."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: sysbench runs inside", "leave this stack out of sysbench")
         seconds = math.ceil(self.duration)

@@ -3,11 +3,11 @@
 Eight modules (array elements, an array as parameter, branches, integer arithmetic, trigonometric functions, procedure
 calls, array references, standard functions) with the weights of Curnow and Wichmann (1976), in double precision. They
 never enter the kernel, so they show what a technology costs a program that only computes. VTmark ran a fixed 5,000,000
-passes of the C version of 1996 (Table 2; results in Figure 4, second column). Here the time is fixed instead: the
-passes grow in number until one stretch of them takes `duration`. Every stretch is checked against the published results
-of the modules, so a miscompiled program gives no result.
+passes of the C version of 1996 (Table 2; results in Figure 4, second column). Here the time is fixed: the number of
+passes grows until one stretch takes `duration`. Every stretch is checked against the published results of the modules,
+so a miscompiled program gives no result.
 
-Settings: `duration`, how long the measured stretch takes at least.
+Settings: `duration`, the least length of the measured stretch.
 """
 
 from __future__ import annotations
