@@ -110,7 +110,8 @@ class Workload(ABC):
     `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `paths` are
     the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
     runs in the instance. Without it, it can measure every unikernel. `usual_port` is where its server listens in an
-    image of the user's, who may give another; 0 if that is `port`.
+    image of the user's, who may give another; 0 if that is `port`. In a block, each point is measured in `rounds`
+    turns, between those of the other stacks. With one round, stacks are measured one after the other.
     """
 
     name: ClassVar[str]
@@ -128,6 +129,11 @@ class Workload(ABC):
         """The TCP port of its server; None without one."""
         return None
 
+    @property
+    def rounds(self) -> int:
+        """The number of turns into which the measurement of a point is divided."""
+        return 1
+
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""
         return None
@@ -136,12 +142,14 @@ class Workload(ABC):
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run the load, or the program inside; yield each command's output at once.
 
-        A failed trial keeps what was yielded before the failure.
+        A yield ends the turn: the other stacks have theirs before the next output is asked for. The n-th output with
+        the same label is of the n-th round; `warm_up` marks outputs without a value. A failed trial keeps what was
+        yielded before the failure.
         """
 
     @abstractmethod
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the values of exactly the declared metrics; raises TrialFailed otherwise. Pure."""
+        """Read one round's values of exactly the declared metrics; raises TrialFailed otherwise. Pure."""
 
     @abstractmethod
     def seconds(self) -> float:

@@ -21,7 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from tare.errors import NotRecorded, UsageError
 from tare.model import Facts, Family, Metric, Raw, Sweep, Trial
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, 2)  # the first had no turns
 _DAMAGED = "the file is damaged or of a newer tare"
 
 
@@ -229,8 +230,8 @@ def _fields(text: str | bytes, where: str, what: str) -> dict[str, Any]:
         found = fields["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{where}: not {what}", _DAMAGED) from error
-    if found != FORMAT:
-        raise UsageError(f"{where}: format {found}, this tare reads {FORMAT}", "use a newer tare")
+    if found not in _READABLE:
+        raise UsageError(f"{where}: format {found}, this tare reads up to {FORMAT}", "use a newer tare")
     return fields
 
 

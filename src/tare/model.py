@@ -248,6 +248,7 @@ class Raw:
     text: str
     seconds: float
     client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1
+    warm_up: bool = False  # holds no value
 
 
 @dataclass(frozen=True)
@@ -275,13 +276,32 @@ class Caution:
 
 @dataclass(frozen=True)
 class Measured:
-    """A value with its unit and direction, as the journal holds it."""
+    """A value with its unit and direction, as the journal holds it.
+
+    It is the mean over the trial's turns at this point; `turns` are their values, in order, where there were several.
+    """
 
     metric: str
     point: float | None
     value: float
     unit: str
     better: Better
+    turns: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What happened while a trial had its turn: `label` is that of its output, `round` counts those of the block.
+
+    `began` is in seconds since the block's first turn. `steal` is the share of the CPU time that something wanted and
+    that the hypervisor gave to others, None where the machine does not say.
+    """
+
+    label: str
+    round: int
+    began: float
+    seconds: float
+    steal: float | None = None
 
 
 @dataclass(frozen=True)
@@ -291,6 +311,8 @@ class Trial:
     `block` counts the blocks of one workload from 0; `order` is the position in the block; `started` is in seconds
     since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
     `hint` helps to mend a failure, such as with a guest's last words.
+    `turns` are in order; `first_round` is the block's round of the first values: later than 0 where not all instances
+    fit into memory together.
     """
 
     trial: str
@@ -313,3 +335,5 @@ class Trial:
     layers: tuple[Layer, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
     hint: str = ""
+    first_round: int = 0
+    turns: tuple[Turn, ...] = ()
