@@ -145,7 +145,8 @@ class Technology(ABC):
     `nests`: it can run in theirs, whose image then has its packages. `tested` is how tare's tests run it: on the real
     thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
     folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
-    layer, and tare starts the inner ones there as on any machine over SSH.
+    layer, and tare starts the inner ones there as on any machine over SSH. With `built_in_address`, its instances
+    cannot be told their address: of stacks that are alive together, it gets one of the first slots.
     """
 
     name: ClassVar[str]
@@ -157,6 +158,7 @@ class Technology(ABC):
     nests: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
     gives_machine: ClassVar[bool] = False
+    built_in_address: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"
 

@@ -114,7 +114,7 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
     group = ControlGroup(ledger.host, name, layout)
     with contextlib.ExitStack() as stack:
         if layout.version == 2:
-            stack.enter_context(_enabled(ledger, layout.roots[0]))
+            _enable(ledger.host, layout.roots[0])
         everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
         stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere))
         _make(group, limits)
@@ -189,20 +189,29 @@ def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _enabled(ledger: Ledger, root: str) -> Iterator[None]:
-    """Enable the controllers that tare needs at the top of the version 2 tree.
+def controllers_restored(ledger: Ledger) -> Iterator[None]:
+    """Disable, after the block, all controllers of a version 2 tree that are disabled at its top before the block.
 
-    After the block it disables those that were disabled before, even if a container runtime has enabled them, too.
+    Instances enable the controllers that they need, and container runtimes enable more. An instance does not disable
+    them when it ends: others that are still alive would lose their limits.
     """
-    control = f"{root}/cgroup.subtree_control"
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    if layout.version == 1:
+        yield
+        return
+    control, root = f"{layout.roots[0]}/cgroup.subtree_control", layout.roots[0]
     enabled = ledger.host.read(control).split()
     disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
-    with contextlib.ExitStack() as stack:
-        if disabled:
-            # The kernel refuses to disable a controller that another group uses.
-            script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
-            stack.enter_context(ledger.undone_by("sh", "-c", script, control, *disabled))
-        if missing := [name for name in _NEEDED if name not in enabled]:
-            words = " ".join(f"+{name}" for name in missing)
-            ledger.host.run("sh", "-c", 'echo "$1" > "$0"', control, words, timeout=_SECONDS)
+    # The kernel refuses to disable a controller that another group uses.
+    script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
+    with ledger.undone_by("sh", "-c", script, control, *disabled):
         yield
+
+
+def _enable(host: Host, root: str) -> None:
+    """Enable the controllers that tare needs at the top of a version 2 tree."""
+    control = f"{root}/cgroup.subtree_control"
+    enabled = host.read(control).split()
+    if missing := [name for name in _NEEDED if name not in enabled]:
+        words = " ".join(f"+{name}" for name in missing)
+        host.run("sh", "-c", 'echo "$1" > "$0"', control, words, timeout=_SECONDS)

@@ -1,15 +1,27 @@
 """The network of a run: a bridge with the client on one port, this machine on another, and the instance on a third.
 
     client ── bridge ── this machine (bare metal, and what it forwards to: nat)
-                 └───── instance (bridge, tap)
+                 ├───── instance in slot 0 (bridge, tap)
+                 └───── instance in slot 1 …
 
 The machine is the host of the outermost instances. Except for the machine's port, everything is in tare's own
 namespaces, so that the machine's firewall rules do not apply between client and instance. A client on another machine
 reaches the same addresses over a route. In an instance that is itself a host, the network card becomes a port of a
-bridge: instances inside are on the same network, one address further.
+bridge: instances inside are on the same network.
 
-Addresses are from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks and no network routes: only a neighbor that
-adds a route by hand could reach the server of bare metal or NAT. All packets of all technologies cross the same bridge.
+Each of the instances that are alive together has a *slot*, 0 to 63. Its addresses, its hardware address, and the names
+of its devices and namespace follow from the slot. Addresses are from 198.18.0.0/15, which RFC 2544 sets aside for
+benchmarks and no network routes: only a neighbor that adds a route by hand could reach the server of bare metal or NAT.
+A run takes a /21 of them, which begins at 198.18.x.0:
+
+    198.18.x.1                   the machine, which is the gateway of all others
+    198.18.x.2                   the client
+    198.18.x.(10 + 64 l + s)     the instance in slot s with l instances around it, up to .253
+    198.18.(x + 1).(1 + s)       the machine for slot s: NAT publishes there, bare metal with network = "host" listens there
+    198.18.(x + 4) and up        64 subnets /28, one for each slot: bridges that container engines make themselves
+
+The first /24 is the bridge's. The client reaches the machine's addresses for the slots over the gateway, whose neighbor
+entry it has already: no slot answers later than another. All packets of all technologies cross the same bridge.
 """
 
 from __future__ import annotations
@@ -26,6 +38,11 @@ from tare.hosts.ledger import DoomedLedger, Ledger
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
+SLOTS = 64
+_RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, two that are free, four of the engines
+_FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
+_MACHINES, _ENGINES = 256, 1024  # where their addresses begin, counted from the bridge's subnet
+_ENGINE_PREFIX = 28
 # One command inside a guest, which keeps the address: our SSH connection uses the card that it moves.
 _BRIDGED = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
@@ -44,8 +61,8 @@ END
 class Network:
     """Names and addresses of a run's network on one host. All names start with `prefix`.
 
-    `level` is the number of instances around the host; it determines the addresses. `near`: the client is a namespace
-    of the outermost host.
+    `level` is the number of instances around the host; it determines the addresses, as `slot` does. `near`: the client
+    is a namespace of the outermost host. No two instances that are alive at a time on one bridge have the same slot.
     """
 
     prefix: str
@@ -53,6 +70,17 @@ class Network:
     ledger: Ledger
     level: int = 0
     near: bool = True
+    slot: int = 0
+
+    def at(self, slot: int) -> Network:
+        """Give the same network for the instance in another slot."""
+        if not 0 <= slot < SLOTS:
+            raise TareError(f"no slot {slot}: a network has {SLOTS}", "fewer instances at a time")
+        return replace(self, slot=slot)
+
+    def device(self, kind: str) -> str:
+        """Name a device of the slot's, by one letter: the kernel allows 15 characters, and a prefix has up to 11."""
+        return f"{self.prefix}-{kind}{self.slot:02}"
 
     @property
     def lan(self) -> str:
@@ -71,8 +99,8 @@ class Network:
 
     @property
     def instance_mac(self) -> str:
-        """Hardware address of an instance: always the same, so that the client's neighbor table stays valid."""
-        return f"02:74:61:72:65:{self.level + 1:02x}"
+        """Hardware address of an instance: one for each address, so that the client's neighbor table stays valid."""
+        return f"02:74:61:72:65:{self._number(self.level) - _FIRST_INSTANCE + 1:02x}"
 
     @property
     def client(self) -> str:
@@ -81,8 +109,10 @@ class Network:
 
     @property
     def machine_address(self) -> str:
-        """Address of the host on the bridge."""
-        return str(self.subnet[9 + self.level] if self.level else self.subnet[1])
+        """Address of the host for the instance in this slot, at which no other instance's ports are taken."""
+        if self.level:
+            return str(self.subnet[self._number(self.level - 1)])
+        return str(self.subnet.network_address + _MACHINES + 1 + self.slot)
 
     @property
     def gateway(self) -> str:
@@ -97,17 +127,26 @@ class Network:
     @property
     def instance_address(self) -> str:
         """Address of the instance on the bridge."""
-        return str(self.subnet[10 + self.level])
+        return str(self.subnet[self._number(self.level)])
 
     @property
     def engine_subnet(self) -> ipaddress.IPv4Network:
-        """Subnet for a bridge that a container engine makes itself."""
-        return ipaddress.IPv4Network((int(self.subnet.network_address) + 256, 24))
+        """Subnet for a bridge that a container engine makes itself: of the slot's alone."""
+        size = 1 << (32 - _ENGINE_PREFIX)
+        return ipaddress.IPv4Network((int(self.subnet.network_address) + _ENGINES + size * self.slot, _ENGINE_PREFIX))
+
+    def _number(self, level: int) -> int:
+        """Give the last number of the address of an instance; raises TrialFailed where the bridge has no more."""
+        number = _FIRST_INSTANCE + SLOTS * level + self.slot
+        if number > _LAST_INSTANCE:
+            what = f"there is no address for layer {level + 1} of the stack in slot {self.slot}"
+            raise TrialFailed(what, "fewer layers, or fewer stacks")
+        return number
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
         """Make a namespace for an instance, connected to the bridge; gives its name."""
-        name, port = f"{self.prefix}-inside", f"{self.prefix}-i"
+        name, port = f"{self.prefix}-inside-{self.slot:02}", self.device("i")
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name))
             self.ip(f"netns add {name}")
@@ -130,7 +169,7 @@ class Network:
 
         With `headers`, each packet has virtio's header in front, as QEMU writes it.
         """
-        name = f"{self.prefix}-t"
+        name = self.device("t")
         if self.level:  # in our guests, nothing loads the module on demand
             self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
         with self.ledger.undone_by("ip", *self._there, "link", "delete", name):
@@ -153,11 +192,11 @@ class Network:
 
         Gives its name. It has no address: only the hypervisor uses it.
         """
-        name = f"{self.prefix}-p"
+        name, end = self.device("p"), self.device("q")
         with self.ledger.undone_by("ip", "link", "delete", name):
             peer = f"netns {self.lan}" if self.lan else ""
-            self.ip(f"link add {name} type veth peer name port {peer}", f"link set {name} addrgenmode none")
-            self.ip_in(self.lan, "link set port master bridge up")
+            self.ip(f"link add {name} type veth peer name {end} {peer}", f"link set {name} addrgenmode none")
+            self.ip_in(self.lan, f"link set {end} master bridge up")
             self.ip(f"link set {name} up")
             yield name
 
@@ -171,14 +210,15 @@ class Network:
         if self.level or not self.near:
             what = "the client cannot be a port of an engine's bridge that is not on its own machine"
             raise TrialFailed(what, 'give the stack network = "nat"')
-        port = f"{self.prefix}-e"
+        port, card = self.device("e"), f"eth{1 + self.slot}"
         with self.ledger.undone_by("ip", "link", "delete", port):
             if self.ledger.host.run("ip", "link", "show", bridge, timeout=_SECONDS, check=False).exit_code:
                 self.ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
-            self.ip(f"link add {port} type veth peer name eth1 netns {self.client}")
+            self.ip(f"link add {port} type veth peer name {card} netns {self.client}")
             self.ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
-            self.ip_in(self.client, f"addr add {self.engine_subnet[2]}/24 dev eth1", "link set eth1 up")
-            _tune(self.ledger.host, self.client, "eth1")
+            own = f"{self.engine_subnet[2]}/{self.engine_subnet.prefixlen}"
+            self.ip_in(self.client, f"addr add {own} dev {card}", f"link set {card} up")
+            _tune(self.ledger.host, self.client, card)
             yield
 
     def within(self, host: Host) -> Network:
@@ -231,7 +271,8 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
     between the two, so that the client cannot have such a route.
     """
     routes = ledger.host.read("/proc/net/route") + client.host.read("/proc/net/route")
-    route = ("route", "add", str(_both_halves(subnet := _free_subnet(routes))), "via", machine)
+    subnet = _free_subnet(routes)
+    route = ("route", "add", str(subnet.supernet(new_prefix=_RUN_PREFIX)), "via", machine)
     undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(_bridged(Network(prefix, subnet, ledger, near=False)))
@@ -246,11 +287,6 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
             hint = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
             raise TareError(f"the client has no route to the instances over {machine}: {words}", hint)
         yield network
-
-
-def _both_halves(subnet: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
-    """Give the /23 of the subnet and the engines' subnet, which follows it."""
-    return subnet.supernet(new_prefix=23)
 
 
 def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
@@ -276,7 +312,13 @@ def _bridged(network: Network) -> Iterator[Network]:
             "link set machine master bridge",
             *(f"link set {port} up" for port in ("lo", "machine", "bridge")),
         )
-        network.ip(f"addr add {network.machine_address}/24 dev {prefix}-m", f"link set {prefix}-m up")
+        network.ip_in(
+            "",
+            f"addr add {network.gateway}/24 dev {prefix}-m",
+            f"link set {prefix}-m up",
+            # All addresses of the slots at once, without one of them on a list that somebody may read as the machine's.
+            f"route add local {network.subnet.network_address + _MACHINES}/24 dev {prefix}-m",
+        )
         _set(ledger.host, _quick_neighbors(f"{prefix}-m"))
         yield network
 
@@ -306,12 +348,12 @@ def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
 
 
 def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find two neighboring /24 of 198.18.0.0/15 without a route; raises TareError if there are none.
+    """Find a /21 of 198.18.0.0/15 without a route, and give its first /24; raises TareError if there is none.
 
     `routes` is the text of /proc/net/route, of one machine or two.
     """
     taken = _routed_networks(routes)
-    for subnet in _OURS.subnets(new_prefix=23):
+    for subnet in _OURS.subnets(new_prefix=_RUN_PREFIX):
         if not any(subnet.overlaps(network) for network in taken):
             return next(subnet.subnets(new_prefix=24))
     covering = [str(network) for network in taken if network.supernet_of(_OURS)]

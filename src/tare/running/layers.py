@@ -57,6 +57,10 @@ class Testbed:
         """The host that instances are started on."""
         return self.ledger.host
 
+    def slot(self, number: int) -> Testbed:
+        """Give the same testbed for an instance that is alive together with others, each in a slot of its own."""
+        return replace(self, network=self.network.at(number))
+
     def await_machines(self) -> None:
         """Wait until the run's machines over SSH answer; raises Unreachable after 90 s."""
         outer = self.client.outer if isinstance(self.client, ExecHost) else None
@@ -164,7 +168,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
         raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
     timeline = Timeline(technology=technology.name)
     host = Recorder(testbed.host, notes.commands)
-    folder = testbed.instances / f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    folder = testbed.instances / new_name(testbed.network)
     with ExitStack() as exits:
         try:
             with named(technology, nested=True):
@@ -226,10 +230,21 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
     return START_SECONDS * (PATIENCE if machines > 1 else 1)
 
 
+def slots_for(stacks: Sequence[Sequence[Technology]]) -> tuple[int, ...]:
+    """Give each of the stacks that are alive together a slot of its own, the first ones to built-in addresses."""
+    order = sorted(range(len(stacks)), key=lambda index: not any(layer.built_in_address for layer in stacks[index]))
+    return tuple(order.index(index) for index in range(len(stacks)))
+
+
+def new_name(network: Network) -> str:
+    """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
+    return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"
+
+
 @contextmanager
 def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
     """Start one layer and wait until it has answered the client on the first of the ports."""
-    name = f"{testbed.network.prefix}-{time.monotonic_ns() // 1_000_000:x}"
+    name = new_name(testbed.network)
     knocks: list[Process] = []
     timeline = Timeline(technology=technology.name)
     seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)

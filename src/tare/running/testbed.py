@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tare.contracts import Host
 from tare.errors import TareError, Unavailable, in_words
+from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
@@ -131,6 +132,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         client = server
         if not machines.near:
             client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
+        stack.enter_context(controllers_restored(server))
         network = stack.enter_context(_network(machines, server, client, prefix))
         instances = _state(server.host) / "instances"
         for ledger in (server, client):
@@ -162,7 +164,7 @@ class _Lender:
     @contextmanager
     def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
         """Make a testbed on a lent machine, and prepare these layers there."""
-        lent_as = f"{_own_prefix(Hosts(target, self.client))}s"  # a network card's name has room for no more
+        lent_as = _own_prefix(Hosts(target, self.client))
         with reached(Hosts(target, self.client), self.wanted.image, lent_as) as machines:
             placement = placed(machines, len(self.wanted.limits.cpus))
             limits = replace(self.wanted.limits, cpus=placement.server)
@@ -189,11 +191,13 @@ class _UnwrittenLedger(Ledger):
 def _own_prefix(hosts: Hosts) -> str:
     """Give the prefix of all names of a run: its process number, or on other machines a hash of it and this controller.
 
-    The name of a network card has room for six digits.
+    The hash is also of the server's name: several machines may be lent at the same time. The name of a network card has
+    room for six digits.
     """
     if hosts == Hosts():
         return f"tare-{os.getpid():x}"
-    unlike = f"{os.getpid()} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
+    server = hosts.server.ssh if hosts.server else ""
+    unlike = f"{os.getpid()} {server} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
     return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"
 
 

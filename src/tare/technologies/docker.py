@@ -162,7 +162,7 @@ class Docker(Technology):
 
     def bridge(self, host: Host, launch: Launch) -> str:
         """Make a network for the container; gives the name of its bridge."""
-        name = f"{launch.network.prefix}-b"
+        name = launch.network.device("b")
         options = (f"--opt=com.docker.network.bridge.name={name}", f"--subnet={launch.network.engine_subnet}")
         host.run(self.program, "network", "create", *options, launch.name, timeout=_SECONDS)
         return name

@@ -84,7 +84,7 @@ class Libvirt(Technology):
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
         with monitors.prepared(host, launch) as ground:
             ground.requested()
-            disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), f"{launch.network.prefix}-t"
+            disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
             host.write(file, self.domain(launch, ground.key, guest.Devices(disk, tap, serial=serial)))
             console = ground.stack.enter_context(boot_medium.console(host, serial))
             launch.timeline.mark("started")

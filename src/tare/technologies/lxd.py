@@ -192,7 +192,7 @@ def alias_of(image: Image) -> str:
 def _card(host: Host, launch: Launch) -> Iterator[str]:
     """Make the container's network card, whose other end is on tare's bridge; gives its name."""
     network = launch.network
-    card, port = f"{network.prefix}-e", f"{network.prefix}-i"
+    card, port = network.device("e"), network.device("i")
     namespace = ("netns", network.lan) if network.lan else ()
     # The end on the bridge is always where it was made; the card itself comes back only after the container.
     select = ("-n", network.lan) if network.lan else ()

@@ -91,7 +91,7 @@ class LxdVm(Lxd):
             before = bytes_of(reader, disk)
             launch.timeline.mark("started")
             host.run(client, "start", name, timeout=SECONDS)
-            ground.stack.enter_context(launch.network.adopted(f"{launch.network.prefix}-t"))
+            ground.stack.enter_context(launch.network.adopted(launch.network.device("t")))
             pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
             # The daemon pins the virtual processors alone.
             host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
@@ -106,7 +106,7 @@ def _alias(image: Image) -> str:
 
 def settings(launch: Launch, cd: str, serial: str) -> dict[str, Any]:
     """Give the machine's configuration: its limits, what it boots, and the file that its serial port is written to."""
-    nic = {"type": "nic", "nictype": "p2p", "host_name": f"{launch.network.prefix}-t", "name": "eth0"}
+    nic = {"type": "nic", "nictype": "p2p", "host_name": launch.network.device("t"), "name": "eth0"}
     return {
         "config": {
             "limits.cpu": cpus_of(launch),

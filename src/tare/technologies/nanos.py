@@ -2,8 +2,8 @@
 
 It is booted as `ops` 0.1.46 starts it: QEMU boots the disk of a q35 machine with virtio-scsi and virtio-net. Nanos
 reads its address from the disk, so `ops image create` has to put it there (OPS documentation, RunConfig.IPAddress):
-198.18.0.10 with the gateway 198.18.0.1, unless the machine has routes there already; an error says which it should have
-been. Its program and the program's arguments are on the disk too.
+198.18.0.10 with the gateway 198.18.0.1, unless the machine has routes there already, and one more for each further
+image in a suite; an error says which it should have been. Its program and the program's arguments are on the disk too.
 
 Limits: it reports 65536 open files and does not let that be changed; none of the papers measured it.
 
@@ -31,6 +31,7 @@ class Nanos(OwnImage):
     needs: ClassVar[str] = "an image of yours, qemu-system-x86"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     board: ClassVar[str] = "q35"
+    built_in_address: ClassVar[bool] = True
 
     disk_format: DiskFormat = "raw"
 

@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 import time
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from tare.errors import TareError
+from tare.hosts.ledger import DoomedLedger
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one, only_one_on
+from tare.hosts.network import Network
 from tare.model import Hosts, Machine
 from tare.running import testbed
 
@@ -68,4 +71,9 @@ def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: p
     mine = testbed._own_prefix(there)
     monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
     assert mine != testbed._own_prefix(there)
-    assert len(f"{mine}s-m") <= 14
+    assert len(Network(mine, IPv4Network("198.18.0.0/24"), DoomedLedger(LocalHost())).at(63).device("i")) <= 15
+
+
+def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:
+    first, second = (testbed._own_prefix(Hosts(server=Machine(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
+    assert first != second

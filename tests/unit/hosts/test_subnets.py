@@ -22,14 +22,14 @@ def _route(destination: str, mask: str = "00FFFFFF") -> str:
     [
         ("", "198.18.0.0/24"),
         (HEADER + DEFAULT, "198.18.0.0/24"),
-        (HEADER + _route("000012C6"), "198.18.2.0/24"),  # 198.18.0.0 is taken
-        (HEADER + _route("000112C6"), "198.18.2.0/24"),  # 198.18.1.0, the engine's half, is taken
-        (HEADER + _route("000012C6") + _route("000212C6"), "198.18.4.0/24"),
+        (HEADER + _route("000012C6"), "198.18.8.0/24"),  # 198.18.0.0 is taken
+        (HEADER + _route("100412C6", "F0FFFFFF"), "198.18.8.0/24"),  # 198.18.4.16/28, an engine's, is taken
+        (HEADER + _route("000012C6") + _route("000912C6"), "198.18.16.0/24"),
         (HEADER + _route("0000000A"), "198.18.0.0/24"),  # 10.0.0.0 is somebody else's
         (HEADER + "".join(_route(f"00{third:02X}12C6") for third in range(256)), "198.19.0.0/24"),
         (HEADER + _route("000012C6", "0000FFFF"), "198.19.0.0/24"),  # one route to 198.18.0.0/16
         (HEADER + _route("000012C6", "00F8FFFF"), "198.18.8.0/24"),  # 198.18.0.0/21
-        (HEADER + _route("800012C6", "80FFFFFF"), "198.18.2.0/24"),  # 198.18.0.128/25
+        (HEADER + _route("800012C6", "80FFFFFF"), "198.18.8.0/24"),  # 198.18.0.128/25
         (HEADER + _route("00000080", "00000080"), "198.18.0.0/24"),  # 128.0.0.0/1, half of a VPN's default route
     ],
 )

@@ -214,15 +214,15 @@ def test_the_container_is_told_its_limits_its_card_and_its_first_process(host: W
         "eth0": {
             "type": "nic",
             "nictype": "physical",
-            "parent": "tare-1-e",
+            "parent": "tare-1-e00",
             "name": "eth0",
             "hwaddr": "02:74:61:72:65:01",
         },
     }
     assert host.asked_of_ip == [
-        "ip link add tare-1-e type veth peer name tare-1-i netns tare-1-lan",
-        "ip -n tare-1-lan link set tare-1-i master bridge up",
-        "ip -n tare-1-lan link delete tare-1-i",
+        "ip link add tare-1-e00 type veth peer name tare-1-i00 netns tare-1-lan",
+        "ip -n tare-1-lan link set tare-1-i00 master bridge up",
+        "ip -n tare-1-lan link delete tare-1-i00",
     ]
 
 
@@ -282,7 +282,7 @@ def test_a_machine_is_told_its_limits_its_card_and_the_cd_that_boots_it(launch: 
         "eth0": {
             "type": "nic",
             "nictype": "p2p",
-            "host_name": "tare-1-t",
+            "host_name": "tare-1-t00",
             "name": "eth0",
             "hwaddr": "02:74:61:72:65:01",
         },

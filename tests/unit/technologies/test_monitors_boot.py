@@ -171,7 +171,7 @@ def _left(launch: Launch) -> list[str]:
     """Find what bears the instance's name; other people's instances may come and go meanwhile."""
     prefix = launch.network.prefix
     links = _run("ip", "-br", "link").text + _run("ip", "-n", launch.network.lan, "-br", "link").text
-    found = [line for line in links.splitlines() if line.startswith((f"{prefix}-t", f"{prefix}-p", "port"))]
+    found = [line for line in links.splitlines() if line.startswith((f"{prefix}-t", f"{prefix}-p", f"{prefix}-q"))]
     found += [line for line in _run("ip", "netns").text.splitlines() if line.startswith(f"{prefix}-p")]
     found += [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*{launch.name}*")]
     found += [str(path) for path in (launch.folder, Path(f"/run/{launch.name}.ssh")) if path.exists()]

@@ -88,7 +88,7 @@ def boot(tmp_path: Path) -> Boot:
     """What a monitor would be given on a network that is never made."""
     network = Network("tare-own", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
     launch = launch_on(network, HERE, tmp_path / "instance")
-    return Boot(launch, "/images/kernel", "/instance/disk.qcow2", "tare-own-t", {"/images/root": "/carried/root"})
+    return Boot(launch, "/images/kernel", "/instance/disk.qcow2", "tare-own-t00", {"/images/root": "/carried/root"})
 
 
 def option(command: tuple[str, ...], name: str) -> str:
@@ -147,7 +147,7 @@ def test_nanos_boots_its_disk_as_ops_does(boot: Boot) -> None:
 def test_mirage_runs_in_the_tender_of_its_target(boot: Boot) -> None:
     arguments = ("--ipv4=198.18.0.10/24", "--ipv4-gateway=198.18.0.1", "--hello=a b")
     hvt = Mirage("/u.hvt", "micro-http", arguments="--hello='a b'").command(boot)
-    network = ("--net:service=tare-own-t", "--net-mac:service=02:74:61:72:65:01")
+    network = ("--net:service=tare-own-t00", "--net-mac:service=02:74:61:72:65:01")
     assert hvt == ("solo5-hvt", "--mem=256", *network, "--", "/images/kernel", *arguments)
     assert Mirage("/u.spt", "micro-http", tender="spt", device="net").command(boot)[0] == "solo5-spt"
 

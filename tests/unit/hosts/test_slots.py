@@ -1,0 +1,97 @@
+"""Slots: instances that are alive together on one bridge have nothing in common that has to be their own."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TareError, TrialFailed
+from tare.hosts.ledger import Ledger
+from tare.hosts.network import SLOTS, Network
+from tare.running.layers import new_name, slots_for
+from tare.technologies.crun import Crun
+from tare.technologies.nanos import Nanos
+from tare.technologies.native import Native
+
+LONGEST_PREFIX = f"tare-{4194304:x}"  # of Linux's largest process number on 64 bits
+KINDS = "tipqeb"
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    return Network(LONGEST_PREFIX, ipaddress.IPv4Network("198.18.8.0/24"), Ledger(tmp_path / "ledger"))
+
+
+def _places(network: Network) -> Iterator[Network]:
+    """Every place on the bridge where an instance of a stack of up to three layers can be."""
+    for slot in range(SLOTS):
+        for level in range(3):
+            yield replace(network.at(slot), level=level)
+
+
+def test_the_first_slot_has_the_addresses_that_images_with_a_built_in_address_are_made_for(network: Network) -> None:
+    assert (network.instance_address, network.gateway) == ("198.18.8.10", "198.18.8.1")
+    assert (network.machine_address, str(network.engine_subnet)) == ("198.18.9.1", "198.18.12.0/28")
+    assert network.instance_mac == "02:74:61:72:65:01"
+
+
+def test_the_last_slot_has_addresses_of_the_same_run(network: Network) -> None:
+    last = network.at(63)
+    assert (last.instance_address, last.gateway) == ("198.18.8.73", "198.18.8.1")
+    assert (last.machine_address, str(last.engine_subnet)) == ("198.18.9.64", "198.18.15.240/28")
+    assert last.instance_mac == "02:74:61:72:65:40"
+    assert replace(last, level=2).instance_address == "198.18.8.201"
+
+
+def test_no_two_instances_share_an_address_or_a_name(network: Network) -> None:
+    places = list(_places(network))
+    instances = [place.instance_address for place in places]
+    machines = [place.machine_address for place in places if place.level == 0]
+    engines = [str(address) for slot in range(SLOTS) for address in network.at(slot).engine_subnet]
+    others = [network.gateway, network.client_address, str(network.subnet.broadcast_address)]
+    everything = [*instances, *machines, *engines, *others]
+    assert len(set(everything)) == len(everything) == 3 * 64 + 64 + 1024 + 3
+    assert all(ipaddress.IPv4Address(each) in network.subnet.supernet(new_prefix=21) for each in everything)
+    assert all(ipaddress.IPv4Address(each) in network.subnet for each in (*instances, *others))
+    assert len({place.instance_mac for place in places}) == len(places)
+    names = [network.at(slot).device(kind) for slot in range(SLOTS) for kind in KINDS]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) == 15
+
+
+def test_what_a_machine_in_an_instance_publishes_is_at_the_address_of_that_instance(network: Network) -> None:
+    for slot in (0, 5, 63):
+        outer = network.at(slot)
+        inner = replace(outer, level=1)
+        assert inner.machine_address == outer.instance_address
+        assert inner.engine_subnet == outer.engine_subnet
+
+
+def test_a_stack_that_is_too_deep_for_its_slot_is_told(network: Network) -> None:
+    assert replace(network.at(51), level=3).instance_address == "198.18.8.253"
+    with pytest.raises(TrialFailed, match="no address for layer 4 of the stack in slot 52"):
+        _ = replace(network.at(52), level=3).instance_address
+
+
+@pytest.mark.parametrize("slot", [-1, 64])
+def test_there_are_64_slots(network: Network, slot: int) -> None:
+    with pytest.raises(TareError, match=f"no slot {slot}: a network has 64"):
+        network.at(slot)
+
+
+def test_instances_that_start_in_the_same_millisecond_have_names_of_their_own(network: Network) -> None:
+    names = [new_name(network.at(slot)) for slot in range(SLOTS)]
+    assert len(set(names)) == 64
+    # What is found by its name, as Podman's firewall rules are, is never another's that begins alike.
+    assert not any(other.startswith(name) for name in names for other in names if other != name)
+    assert all(len(name) <= 40 for name in names)
+
+
+def test_an_image_whose_address_is_built_in_has_the_first_slot() -> None:
+    stacks = [(Native(),), (Crun(),), (Nanos(),), (Native(),), (Nanos(image="/other"),)]
+    assert slots_for(stacks) == (2, 3, 0, 4, 1)
+    assert slots_for(stacks[:2]) == (0, 1)
