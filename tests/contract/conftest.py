@@ -12,7 +12,7 @@ import os
 import time
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -112,6 +112,17 @@ def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> N
 @pytest.fixture(scope="module", params=[stack for name in TECHNOLOGIES for stack in _variants(name)])
 def technology(request: pytest.FixtureRequest, testbed: Testbed) -> Technology:
     return _made(request.param, testbed.host)
+
+
+@pytest.fixture(scope="module")
+def every_usable(testbed: Testbed) -> tuple[Technology, ...]:
+    """All technologies that run here on the real thing, once for each network that they can be given."""
+    found = []
+    for name, kind in own("technologies").items():
+        for variant in _variants(name) if kind.tested == "real" else ():
+            with suppress(pytest.skip.Exception):
+                found.append(_made(variant, testbed.host))
+    return tuple(found)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ A run takes a /21 of them, which begins at 198.18.x.0:
     198.18.x.1                   the machine, which is the gateway of all others
     198.18.x.2                   the client
     198.18.x.(10 + 64 l + s)     the instance in slot s with l instances around it, up to .253
-    198.18.(x + 1).(1 + s)       the machine for slot s: NAT publishes there, bare metal with network = "host" listens there
+    198.18.(x + 1).(1 + s)       the machine for slot s: for NAT, and for bare metal with network = "host"
     198.18.(x + 4) and up        64 subnets /28, one for each slot: bridges that container engines make themselves
 
 The first /24 is the bridge's. The client reaches the machine's addresses for the slots over the gateway, whose neighbor

@@ -1,0 +1,107 @@
+"""Instances of all technologies, and two of each, are alive together: each answers for itself, and nothing is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from tare.hosts.network import SLOTS
+from tare.launch import ANSWER_PORT, Technology
+from tare.running.layers import KNOCK, Notes, Part, Testbed, started
+
+pytestmark = pytest.mark.machine
+
+PORT = 16379  # where redis listens here, and the unikernels' own server
+MOST_SECONDS = 90.0
+ENOUGH_SECONDS = 60.0
+REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save", "", "--dbfilename")
+
+
+@dataclass
+class Group:
+    """Instances that were started one after the other and are all alive, by their slots."""
+
+    testbed: Testbed
+    stack: ExitStack
+    parts: list[Part] = field(default_factory=list)
+    notes: list[Notes] = field(default_factory=list)
+
+    def start(self, technology: Technology) -> None:
+        """Start one more, in the next slot."""
+        notes = Notes()
+        here = self.testbed.slot(len(self.parts))
+        self.parts += self.stack.enter_context(started(here, (technology,), PORT, notes))
+        self.notes.append(notes)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [part.instance.address or "" for part in self.parts]
+
+    def ask(self, *argv: str) -> list[str]:
+        """Run a command on the client once for each of them, with the address in place of ADDRESS."""
+        client = self.testbed.client
+        commands = ([address if word == "ADDRESS" else word for word in argv] for address in self.addresses)
+        return [client.run(*command, timeout=ENOUGH_SECONDS).text.strip() for command in commands]
+
+
+@pytest.fixture
+def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
+    """An empty group; nothing of it is left after the test."""
+    with nothing_left(), ExitStack() as stack:
+        yield Group(testbed, stack)
+
+
+def _copies(technology: Technology) -> int:
+    """Two; one of what an emulated processor boots, which takes its time and all of a CPU."""
+    emulated = technology.family == "emulator" or getattr(technology, "accelerator", "") == "tcg"
+    return 1 if emulated else 2
+
+
+def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_itself(
+    together: Group, every_usable: Sequence[Technology]
+) -> None:
+    for technology in every_usable:
+        technology.imported(together.testbed.host, together.testbed.image)
+    began = time.monotonic()
+    wanted = [technology for technology in every_usable for _ in range(_copies(technology))]
+    assert len(wanted) <= SLOTS
+    for technology in sorted(wanted, key=_copies, reverse=True):
+        together.start(technology)
+    names = [part.instance.name for part in together.parts]
+    assert len(set(names)) == len(set(together.addresses)) == len(wanted)
+
+    _each_says_when_it_began(together)
+    _each_serves_its_own(together)
+    assert time.monotonic() - began < MOST_SECONDS
+
+
+def _each_says_when_it_began(group: Group) -> None:
+    """Knock at all of them again: what they say is what was heard while they were started, and of each only."""
+    said = [text.split() for text in group.ask(KNOCK, "ADDRESS", str(ANSWER_PORT), "10")]
+    assert {words[1] for words in said} == {"tare"}
+    assert len({words[2] for words in said}) == len(said)
+    for words, notes in zip(said, group.notes, strict=True):
+        # Guests tell by their console when their user space began; others by this very answer, if their clock is ours.
+        told = {mark.name: mark.seconds for mark in notes.marks}
+        if "userspace" in told and "kernel" not in told:
+            assert told["userspace"] == pytest.approx(int(words[2]) / 1e9, abs=1e-6)
+
+
+def _each_serves_its_own(group: Group) -> None:
+    """Run a server at the same port in each that has an inside; it tells a name that only this one was given."""
+    expected = []
+    for part in group.parts:
+        instance = part.instance
+        expected.append(instance.name if instance.inside else "")
+        if instance.inside:
+            listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
+            group.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
+    group.ask(KNOCK, "ADDRESS", str(PORT), "30", "connect")
+    redis = ("redis-cli", "-h", "ADDRESS", "-p", str(PORT))
+    assert group.ask(*redis, "ping") == ["PONG"] * len(expected)
+    for name, text in zip(expected, group.ask(*redis, "config", "get", "dbfilename"), strict=True):
+        assert not name or text.split() == ["dbfilename", name]
