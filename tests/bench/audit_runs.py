@@ -10,7 +10,8 @@ from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
 from tare.statistics.anytime import e_bh_beside_control, least_count
-from tare.statistics.ratios import Comparison, compare_together
+from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.rounds import beside_baseline
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -112,7 +113,8 @@ class Said:
 def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     """Look after every block at log ratios (axes: run, row, block), as `tare run` does, until all is decided.
 
-    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again. With
+    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again; A/A is
+    measured with the baseline. With
     `all_blocks`, everything is measured to the end, and looked at then.
     """
     logs = ratios.transpose(1, 0, 2)
@@ -123,9 +125,10 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     tolerated_autocorrelation, going = np.zeros((rows, runs)), np.arange(runs)
     for count in range(1, blocks + 1):
         present[:, going, count - 1] = claim[:, going] == UNDECIDED
+        present[-1, going, count - 1] = True
         if count < (blocks if all_blocks else least_count()):
             continue
-        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, rows - 1)
+        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, Reference(0, rows - 1))
         claims = claims_of(found)[1:]
         sure = e_bh_beside_control(found.evidence[1:].T, is_control).T & (claims != UNDECIDED)
         claim[1:, going] = np.where(sure, claims, UNDECIDED)
@@ -140,9 +143,14 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
-    """Give the rows of a run from log speeds (axes: run, stack, block): baseline, stacks with these effects, A/A."""
-    shifts = np.log1p(-np.array([0.0, *effects, 0.0]))
-    return np.asarray(logs[:, : 2 + len(effects)] - logs[:, :1] + shifts[:, np.newaxis])
+    """Give the rows of a run from log speeds (axes: run, stack, block, and of turns the round).
+
+    They are the baseline, stacks with these effects, and A/A.
+    """
+    rows = 2 + len(effects)
+    turns = logs[:, :rows].swapaxes(0, 1)[..., np.newaxis] if logs.ndim == 3 else logs[:, :rows].swapaxes(0, 1)
+    found = beside_baseline(turns, np.ones(turns.shape, dtype=bool), Reference(0, rows - 1)).logs.swapaxes(0, 1)
+    return np.asarray(found + np.log1p(-np.array([0.0, *effects, 0.0]))[:, np.newaxis])
 
 
 def claims_of(found: Comparison) -> Counts:
@@ -208,7 +216,9 @@ def coverage(ratios: Floats) -> Coverage:
     missed, student = np.zeros(len(ratios), dtype=bool), np.zeros(len(ratios), dtype=bool)
     rows = []
     for count in range(2, ratios.shape[2] + 1):
-        found = compare_together(logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, 2)
+        found = compare_together(
+            logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, Reference(0, 2)
+        )
         misses = np.abs(found.mean[1]) > found.half[1]
         missed |= misses
         student |= np.abs(found.mean[1]) > stats.t.ppf(0.975, count - 1) * found.deviation[1] / np.sqrt(count)

@@ -18,7 +18,7 @@ from tare.statistics.anytime import e_bh_beside_control, evidence_needed
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headlines
 from tare.statistics.planning import further_blocks
-from tare.statistics.ratios import Comparison, compare_together, log_differences
+from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.suites.plan import Block
 from tare.suites.suite import Suite
 
@@ -42,7 +42,7 @@ class Decisions:
     all_blocks: bool = False
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    _known: Mapping[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
+    _known: dict[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
 
     def __post_init__(self) -> None:
         self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
@@ -54,12 +54,16 @@ class Decisions:
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
     def needed(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
-        """Leave out trials of decided cells and of hopeless stacks, and blocks of workloads without an open cell."""
+        """Leave out trials of decided cells and of hopeless stacks, and blocks of workloads without an open cell.
+
+        The A/A control stays as long as the baseline, because stacks are compared with both.
+        """
         decided, given_up = self._leaving(), self._given_up()
         going_on = {name for name in self._arranging if self._open(name, decided | given_up)}
         left = []
         for block in blocks:
-            steps = tuple(step for step in block.steps if (step.workload, step.stack) not in decided | given_up)
+            left_out = given_up | {cell for cell in decided if cell[1] != self.control}
+            steps = tuple(step for step in block.steps if (step.workload, step.stack) not in left_out)
             if steps and block.workload in going_on:
                 left.append(replace(block, steps=steps))
         return tuple(left)
@@ -111,15 +115,14 @@ class Decisions:
         """Compare all stacks with the baseline, by workload and headline; computed once after each trial."""
         if self._known is not None:
             return self._known
-        reference = self.stacks.index(self.baseline)
         control = self.stacks.index(self.control) if self.control in self.stacks else None
+        reference = Reference(self.stacks.index(self.baseline), control)
         heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
-        self._known = {
-            (head.rule.workload, head.rule.name): compare_together(
-                *log_differences(head.logs, head.usable, reference), self.margin, control
-            )
-            for head in heads
-        }
+        self._known = {}
+        for head in heads:
+            found = head.differences(reference)
+            compared = compare_together(found.logs, found.both, self.margin, reference)
+            self._known[head.rule.workload, head.rule.name] = compared
         return self._known
 
     def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:

@@ -1,4 +1,4 @@
-"""A workload's values as one array: stack, metric and point, block. All arithmetic is then done on whole arrays."""
+"""A workload's values as arrays: stack, metric and point, block, and round. All arithmetic is done on whole arrays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Grid:
-    """`values` and `present` have the axes stack, key, block.
+    """`values` and `present` have the axes stack, key, block; `turns` and `taken` have that of the rounds after them.
 
+    A value is the mean of its turns. Where there was a single turn, it is that of round 0.
     `absurd` counts values that are no finite number, or in another unit than the metric's.
     `places` are those of the trials in the order of their blocks, with the axes stack and block.
     `blocks` are the numbers of the blocks, from 0.
@@ -40,9 +42,16 @@ class Grid:
     keys: tuple[Key, ...]
     values: NDArray[np.float64]
     present: NDArray[np.bool_]
+    turns: NDArray[np.float64]
+    taken: NDArray[np.bool_]
     absurd: NDArray[np.int64]
     places: NDArray[np.int64]
     blocks: tuple[int, ...]
+
+    @cached_property
+    def positive(self) -> NDArray[np.bool_]:
+        """Where there is a value that has a logarithm, as have all its turns."""
+        return np.asarray(self.present & (self.values > 0) & ~(self.taken & (self.turns <= 0)).any(axis=-1))
 
     def metric(self, name: str) -> Metric:
         """Find the definition of a metric by its name."""
@@ -57,8 +66,9 @@ class Arranging:
     stacks: tuple[str, ...]
     _metrics: dict[str, Metric] = field(default_factory=dict)
     _keys: dict[tuple[str, float | None], int] = field(default_factory=dict)
-    _places: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(4)))
+    _places: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(6)))
     _values: array[float] = field(default_factory=lambda: array("d"))
+    _turns: array[float] = field(default_factory=lambda: array("d"))
 
     def __post_init__(self) -> None:
         self._metrics = {metric.name: metric for metric in self.record.metrics}
@@ -68,7 +78,7 @@ class Arranging:
         """Take the values of a trial in, if it has a result. Of each stack and block there may be one trial."""
         if trial.status != "ok":
             return
-        stacks, keys, blocks, orders = self._places
+        stacks, keys, blocks, orders, firsts, counts = self._places
         for value in trial.values:
             metric = self._metrics.get(value.metric)
             if metric is None:
@@ -80,28 +90,63 @@ class Arranging:
             keys.append(self._keys.setdefault((value.metric, value.point), len(self._keys)))
             blocks.append(trial.block)
             orders.append(trial.order)
+            # What has no turns is of the whole trial, and compared with what others have of theirs.
+            firsts.append(trial.first_round if value.turns else 0)
+            counts.append(len(value.turns) or 1)
             alike = value.unit == metric.unit or not value.unit or not metric.unit
             self._values.append(value.value if alike else math.nan)
+            self._turns.extend(value.turns or (value.value,))
 
     def grid(self) -> Grid:
         """Give what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
-        stack, key, number, order = (np.array(places, dtype=np.int64) for places in self._places)
+        stack, key, number, order, _, _ = (np.array(places, dtype=np.int64) for places in self._places)
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
-        sums, counts, absurd = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape[:2], dtype=np.int64)
+        places = np.ravel_multi_index((stack, moved[key], block), shape) if len(number) else number
+        values, good = np.array(self._values, dtype=float), self._good()
+        mean, present = _means(values, good, places, shape)
+        turns, taken = mean[..., np.newaxis], present[..., np.newaxis]
+        if len(self._turns) > len(values):
+            turns, taken = self._by_round(good, places, shape)
         orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
-        if len(number):
-            values = np.array(self._values, dtype=float)
-            finite = np.isfinite(values) & (np.abs(values) < LARGEST)
-            places = (stack, moved[key], block)
-            np.add.at(sums, places, np.where(finite, values, 0.0))
-            np.add.at(counts, places, finite)
-            np.add.at(absurd, places[:2], ~finite)
-            orders[stack, block] = order
-        values = sums / np.maximum(counts, 1)
-        metrics, numbers = tuple(self._metrics.values()), tuple(blocks.tolist())
-        return Grid(self.record.name, metrics, self.stacks, keys, values, counts > 0, absurd, orders, numbers)
+        orders[stack, block] = order
+        return Grid(
+            workload=self.record.name,
+            metrics=tuple(self._metrics.values()),
+            stacks=self.stacks,
+            keys=keys,
+            values=mean,
+            present=present,
+            turns=turns,
+            taken=taken,
+            absurd=np.bincount(places, ~good, math.prod(shape)).reshape(shape).sum(axis=-1).astype(np.int64),
+            places=orders,
+            blocks=tuple(blocks.tolist()),
+        )
+
+    def _good(self) -> NDArray[np.bool_]:
+        """Tell which values are numbers, as are all their turns."""
+        good = _are_numbers(np.array(self._values, dtype=float))
+        if len(self._turns) == len(good):
+            return good
+        of_turns = _are_numbers(np.array(self._turns, dtype=float))
+        return good & np.logical_and.reduceat(of_turns, self._starts())
+
+    def _starts(self) -> NDArray[np.int64]:
+        """Give where each value's turns begin."""
+        counts = np.array(self._places[5], dtype=np.int64)
+        return np.asarray(np.cumsum(counts) - counts)
+
+    def _by_round(
+        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Put the turns of values, which belong to these places, where their rounds are."""
+        firsts, counts = (np.array(each, dtype=np.int64) for each in self._places[4:])
+        rounds = np.arange(len(self._turns)) - np.repeat(self._starts() - firsts, counts)
+        most = int(rounds.max()) + 1
+        at = np.repeat(places, counts) * most + rounds
+        return _means(np.array(self._turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
 
     def _sorted_keys(self) -> tuple[tuple[Key, ...], NDArray[np.int64]]:
         """Sort the keys by metric, then point; gives them, and where each has moved to."""
@@ -122,3 +167,17 @@ def arrange(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Tr
     for trial in trials:
         arranging.add(trial)
     return arranging.grid()
+
+
+def _are_numbers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isfinite(values) & (np.abs(values) < LARGEST)
+
+
+def _means(
+    values: NDArray[np.float64], good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Put good values where they belong in a flat array of this shape: the mean of each, and where there are any."""
+    size = math.prod(shape)
+    counts = np.bincount(places, good, size)
+    sums = np.bincount(places, np.where(good, values, 0.0), size)
+    return (sums / np.maximum(counts, 1)).reshape(shape), (counts > 0).reshape(shape)

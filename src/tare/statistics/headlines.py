@@ -16,16 +16,29 @@ from numpy.typing import NDArray
 from tare.model import Metric
 from tare.statistics.cells import HeadlineRule
 from tare.statistics.grid import Grid
+from tare.statistics.ratios import Reference
+from tare.statistics.rounds import Differences, differences
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A rule, the keys of the grid that it takes, and the log of the headline for each stack and block where usable."""
+    """A rule, the keys of the grid that it takes and what each weighs; `logs` and `usable` are of stacks and blocks."""
 
     rule: HeadlineRule
+    grid: Grid
     keys: tuple[int, ...]
+    weights: NDArray[np.float64]
     logs: NDArray[np.float64]
     usable: NDArray[np.bool_]
+
+    def differences(self, reference: Reference) -> Differences:
+        """Compare the headline with the reference's: mean log ratios, of blocks that have all keys of both sides."""
+        return self.of(differences(self.grid, reference, self.keys))
+
+    def of(self, found: Differences) -> Differences:
+        """Take the weighted mean over the keys, which are those of the headline."""
+        both = np.asarray(found.both.all(axis=1) & bool(self.keys))
+        return Differences(np.where(both, np.einsum("skb,k->sb", found.logs, self.weights), 0.0), both)
 
 
 def headlines(grid: Grid) -> tuple[Headline, ...]:
@@ -55,16 +68,13 @@ def _headline(grid: Grid, rule: HeadlineRule) -> Headline:
 
     A block is usable for a stack when it has every point of every metric, all above zero.
     """
-    stacks, _, blocks = grid.values.shape
-    logs, usable = np.zeros((stacks, blocks)), np.ones((stacks, blocks), dtype=bool)
-    keys: list[int] = []
-    for name in rule.metrics:
-        own = [index for index, key in enumerate(grid.keys) if key.metric == name]
-        good = grid.present[:, own] & (grid.values[:, own] > 0)
-        logs += np.log(np.where(good, grid.values[:, own], 1.0)).mean(axis=1) / len(rule.metrics)
-        usable &= good.all(axis=1)
-        keys += own
-    return Headline(rule, tuple(keys), logs, usable & bool(keys))
+    own = [[index for index, key in enumerate(grid.keys) if key.metric == name] for name in rule.metrics]
+    keys = tuple(index for indexes in own for index in indexes)
+    weights = np.array([1 / len(indexes) / len(own) for indexes in own for _ in indexes])
+    good = grid.positive[:, keys]
+    logs = np.log(np.where(good, grid.values[:, keys], 1.0))
+    usable = np.asarray(good.all(axis=1) & bool(keys))
+    return Headline(rule, grid, keys, weights, np.einsum("skb,k->sb", logs, weights), usable)
 
 
 def _sentence(grid: Grid, metrics: Sequence[Metric]) -> str:

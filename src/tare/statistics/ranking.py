@@ -9,7 +9,6 @@ single workload, and are compared like them (`tare.statistics.ratios`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +16,8 @@ from numpy.typing import NDArray
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Overall, Standing, Verdict, in_words
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import Comparison, compare_together, log_differences
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The row of the stack that others are compared with and, if it has one, of its A/A control."""
-
-    row: int
-    control: int | None = None
+from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.rounds import Differences
 
 
 def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Reference | None, margin: float) -> Overall:
@@ -37,11 +29,13 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
     if reference is None:
         return Overall((), (), (), ())
     others = [row for row in range(len(stacks)) if row not in (reference.row, reference.control)]
-    headlines = [head for head in headlines if _pairs(head, reference.row)[others].max(initial=0) >= least_count()]
+    found = [(head, head.differences(reference)) for head in headlines]
+    found = [(head, own) for head, own in found if own.both.sum(axis=1)[others].max(initial=0) >= least_count()]
+    headlines = [head for head, _ in found]
     workloads = tuple(head.rule.name for head in headlines)
     if not headlines:
         return Overall((), (), (), ())
-    speeds = relative_speeds(headlines, reference, margin)
+    speeds = _together(found, reference, margin)
     known = [index for index in others if speeds.count[index] >= least_count()]
     order = sorted(known, key=lambda index: -speeds.mean[index])
     standings = tuple(_standing(stacks[index], speeds, index) for index in order)
@@ -55,17 +49,16 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
 
 def relative_speeds(headlines: Sequence[Headline], reference: Reference, margin: float) -> Comparison:
     """Compare the speed of every stack, over all these headlines, with that of a reference stack."""
-    series = [_in_turn(*log_differences(headline.logs, headline.usable, reference.row)) for headline in headlines]
+    return _together([(head, head.differences(reference)) for head in headlines], reference, margin)
+
+
+def _together(found: Sequence[tuple[Headline, Differences]], reference: Reference, margin: float) -> Comparison:
+    series = [_in_turn(own.logs, own.both) for _, own in found]
     length = min(values.shape[1] for values, _ in series)
-    signs = [1.0 if headline.rule.better == "higher" else -1.0 for headline in headlines]
+    signs = [1.0 if head.rule.better == "higher" else -1.0 for head, _ in found]
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
     present = np.all([there[:, :length] for _, there in series], axis=0)
-    return compare_together(np.mean(values, axis=0), present, margin, reference.control)
-
-
-def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:
-    """Count the blocks in which each stack and the reference have the headline."""
-    return np.asarray((head.usable & head.usable[reference]).sum(axis=1))
+    return compare_together(np.mean(values, axis=0), present, margin, reference)
 
 
 def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

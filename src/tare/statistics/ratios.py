@@ -1,10 +1,10 @@
 """How many times the baseline's value a stack has, compared inside blocks.
 
 A block holds one trial of every stack, close together in time, so that what disturbs the machine disturbs both sides
-of a ratio. The logarithms of the ratios of the blocks are averaged and given an interval that holds at every look
-(`tare.statistics.anytime`), and both are transformed back: the estimate is a geometric mean, as ratios need (Fleming
-and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results", Communications of the
-ACM 29 (1986), 218-221). Pairing within blocks is Fisher's (The Design of Experiments, 1935).
+of a ratio (`tare.statistics.rounds`). The logarithms of the ratios of the blocks are averaged and given an interval
+that holds at every look (`tare.statistics.anytime`), and both are transformed back: the estimate is a geometric mean,
+as ratios need (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results",
+Communications of the ACM 29 (1986), 218-221). Pairing within blocks is Fisher's (The Design of Experiments, 1935).
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ MARGIN = 0.03
 ROUNDING = 1e-12
 # exp() of more than this is no longer a finite number.
 LARGEST_LOGARITHM = 700.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The row of the stack that others are compared with and, if it has one, of its A/A control."""
+
+    row: int
+    control: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,15 +173,16 @@ def compare(
 
 
 def compare_together(
-    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, control: int | None = None
+    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float, reference: Reference
 ) -> Comparison:
     """Compare stacks (first axis) with the baseline, each in the light of all; its own row, of zeros, is among them.
 
     Where all stacks together depend on the blocks before (`tare.statistics.correlation`), all intervals are wider.
-    `control` is the row of the A/A control. Where its interval excludes 0, something on the machine
+    Where the interval of the A/A control excludes 0, something on the machine
     makes differences of that size by itself, so the intervals of the others are wider by as much.
     """
-    factor = pooled_autocorrelation(logs, present).factor
+    control = reference.control
+    factor = pooled_autocorrelation(_beside_one_level(logs, present, reference), present).factor
     found = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
     if control is None:
         return found
@@ -182,6 +191,21 @@ def compare_together(
     offset[:] = np.where(away > found.half[control], away, 0.0)
     offset[control] = 0.0
     return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else found
+
+
+def _beside_one_level(
+    logs: NDArray[np.float64], present: NDArray[np.bool_], reference: Reference
+) -> NDArray[np.float64]:
+    """Give what all stacks differ by from the same: the mean of the baseline and its control.
+
+    The control's row is its difference to the baseline alone, so each of these two lies half of it away from the mean.
+    """
+    if reference.control is None:
+        return logs
+    half = np.where(present[reference.control], logs[reference.control] / 2, 0.0)
+    level = logs.copy()
+    level[reference.control], level[reference.row] = half, -half
+    return level
 
 
 def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float = MARGIN) -> Ratio | None:
@@ -199,14 +223,6 @@ def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float
 def backwards(logarithm: float) -> float:
     """Transform a logarithm back; never infinite, whatever the interval of a few wild blocks is."""
     return float(np.exp(min(max(logarithm, -LARGEST_LOGARITHM), LARGEST_LOGARITHM)))
-
-
-def log_differences(
-    logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Subtract the reference row (first axis: stacks) from all; usable only where both sides are."""
-    both = usable & usable[reference]
-    return np.where(both, logs - logs[reference], 0.0), both
 
 
 def _claim(mean: float, half: float, limit: float) -> Claim:

@@ -19,8 +19,9 @@ from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
-from tare.statistics.ranking import Reference, rank
-from tare.statistics.ratios import Ratio, backwards, compare_together, log_differences
+from tare.statistics.ranking import rank
+from tare.statistics.ratios import Ratio, Reference, backwards, compare_together
+from tare.statistics.rounds import Differences, differences
 from tare.statistics.shapes import shapes
 
 
@@ -37,12 +38,12 @@ class _Workload:
     @property
     def row(self) -> int:
         """The row of the baseline; any row where the run has no baseline, as nothing is compared then."""
-        return self.reference.row if self.reference else 0
+        return self.compared_with.row
 
     @property
-    def control(self) -> int | None:
-        """The row of the A/A control."""
-        return self.reference.control if self.reference else None
+    def compared_with(self) -> Reference:
+        """The rows of the baseline and its control, or that of any stack."""
+        return self.reference or Reference(0)
 
 
 def summarize(run: Run) -> Summary:
@@ -153,35 +154,32 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
     grid = workload.grid
     found = moments(grid.values, grid.present)
-    positive = grid.present & (grid.values > 0)
-    logs = np.log(np.where(positive, grid.values, 1.0))
-    reference = workload.row
-    differences, both = log_differences(logs, positive, reference)
-    ratios = compare_together(differences, both, margin, workload.control)
-    refused = np.asarray((grid.present & ~positive).any(axis=-1))
-    coarse = are_coarse(differences, both) | _are_coarse_sides(logs, both, reference)
+    logs = np.log(np.where(grid.positive, grid.values, 1.0))
+    away = differences(grid, workload.compared_with)
+    ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
+    refused = np.asarray((grid.present & ~grid.positive).any(axis=-1))
+    coarse = _are_coarse(away, logs, workload.row)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
         cell = _described(blank, found, place)
-        problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
+        problem = _problem(workload, place[0], bool(refused[place] or refused[workload.row, place[1]]))
         cell = _compared(cell, workload, ratios.at(place), problem)
         cell = _in_steps(cell) if coarse[place] else cell
-        cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
+        cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
     return cells
 
 
 def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     grid = workload.grid
-    reference = workload.row
-    differences, both = log_differences(head.logs, head.usable, reference)
-    ratios = compare_together(differences, both, margin, workload.control)
+    away = head.differences(workload.compared_with)
+    ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
     found = moments(grid.values, grid.present)
-    coarse = are_coarse(differences, both) | _are_coarse_sides(head.logs, both, reference)
-    looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
+    coarse = _are_coarse(away, head.logs, workload.row)
+    looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
-    refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
+    refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
     cells = []
     for stack in range(len(grid.stacks)):
         cell = replace(
@@ -193,18 +191,22 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         )
         cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
-        problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
+        problem = _problem(workload, stack, bool(refused[stack] or refused[workload.row]))
         cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
         cell = _in_steps(cell) if coarse[stack] else cell
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
-        cells.append(replace(cell, ratios=_ratios(cell, differences[stack], both[stack])))
+        cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
     return cells
 
 
-def _are_coarse_sides(logs: NDArray[np.float64], both: NDArray[np.bool_], reference: int) -> NDArray[np.bool_]:
-    """Tell where the values of one side of a ratio come in steps that are larger than their noise."""
-    return are_coarse(logs, both) | are_coarse(np.broadcast_to(logs[reference], logs.shape), both)
+def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> NDArray[np.bool_]:
+    """Tell where the ratios, or the values of one side, come in steps that are larger than their noise.
+
+    `logs` are those of the values; their first axis are the stacks, of which one is the baseline.
+    """
+    of_baseline = are_coarse(np.broadcast_to(logs[baseline], logs.shape), away.both & away.both[baseline])
+    return are_coarse(away.logs, away.both) | are_coarse(logs, away.both) | of_baseline
 
 
 def _in_steps(cell: Cell) -> Cell:

@@ -11,7 +11,8 @@ from tare_fake.noise import DRAWS, Shape, shaped
 
 from tare.statistics.correlation import Dependence, autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.effects import swept
-from tare.statistics.ratios import Comparison, Doubts, compare, compare_together
+from tare.statistics.ratios import MARGIN, Comparison, Doubts, Reference, compare, compare_together
+from tare.statistics.rounds import beside_baseline
 
 SD = 0.037
 
@@ -168,7 +169,10 @@ def test_whatever_is_there_the_factor_is_finite_and_widens(logs: np.ndarray, dat
 def test_the_interval_of_each_stack_is_wider_where_all_depend_on_the_blocks_before() -> None:
     logs = SD * noise("correlated", (8, 1, 12), 0.8)[:, 0]
     ratios = logs - logs[0]
-    alone, found = compare(ratios, everywhere(ratios)), compare_together(ratios, everywhere(ratios))
+    alone, found = (
+        compare(ratios, everywhere(ratios)),
+        compare_together(ratios, everywhere(ratios), MARGIN, Reference(0)),
+    )
     assert found.in_all_stacks[1:].any()
     assert (found.half[1:] >= alone.half[1:]).all()
     assert (found.half[1:] > alone.half[1:]).any()
@@ -178,19 +182,21 @@ def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() 
     blocks = np.arange(8)
     shiver = 0.001 * (-1.0) ** blocks
     ratios = np.array([0 * shiver, 0.04 + shiver, 0.06 - shiver, 0.05 + shiver])
-    found = compare_together(ratios, everywhere(ratios), control=3)
+    found = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0, 3))
     assert found.offset == pytest.approx([0.05, 0.05, 0.05, 0])
     claims = [ratio.claim for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
     assert claims == ["undecided", "more", "more"]
-    plain = compare_together(ratios, everywhere(ratios))
+    plain = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0))
     assert found.different[3] == plain.different[3]
     assert found.different[1] < 0 < found.different[2] < plain.different[2]
 
 
 def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
-    ratios = SD * noise("normal", (5, 1, 20), seed=3)[:, 0]
-    ratios -= ratios[0]
-    with_control, without = (compare_together(ratios, everywhere(ratios), control=row) for row in (4, None))
+    logs = SD * noise("normal", (5, 1, 20), seed=3)[:, 0]
+    ratios = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 4)).logs
+    with_control, without = (
+        compare_together(ratios, everywhere(ratios), MARGIN, Reference(0, row)) for row in (4, None)
+    )
     assert (with_control.half == without.half).all()
     assert (with_control.evidence == without.evidence).all()
 
@@ -240,11 +246,11 @@ NOISES: list[tuple[Shape, float]] = [("correlated", 0.3), ("correlated", 0.5), (
 @pytest.mark.parametrize(("shape", "correlation"), NOISES)
 def test_what_is_decided_early_seldom_tolerates_noise_that_decided_it(shape: Shape, correlation: float) -> None:
     logs = SD * noise(shape, (3, 2000, 40), correlation, seed=7)
-    logs -= logs[0]
+    logs = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 2)).logs
     false, unsaid, going = 0, 0, np.arange(2000)
     for count in range(5, 41):
         few = logs[:, going, :count]
-        found = compare_together(few, everywhere(few), control=2)
+        found = compare_together(few, everywhere(few), MARGIN, Reference(0, 2))
         different, any_of = (each[1] for each in decided(found))
         false += different.sum()
         unsaid += (different & (found.tolerated_autocorrelation[1] >= correlation)).sum()
@@ -256,6 +262,6 @@ def test_what_is_decided_early_seldom_tolerates_noise_that_decided_it(shape: Sha
 @pytest.mark.parametrize(("shape", "correlation"), NOISES)
 def test_after_many_blocks_noise_that_lasts_is_seldom_taken_for_an_effect(shape: Shape, correlation: float) -> None:
     logs = SD * noise(shape, (3, 2000, 60), correlation, seed=8)
-    logs -= logs[0]
-    different, _ = decided(compare_together(logs, everywhere(logs), control=2))
+    logs = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 2)).logs
+    different, _ = decided(compare_together(logs, everywhere(logs), MARGIN, Reference(0, 2)))
     assert different[1].mean() <= 0.05
