@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tare.errors import TareError, TrialFailed
 from tare.hosts.control_groups import (
     Layout,
+    controllers_restored,
     group_folder,
     group_of,
     kernel_bytes,
@@ -156,6 +158,40 @@ def test_all_that_is_in_a_group_is_killed_with_it(
         assert read_text(f"/proc/{pid}/cmdline") == "sleep\x0070021\0"
     assert read_text(f"/proc/{pid}/cmdline") == ""
     assert not ledger.path.exists()
+
+
+def test_a_group_keeps_its_limits_when_one_that_began_before_it_ends(ledger: Ledger, limits: Limits) -> None:
+    host = LocalHost()
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(limited(ledger, f"tare-test-{os.getpid()}-1", limits))
+        group = second.enter_context(limited(ledger, f"tare-test-{os.getpid()}-2", limits))
+        process = second.enter_context(host.spawn(*group.join, "sh", "-c", "echo up; sleep 70022; true"))
+        process.read_line(SECONDS)
+        first.close()
+        assert memory_limit_of(host, process.pid) == 256 << 20
+        assert {cpu for pid in group.processes() for cpu in os.sched_getaffinity(pid)} == set(limits.cpus)
+
+
+@dataclass(frozen=True)
+class OnVersion2(LocalHost):
+    """This machine with a folder in place of its control groups, of version 2."""
+
+    root: Path
+
+    def read(self, path: str) -> str:
+        return f"cgroup2 {self.root} cgroup2 rw 0 0\n" if path == "/proc/self/mounts" else super().read(path)
+
+
+def test_controllers_are_disabled_again_after_all_instances_and_only_those_that_were_disabled(tmp_path: Path) -> None:
+    root = tmp_path / "tare-groups"
+    root.mkdir()
+    (root / "cgroup.controllers").write_text("cpuset cpu io memory pids\n", encoding="ascii")
+    control = root / "cgroup.subtree_control"
+    control.write_text("cpuset cpu memory pids\n", encoding="ascii")
+    with controllers_restored(Ledger(tmp_path / "tare-test.jsonl", OnVersion2(root))):
+        assert control.read_text(encoding="ascii") == "cpuset cpu memory pids\n"
+        control.write_text("cpuset cpu io memory pids\n", encoding="ascii")  # as a container runtime does
+    assert control.read_text(encoding="ascii") == "-io\n"
 
 
 def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(
