@@ -1,5 +1,7 @@
 """What tare's statistics cost: the summary of 100,000 trials, and the decision after a block of 20 stacks, 100 metrics.
 
+Each with a single turn of every stack in a block, and in ten rounds.
+
     make bench
 
 Times are medians of CPU seconds of this process: a machine that is busy with something else changes them least.
@@ -12,12 +14,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from runs import make_run, make_trial, measured
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Metric, Trial
+from tare.model import Measured, Metric, Trial
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
 
@@ -27,48 +30,48 @@ _METRICS = tuple(Metric(f"m{number}", f"M{number}", "1/s", "higher") for number 
 _BLOCKS = 30
 
 
-def many_trials() -> Run:
+def values_of(speeds: np.ndarray, metrics: tuple[Metric, ...]) -> list[Measured]:
+    """Give a trial's values, from the speeds of its turns (axes: metric, turn)."""
+    rows = zip(metrics, speeds.mean(axis=1).tolist(), speeds.tolist(), strict=True)
+    turns = speeds.shape[1] > 1
+    return [replace(measured(each.name, mean), turns=tuple(row) if turns else ()) for each, mean, row in rows]
+
+
+def many_trials(rounds: int) -> Run:
     """Make a run of 20 stacks, 10 workloads of 3 metrics, and 500 blocks."""
-    chance, metrics, trials = np.random.default_rng(1), _METRICS[:3], []
+    metrics, trials = _METRICS[:3], []
+    chance = np.random.default_rng(1)
     workloads = [WorkloadRecord(f"w{number}", f"w{number}", f"W{number}", metrics, None) for number in range(10)]
-    blocks = _TRIALS // len(_STACKS) // len(workloads)
     for record in workloads:
-        for block in range(blocks):
-            speeds = np.exp(chance.normal(0, 0.026, (len(_STACKS), len(metrics))))
-            for stack, row in zip(_STACKS, speeds.tolist(), strict=True):
-                values = [measured(metric.name, 100 * value) for metric, value in zip(metrics, row, strict=True)]
-                trials.append(make_trial(stack, block, values, record.name))
+        for block in range(_TRIALS // len(_STACKS) // len(workloads)):
+            trials += block_of(record, block, chance, rounds)
     return make_run(trials, workloads)
 
 
-def block_of(record: WorkloadRecord, block: int, chance: np.random.Generator) -> list[Trial]:
-    """Make the trials of one block of all stacks, with all metrics."""
-    speeds = np.exp(chance.normal(0, 0.026, (len(_STACKS), len(_METRICS)))).tolist()
+def block_of(record: WorkloadRecord, block: int, chance: np.random.Generator, rounds: int) -> list[Trial]:
+    """Make the trials of one block of all stacks."""
+    speeds = 100 * np.exp(chance.normal(0, 0.026, (len(_STACKS), len(record.metrics), rounds)))
     return [
-        make_trial(
-            stack,
-            block,
-            [measured(metric.name, 100 * value) for metric, value in zip(_METRICS, row, strict=True)],
-            record.name,
-        )
+        make_trial(stack, block, values_of(row, record.metrics), record.name)
         for stack, row in zip(_STACKS, speeds, strict=True)
     ]
 
 
-def deciding() -> tuple[Callable[[], object], Callable[[], object]]:
+def deciding(rounds: int) -> Callable[[], object]:
     """Give what a decision comes to after thirty blocks: taking one more block in, and deciding."""
     record, chance = WorkloadRecord("big", "big", "Big", _METRICS, None), np.random.default_rng(2)
     decisions = Decisions((record,), _STACKS, "native", "native-again", 0.03)
     for block in range(_BLOCKS):
-        for trial in block_of(record, block, chance):
+        for trial in block_of(record, block, chance, rounds):
             decisions.learn(trial)
-    blocks = iter([block_of(record, _BLOCKS + number, chance) for number in range(10)])
+    blocks = iter([block_of(record, _BLOCKS + number, chance, rounds) for number in range(10)])
 
-    def learn() -> None:
+    def decide() -> object:
         for trial in next(blocks):
             decisions.learn(trial)
+        return decisions.decided()
 
-    return learn, decisions.decided
+    return decide
 
 
 def seconds(call: Callable[[], object], times: int) -> float:
@@ -89,16 +92,18 @@ def peak_bytes() -> int:
 def main() -> None:
     """Print a Markdown table."""
     print("| what | target | found |\n| --- | --- | --- |")
-    learn, decide = deciding()
-    took = seconds(learn, 5) + seconds(decide, 5)
-    print(
-        f"| the decision after a block, {len(_STACKS)} stacks, {len(_METRICS)} metrics | 50 ms | {1000 * took:.1f} ms |"
-    )
-    run = many_trials()
-    print(f"{peak_bytes() >> 20} MiB before, with the trials themselves", file=sys.stderr)
-    took = seconds(lambda: summarize(run), 3)
-    memory = f"{peak_bytes() / 1e6:.0f} MB"
-    print(f"| the statistics of {len(run.trials):,} trials | 5 s, 500 MB | {took:.2f} s, {memory} with the trials |")
+    for rounds in (1, 10):
+        how, target = ("", "50 ms") if rounds == 1 else (f", {rounds} rounds", "100 ms")
+        took, what = seconds(deciding(rounds), 5), f"{len(_STACKS)} stacks, {len(_METRICS)} metrics"
+        print(f"| the decision after a block, {what}{how} | {target} | {1000 * took:.1f} ms |", flush=True)
+    for rounds in (1, 10):
+        how = "" if rounds == 1 else f" in {rounds} rounds"
+        run = many_trials(rounds)
+        print(f"{peak_bytes() >> 20} MiB before, with the trials themselves", file=sys.stderr)
+        took = seconds(lambda run=run: summarize(run), 3)  # type: ignore[misc]
+        memory = f"{peak_bytes() / 1e6:.0f} MB"
+        number = f"{len(run.trials):,} trials{how}"
+        print(f"| the statistics of {number} | 5 s, 500 MB | {took:.2f} s, {memory} with the trials |", flush=True)
 
 
 if __name__ == "__main__":

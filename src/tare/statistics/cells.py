@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.model import Better
+from tare.model import Better, Caution
 from tare.statistics.effects import Effects
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
@@ -57,6 +57,9 @@ class Cell:
     where it does not. `cautions` are the stack's own and, since they touch the ratio,
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
     `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
+    Where blocks have rounds, `ratio` is that of a usual turn, and `mean_ratio` that of the means over all turns;
+    `slow_turns` is the share of turns that are much slower than the others, and `slow_turns_of_baseline` that of the
+    baseline's and its control's in the same rounds.
     """
 
     workload: str
@@ -88,6 +91,9 @@ class Cell:
     skipped: str = ""
     headline: str = ""
     coarse: bool = False
+    mean_ratio: float | None = None
+    slow_turns: float | None = None
+    slow_turns_of_baseline: float | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +120,12 @@ class Cell:
     def is_firm(self) -> bool:
         """Whether it would also be decided if each block kept half of what moved the one before."""
         return self.decided and not self.coarse and (self.tolerated_autocorrelation or 0.0) >= LASTING
+
+
+def with_caution(cell: Cell, caution: Caution) -> Cell:
+    """Add a caution that is about all blocks of a cell."""
+    added = CautionCount(caution.kind, (caution.text,), cell.stack, cell.n, cell.n)
+    return replace(cell, cautions=(*cell.cautions, added))
 
 
 @dataclass(frozen=True)

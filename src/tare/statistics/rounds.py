@@ -12,7 +12,7 @@ Where stacks are measured one after the other, a block is a single round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,24 @@ class Differences:
     both: NDArray[np.bool_]
 
 
+def beside_center(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> Differences:
+    """Give the center of the log ratios of the rounds that both sides have."""
+    both = usable & usable[row]
+    return Differences(center(logs - logs[row], both), np.asarray(both.any(axis=-1)))
+
+
+def beside_mean(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> Differences:
+    """Give the log ratio of the means over the rounds that both sides have: it hides no slow turn."""
+    both = usable & usable[row]
+    turns, present = np.exp(logs), np.asarray(both.any(axis=-1))
+    sums = [np.where(both, each, 0.0).sum(axis=-1) for each in (turns, turns[row])]
+    above, below = (np.log(np.where(present, each, 1.0)) for each in sums)
+    return Differences(above - below, present)
+
+
+Beside = Callable[[NDArray[np.float64], NDArray[np.bool_], int], Differences]
+
+
 def differences(grid: Grid, reference: Reference, keys: Sequence[int] | None = None) -> Differences:
     """Compare all stacks with the reference, at all keys or at these; the reference's own row is 0."""
     return beside_baseline(*logs_of_turns(grid, keys), reference)
@@ -43,19 +61,16 @@ def logs_of_turns(grid: Grid, keys: Sequence[int] | None = None) -> tuple[NDArra
     return np.log(np.where(usable, grid.turns[:, own], 1.0)), usable
 
 
-def beside_baseline(logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: Reference) -> Differences:
+def beside_baseline(
+    logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: Reference, beside: Beside = beside_center
+) -> Differences:
     """Compare stacks (first axis) with the baseline and its control, or the one that is there (last axis: rounds)."""
-    own = _beside(logs, usable, reference.row)
+    own = beside(logs, usable, reference.row)
     if reference.control is None:
         return own
-    other = _beside(logs, usable, reference.control)
+    other = beside(logs, usable, reference.control)
     mean = (np.where(own.both, own.logs, other.logs) + np.where(other.both, other.logs, own.logs)) / 2
     both = own.both | other.both
     for row in (reference.row, reference.control):
         mean[row], both[row] = own.logs[row], own.both[row]
     return Differences(mean, both)
-
-
-def _beside(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> Differences:
-    both = usable & usable[row]
-    return Differences(center(logs - logs[row], both), np.asarray(both.any(axis=-1)))

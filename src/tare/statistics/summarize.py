@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model import Better, Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
-from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words
+from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words, with_caution
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
@@ -23,6 +23,7 @@ from tare.statistics.ranking import rank
 from tare.statistics.ratios import Ratio, Reference, backwards, compare_together
 from tare.statistics.rounds import Differences, differences
 from tare.statistics.shapes import shapes
+from tare.statistics.stalls import unevenness, unevenness_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _doubted(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
     text = "nothing that runs on bare metal can be faster than bare metal: look for what differs"
     caution = Caution("faster-than-bare-metal", text)
     return tuple(
-        _cautioned(cell, caution)
+        with_caution(cell, caution)
         if cell.beats(record.margin) and cell.stack in record.families and not _is_bare_metal(record, cell.stack)
         else cell
         for cell in cells
@@ -159,6 +160,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
     refused = np.asarray((grid.present & ~grid.positive).any(axis=-1))
     coarse = _are_coarse(away, logs, workload.row)
+    uneven = unevenness(grid, workload.compared_with, away)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
@@ -166,6 +168,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
         problem = _problem(workload, place[0], bool(refused[place] or refused[workload.row, place[1]]))
         cell = _compared(cell, workload, ratios.at(place), problem)
         cell = _in_steps(cell) if coarse[place] else cell
+        cell = uneven.said_of(cell, place) if uneven else cell
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
     return cells
 
@@ -178,7 +181,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     found = moments(grid.values, grid.present)
     coarse = _are_coarse(away, head.logs, workload.row)
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
-    keys = list(head.keys)
+    keys, uneven = list(head.keys), unevenness_of(head, workload.compared_with, away)
     refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
     cells = []
     for stack in range(len(grid.stacks)):
@@ -194,6 +197,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         problem = _problem(workload, stack, bool(refused[stack] or refused[workload.row]))
         cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
         cell = _in_steps(cell) if coarse[stack] else cell
+        cell = uneven.said_of(cell, (stack,)) if uneven else cell
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
@@ -214,13 +218,7 @@ def _in_steps(cell: Cell) -> Cell:
     if cell.low is None or cell.verdict == "baseline":
         return cell
     text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm"
-    return replace(_cautioned(cell, Caution("coarse-values", text)), coarse=True)
-
-
-def _cautioned(cell: Cell, caution: Caution) -> Cell:
-    """Add a caution that is about all blocks of a cell."""
-    added = CautionCount(caution.kind, (caution.text,), cell.stack, cell.n, cell.n)
-    return replace(cell, cautions=(*cell.cautions, added))
+    return replace(with_caution(cell, Caution("coarse-values", text)), coarse=True)
 
 
 def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:

@@ -1,0 +1,164 @@
+"""What the center of the rounds does not show: turns in which a stack is much slower than in its others.
+
+A turn is *slow* if it is slower than the center of its stack's turns in the block by a fifth or more, beside the other
+stacks in its round: what has slowed them all down is no stall of one. Bursts of the machine make slow turns, too, but
+as the order within a round is random, as many in each stack. So each slow turn of a stack and its two baselines is the
+stack's own with a chance of one in three, unless it stalls by itself (Przyborowski and Wilenski, "Homogeneity of
+results in testing samples from Poisson series", Biometrika 31 (1940), 313-323).
+
+The evidence against that is the mixture of the likelihood ratios of all other chances, with Jeffreys' prior. It is an
+e-value at every look (Robbins, "Statistical methods related to the law of the iterated logarithm", Annals of
+Mathematical Statistics 41 (1970), 1397-1409). It stays one where several turns of a round are slow: then they are drawn
+without replacement, which makes the mean of any convex function of their number smaller (Hoeffding, "Probability
+inequalities for sums of bounded random variables", Journal of the American Statistical Association 58 (1963), 13-30,
+theorem 4). Keys of one workload may have been measured in the same turns; the mean of their e-values is one whatever
+they have to do with each other (Vovk and Wang, "E-values: calibration, combination and applications", Annals of
+Statistics 49 (2021), 1736-1754).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.model import Caution
+from tare.statistics.anytime import CONFIDENCE
+from tare.statistics.cells import Cell, with_caution
+from tare.statistics.center import center
+from tare.statistics.describe import moments
+from tare.statistics.grid import Grid
+from tare.statistics.headlines import Headline
+from tare.statistics.ratios import Reference, backwards, compare
+from tare.statistics.rounds import Differences, beside_baseline, beside_mean, logs_of_turns
+
+SLOW = 0.2  # of the speed is missing in a slow turn, at least
+_PRIOR = 0.5
+_VISIBLE = 0.001  # of a ratio: less is not worth a word, however sure it is
+
+
+@dataclass(frozen=True)
+class Slow:
+    """How many turns of stacks were looked at and were slow, and of the baselines in the same rounds.
+
+    `evidence` is the logarithm of the e-value against both being slow as often. All arrays have one shape.
+    """
+
+    turns: NDArray[np.int64]
+    slow: NDArray[np.int64]
+    of_baselines: NDArray[np.int64]
+    baselines: NDArray[np.int64]
+    evidence: NDArray[np.float64]
+
+    @property
+    def differ(self) -> NDArray[np.bool_]:
+        """Where a stack stalls more often than the baseline, or less."""
+        return np.asarray(self.evidence >= -np.log1p(-CONFIDENCE))
+
+    def of(self, keys: Sequence[int]) -> Slow:
+        """Take some keys (second axis) together."""
+        turns, slow, of_baselines, baselines = (
+            each[:, keys].sum(axis=1) for each in (self.turns, self.slow, self.of_baselines, self.baselines)
+        )
+        evidence = np.zeros(turns.shape)
+        if keys:
+            evidence = np.asarray(np.logaddexp.reduce(self.evidence[:, keys], axis=1) - np.log(len(keys)))
+        return Slow(turns, slow, of_baselines, baselines, evidence)
+
+
+def slow_turns(grid: Grid, reference: Reference) -> Slow | None:
+    """Count slow turns for each stack and key; None where there are no rounds, or only one trial of the baseline."""
+    if grid.turns.shape[-1] == 1 or reference.control is None:
+        return None
+    logs, usable = logs_of_turns(grid)
+    signs = np.array([1.0 if grid.metric(key.metric).better == "higher" else -1.0 for key in grid.keys])
+    return count_slow(are_slow(logs * signs[:, np.newaxis, np.newaxis], usable), usable, reference)
+
+
+def are_slow(speeds: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Tell which turns are slow, from the logarithms of speeds; the first axis are stacks, the last one rounds."""
+    away = speeds - center(speeds, usable)[..., np.newaxis]
+    return np.asarray(usable & (away - center(away, usable, axis=0) < np.log1p(-SLOW)))
+
+
+def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: Reference) -> Slow:
+    """Count what is slow in the rounds (last two axes: blocks, rounds) that a stack and both baselines have."""
+    row, control = reference.row, reference.control
+    assert control is not None  # noqa: S101 - without one, nothing is counted
+    counted = usable & usable[row] & usable[control]
+    own, others = (slow & counted).sum(axis=(-2, -1)), (counted & slow[row]).sum(axis=(-2, -1))
+    turns = counted.sum(axis=(-2, -1))
+    both, chance = np.full(turns.shape, 2), np.full(turns.shape, 1 / 3)
+    both[control], chance[control] = 1, 1 / 2
+    others = others + np.where(both == 2, (counted & slow[control]).sum(axis=(-2, -1)), 0)
+    evidence = log_evidence(own, others, chance)
+    evidence[row] = 0.0
+    return Slow(turns, own, others, turns * both, evidence)
+
+
+def log_evidence(own: NDArray[np.int64], others: NDArray[np.int64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the logarithm of the e-value against each slow turn being a stack's own with this chance."""
+    from scipy.special import betaln  # noqa: PLC0415 - half a second that only commands with statistics have to wait
+
+    mixed = betaln(_PRIOR + own, _PRIOR + others) - betaln(_PRIOR, _PRIOR)
+    return np.asarray(mixed - own * np.log(chance) - others * np.log1p(-chance))
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """What the turns of rows say beside their center: their mean ratio, and whether it differs by more than noise."""
+
+    slow: Slow
+    mean: NDArray[np.float64]
+    differs: NDArray[np.bool_]
+
+    def said_of(self, cell: Cell, place: tuple[int, ...]) -> Cell:
+        """Add it to the cell of this place, if it has a ratio."""
+        if cell.ratio is None or cell.verdict == "baseline" or not self.slow.turns[place]:
+            return cell
+        own = float(self.slow.slow[place] / self.slow.turns[place])
+        baseline = float(self.slow.of_baselines[place] / self.slow.baselines[place])
+        mean = backwards(float(self.mean[place]))
+        cell = replace(cell, mean_ratio=mean, slow_turns=own, slow_turns_of_baseline=baseline)
+        if self.differs[place]:
+            text = f"the mean over all turns is {100 * mean:.4g} % of the baseline's: some turns are far from the usual"
+            cell = replace(cell, notes=(*cell.notes, text))
+        return with_caution(cell, _stalls(own, baseline)) if self.slow.differ[place] else cell
+
+
+def _stalls(own: float, baseline: float) -> Caution:
+    shares = [f"{100 * share:.2g} %" for share in (own, baseline)]
+    much = f"slower than its others by {100 * SLOW:g} % or more"
+    if own > baseline:
+        text = f"{shares[0]} of its turns are {much}, {shares[1]} of the baseline's: the ratio is that of a usual turn"
+    else:
+        text = (
+            f"{shares[1]} of the baseline's turns are {much}, {shares[0]} of this stack's: the ratio does not show it"
+        )
+    return Caution("stalls", text)
+
+
+def unevenness(grid: Grid, reference: Reference, centers: Differences) -> Uneven | None:
+    """Look at all turns of a grid; None where there are no rounds, or only one trial of the baseline."""
+    slow = slow_turns(grid, reference)
+    if slow is None:
+        return None
+    return _beside_centers(slow, beside_baseline(*logs_of_turns(grid), reference, beside_mean), centers)
+
+
+def unevenness_of(head: Headline, reference: Reference, centers: Differences) -> Uneven | None:
+    """Look at all turns of a headline, as `unevenness` does."""
+    slow = slow_turns(head.grid, reference)
+    if slow is None:
+        return None
+    means = beside_baseline(*logs_of_turns(head.grid, head.keys), reference, beside_mean)
+    return _beside_centers(slow.of(head.keys), head.of(means), centers)
+
+
+def _beside_centers(slow: Slow, means: Differences, centers: Differences) -> Uneven:
+    both = means.both & centers.both
+    found = compare(np.where(both, means.logs - centers.logs, 0.0), both)
+    differs = (np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE)
+    return Uneven(slow, moments(means.logs, both).mean, differs)
