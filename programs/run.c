@@ -4,6 +4,7 @@
 //   run [-t SECONDS] [-s] [-l] [-n OPEN_FILES] -- ARGV...
 //   run --limits
 //   run --clock    CLOCK_MONOTONIC in nanoseconds
+//   run --resident starts commands that its standard input tells: see resident.h
 //
 // Exit codes: the command's own; 128 + n when signal n ended it (or when signal n told us to stop); 124 after SECONDS;
 // 125 when the life line (-s: our standard input) was cut; 126 and 127 when the command cannot be started; 2 wrong
@@ -12,6 +13,8 @@
 #define _GNU_SOURCE
 
 #include "limits.h"
+#include "resident.h"
+#include "stopping.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -30,7 +33,6 @@
 #include <unistd.h>
 
 enum { TIMED_OUT = 124, LIFE_LINE_CUT = 125, CANNOT_START = 126, NOT_FOUND = 127, WRONG_USAGE = 2 };
-enum { SIGNALS = 3 };
 #define KILLING_SECONDS 10.0 // a process in an uninterruptible wait must not hold us forever
 
 struct options {
@@ -40,20 +42,6 @@ struct options {
     const char *open_files; // NULL: as it is
     char **argv;
 };
-
-static const int stopping[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
-static volatile sig_atomic_t stopped_by;
-
-static void note_signal(int number) {
-    if (number != SIGCHLD)
-        stopped_by = number;
-}
-
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 // Takes the exit status of all that ended, and that of the command. Gives false when no child is left at all.
 static bool reap(pid_t child, int *status) {
@@ -149,16 +137,9 @@ static int print_clock(void) {
 }
 
 static int supervise(const struct options *options) {
-    struct sigaction before[SIGNALS], note = {.sa_handler = note_signal};
-    sigset_t blocked, unblocked;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGCHLD);
-    sigaction(SIGCHLD, &note, NULL);
-    for (int i = 0; i < SIGNALS; i++) {
-        sigaddset(&blocked, stopping[i]);
-        sigaction(stopping[i], &note, &before[i]);
-    }
-    sigprocmask(SIG_BLOCK, &blocked, &unblocked);
+    struct sigaction before[SIGNALS];
+    sigset_t unblocked;
+    note_signals(before, &unblocked);
     struct tree tree = plant_tree();
     tree.root = fork();
     if (tree.root < 0) {
@@ -191,6 +172,8 @@ int main(int argc, char **argv) {
         return print_limits() ? 0 : 1;
     if (argc == 2 && strcmp(argv[1], "--clock") == 0)
         return print_clock();
+    if (argc == 2 && strcmp(argv[1], "--resident") == 0)
+        return reside();
     for (int letter; (letter = getopt(argc, argv, "+t:sln:")) != -1;) {
         char *end = "";
         if (letter == 't')
@@ -206,7 +189,8 @@ int main(int argc, char **argv) {
     }
     options.argv = argv + optind;
     if (wrong || !*options.argv) {
-        fputs("usage: run [-t SECONDS] [-s] [-l] [-n OPEN_FILES] -- ARGV...\n       run --limits\n       run --clock\n",
+        fputs("usage: run [-t SECONDS] [-s] [-l] [-n OPEN_FILES] -- ARGV...\n       run --limits\n       run --clock\n"
+              "       run --resident\n",
               stderr);
         return WRONG_USAGE;
     }

@@ -26,6 +26,18 @@ class Process(Protocol):
     def read_line(self, timeout: float) -> Line:
         """Give the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
 
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Call a function with each line as it comes, instead of keeping it, and with None at the end.
+
+        The call comes from another thread.
+        """
+
+    def send(self, text: str) -> None:
+        """Write to the command's standard input; raises TrialFailed once the command takes no more.
+
+        An inside without a resident process drops the text: there, `run` uses standard input as its life line.
+        """
+
     def running(self) -> bool:
         """Tell whether the command still runs."""
 

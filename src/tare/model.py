@@ -21,13 +21,18 @@ Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
 
 @dataclass(frozen=True)
 class Output:
-    """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them."""
+    """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
+
+    `cpu_seconds` is the CPU time, user and system, of the command and the children that it waited for; None if the host
+    does not report it.
+    """
 
     argv: tuple[str, ...]
     exit_code: int
     stdout: bytes
     stderr: bytes
     seconds: float
+    cpu_seconds: float | None = None
 
     @property
     def text(self) -> str:

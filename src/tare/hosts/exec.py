@@ -2,17 +2,22 @@
 
 The image's `run` (programs/run.c) starts each command inside. It kills the command's process tree at the time limit and
 when the connection is lost. Processes that a finished command leaves running go on, as a container's monitor must.
+
+With a resident process inside (`at_hand`), the outer host enters once; the resident process starts each command.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts import Host, Process
 from tare.errors import TimedOut
 from tare.hosts.facts import read_facts
 from tare.hosts.process import checked
+from tare.hosts.resident import MOST_INPUT_BYTES, Resident, ResidentEnded
 from tare.model import Facts, Output
 
 RUN = "/usr/lib/tare/run"
@@ -26,6 +31,7 @@ class ExecHost:
         self.outer = outer
         self.prefix = prefix
         self.supervisor = RUN  # its path inside; empty until it is there
+        self.resident: Resident | None = None
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the outer host that runs a command inside."""
@@ -34,18 +40,44 @@ class ExecHost:
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`."""
         guard = (self.supervisor, "-l", "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
-        command = self.wrap(*guard, *argv)
-        output = self.outer.run(*command, timeout=timeout + _GRACE_SECONDS, input=input, check=False)
+        output = self._output((*guard, *argv), argv[0], timeout + _GRACE_SECONDS, input)
         if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
-            hint = f"the command was: {' '.join(command)}"
+            hint = f"the command was: {' '.join(output.argv)}"
             raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", hint, output)
-        inside = Output(argv, output.exit_code, output.stdout, output.stderr, output.seconds)
+        inside = replace(output, argv=argv)
         return checked(inside) if check else inside
+
+    def _output(self, argv: tuple[str, ...], name: str, timeout: float, data: bytes | Path) -> Output:
+        """Run a command through the resident process, unless there is none or the input is too large for it."""
+        size = len(data) if isinstance(data, bytes) else data.stat().st_size
+        if self.resident is None or size > MOST_INPUT_BYTES:
+            return self.outer.run(*self.wrap(*argv), timeout=timeout, input=data, check=False)
+        try:
+            return self.resident.run(argv, name, timeout, data if isinstance(data, bytes) else data.read_bytes())
+        except ResidentEnded:
+            self.outer.run("true", timeout=timeout)  # raises Unreachable if the outer host is the one that is lost
+            raise
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`. `run` watches the life line, unless the command does (`life_line`)."""
+        if self.resident is not None:
+            supervised = argv if life_line else (self.supervisor, "--", *argv)
+            return self.resident.spawn(supervised, argv[0], life_line)
         guard = () if life_line or not self.supervisor else (self.supervisor, "-s", "--")
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
+
+    @contextmanager
+    def residing(self) -> Iterator[None]:
+        """Keep a resident process inside for the block; it starts all commands there."""
+        start = (self.supervisor, "--resident")
+        resident = Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))
+        try:
+            resident.open()
+            self.resident = resident
+            yield
+        finally:
+            self.resident = None
+            resident.close()
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the machine that tare itself runs on; see `Host.command_line`."""
@@ -76,3 +108,8 @@ class ExecHost:
     def facts(self) -> Facts:
         """Read the facts that the inside reports."""
         return read_facts(self.read)
+
+
+def at_hand(host: Host) -> AbstractContextManager[None]:
+    """Keep a resident process on a host for the block, if the host is reached through a command."""
+    return host.residing() if isinstance(host, ExecHost) and host.supervisor else nullcontext()

@@ -16,16 +16,18 @@ import threading
 import time
 import tty
 import uuid
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.lines import Lines
 from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
-_KEPT_LINES = 10_000
+_AT_ONCE_BYTES = 65536
+_CLOSING_SECONDS = 3.0  # how long somebody who writes to a process may hold up its end
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
@@ -85,15 +87,14 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
                 process = _start((*guard, *argv), tree, subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
                 local = LocalProcess(process, errors, tuple(argv))
                 stack.callback(local.drained)
-                stack.callback(_end, process, tree, life_line)
+                stack.callback(_end, local, process, tree, life_line)
         except OSError as error:
             raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
         yield local
 
 
-def _end(process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+def _end(local: LocalProcess, process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
+    local.close_input()
     if life_line:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(3)
@@ -170,21 +171,39 @@ class LocalProcess:
         self.argv = argv
         self._process = process
         self._errors = errors
-        self._lines: deque[Line] = deque(maxlen=_KEPT_LINES)
-        self._ended = False
-        self._changed = threading.Condition()
+        self._lines = Lines(argv[0], self.errors, _shown(argv))
+        self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def read_line(self, timeout: float) -> Line:
         """Give the next line; see `Process.read_line`."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._lines or self._ended, timeout):
-                raise TimedOut(f"{self.argv[0]}: printed nothing for {timeout:g} s", _shown(self.argv))
-            if not self._lines:
-                words = self.errors().strip().splitlines()
-                raise TrialFailed(f"{self.argv[0]}: ended: {words[-1] if words else 'no output'}", _shown(self.argv))
-            return self._lines.popleft()
+        return self._lines.read(timeout)
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Hand on all lines; see `Process.listen`."""
+        self._lines.listen(listener)
+
+    def send(self, text: str) -> None:
+        """Write to its standard input; see `Process.send`."""
+        whole = rest = text.encode()
+        with self._writing:
+            try:
+                while rest and self._process.stdin is not None:
+                    rest = rest[os.write(self._process.stdin.fileno(), rest[:_AT_ONCE_BYTES]) :]
+            except (OSError, ValueError) as error:  # it has ended, or its standard input was closed
+                raise TrialFailed(f"{self.argv[0]}: takes no more input", _shown(self.argv)) from error
+            finally:
+                if rest != whole and rest and self._process.stdin is not None:
+                    self._process.stdin.close()  # we were interrupted: nothing must follow half a text
+
+    def close_input(self) -> None:
+        """End its standard input, if nobody writes to it for ever."""
+        if self._process.stdin is not None and self._writing.acquire(timeout=_CLOSING_SECONDS):
+            try:
+                self._process.stdin.close()
+            finally:
+                self._writing.release()
 
     def running(self) -> bool:
         """Tell whether the process still runs."""
@@ -203,23 +222,20 @@ class LocalProcess:
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started`
         with self._process.stdout as stream:
             for line in stream:
-                entry = Line(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n"))
-                with self._changed:
-                    self._lines.append(entry)
-                    self._changed.notify_all()
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+                self._lines.add(Line(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n")))
+        self._lines.end()
 
 
 def kill_tree(pid: int, tree: str) -> None:
     """Kill a process, its descendants, and all processes with the tree's variable; wait up to 5 s for their end."""
     deadline = time.monotonic() + 5
-    while (pids := _members(pid, tree)) and time.monotonic() < deadline:
+    root = _seen(str(pid))
+    since = root.started if root else 0
+    while (pids := _members(pid, tree, since)) and time.monotonic() < deadline:
         for member in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
-        time.sleep(0.002)
+        time.sleep(0.001)
 
 
 @contextlib.contextmanager
@@ -251,30 +267,47 @@ def _not_started(argv: Sequence[str], error: OSError) -> Output:
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 
 
-def _members(pid: int, tree: str) -> set[int]:
-    parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-    members = {child for child, parent in parents.items() if parent is not None and _carries(child, tree)}
-    if parents.get(pid) is not None:
-        members.add(pid)
-    while more := {child for child, parent in parents.items() if parent in members and child not in members}:
-        members |= more
-    return members - {os.getpid()}
+@dataclass(frozen=True)
+class _Seen:
+    """A process in /proc; `started` is in ticks since the machine's boot."""
+
+    alive: bool  # no zombie
+    parent: int
+    started: int
 
 
-def _parent(entry: Path) -> int | None:
-    """Give the parent's number; None for a process that is gone or a zombie."""
+def _members(pid: int, tree: str, since: int) -> set[int]:
+    """Find the living processes of a tree whose first process started at `since`; older ones are not part of it."""
+    names = os.listdir("/proc")  # noqa: PTH208 - the quickest, for some ten times a trial
+    seen = {int(name): each for name in names if name.isdigit() and (each := _seen(name))}
+    young = {number: each for number, each in seen.items() if each.alive and each.started >= since}
+    found = {number for number in young if _carries(number, tree)} | ({pid} & young.keys())
+    while more := {number for number, each in young.items() if each.parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _seen(name: str) -> _Seen | None:
     try:
-        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-    except (OSError, ValueError):
+        fields = _bytes_of(f"/proc/{name}/stat").rpartition(b")")[2].split()
+        return _Seen(fields[0] not in (b"Z", b"X"), int(fields[1]), int(fields[19]))
+    except (OSError, IndexError, ValueError):  # it is gone
         return None
-    return None if state in "ZX" else int(parent)
 
 
 def _carries(pid: int, tree: str) -> bool:
     try:
-        return f"{_TREE}={tree}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return f"{_TREE}={tree}".encode() in _bytes_of(f"/proc/{pid}/environ")
     except OSError:
         return False
+
+
+def _bytes_of(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, _AT_ONCE_BYTES), b""))
+    finally:
+        os.close(descriptor)
 
 
 def _exit_code(returncode: int) -> int:

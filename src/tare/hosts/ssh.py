@@ -14,8 +14,9 @@ from typing import Self
 
 from tare.contracts import Host, Process
 from tare.errors import TareError, TrialFailed, Unreachable, UsageError
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.process import checked
+from tare.hosts.resident import ResidentEnded
 from tare.model import Machine, Output
 
 _CONNECT_SECONDS = 30.0
@@ -68,7 +69,12 @@ class SshHost(ExecHost):
         """Run a command; see `Host.run`. Raises Unreachable when the connection is lost."""
         if self.master:
             self.master.ensure()
-        output = super().run(*argv, timeout=timeout, input=input, check=False)
+        try:
+            output = super().run(*argv, timeout=timeout, input=input, check=False)
+        except ResidentEnded as error:
+            if self.master and not self.master.holds():
+                raise unreachable(self.destination, error.words) from error
+            raise
         if output.exit_code == _LOST and not (self.master and self.master.holds()):
             raise unreachable(self.destination, output.stderr.decode("utf-8", "replace"))
         return checked(output) if check else output
@@ -159,6 +165,8 @@ class Master:
 
     def _connect(self, seconds: float) -> None:
         self._open.close()
+        if self._host.resident:
+            self._host.resident.close()  # it went with the lost connection
         self._host.outer.run("rm", "-f", self._socket, timeout=10)
         *client, destination, _ = self._host.prefix
         process = self._open.enter_context(self._host.outer.spawn(*client, *_TELLS, "-M", "-N", destination))
@@ -221,4 +229,5 @@ def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) 
         )
         host.run("sh", "-c", script, "sh", path, timeout=60, input=supervisor)
         host.supervisor = path
-        yield host
+        with at_hand(host):
+            yield host

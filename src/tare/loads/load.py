@@ -7,7 +7,6 @@ the server.
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import replace
 from typing import Annotated
 
@@ -15,13 +14,9 @@ from pydantic import AfterValidator
 
 from tare.contracts import Host, Setup
 from tare.errors import TrialFailed
-from tare.hosts.process import checked
 from tare.model import Raw
 
 MOST_CLIENTS = 1000
-# `times` ends with the user and system time of the shell's children that have ended (POSIX.1-2017, 2.14 times).
-_SCRIPT = '"$@" && times >&2'
-_CHILDREN = re.compile(r"(\d+)m(\d+\.\d+)s (\d+)m(\d+\.\d+)s\s*\Z", re.ASCII)
 
 
 def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,12 +50,10 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
     The text is its standard output. `client_cpu` is its CPU time over the duration of the command, as a share of one
-    CPU, 0 to 1; None if the client's shell does not report it.
+    CPU, 0 to 1; None if the client does not report it.
     """
-    output = client.run("sh", "-c", _SCRIPT, "sh", *argv, timeout=timeout, check=False)
-    checked(replace(output, argv=argv))
-    used_seconds = children_seconds(output.stderr.decode("utf-8", "replace"))
-    share = None if used_seconds is None else min(1.0, used_seconds / output.seconds)
+    output = client.run(*argv, timeout=timeout)
+    share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds)
     return Raw(label, argv, output.text, output.seconds, share)
 
 
@@ -69,12 +62,3 @@ def while_sending(raw: Raw, sending_seconds: float) -> Raw:
     if raw.client_cpu is None:
         return raw
     return replace(raw, client_cpu=min(1.0, raw.client_cpu * raw.seconds / sending_seconds))
-
-
-def children_seconds(text: str) -> float | None:
-    """Read the seconds of CPU, user and system, from the end of the output of `times`; None if they are missing."""
-    match = _CHILDREN.search(text)
-    if match is None:
-        return None
-    user_minutes, user_seconds, system_minutes, system_seconds = (float(number) for number in match.groups())
-    return 60 * (user_minutes + system_minutes) + user_seconds + system_seconds

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.hosts.chroot import enterable, fresh_root
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -41,4 +41,6 @@ def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int
         namespace = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
         environment = ("env", "-i", *ENVIRONMENT, f"{_MARK}={name}")
-        yield ExecHost(ledger.host, *guard, *namespace, *pinned, *environment, "chroot", str(root))
+        client = ExecHost(ledger.host, *guard, *namespace, *pinned, *environment, "chroot", str(root))
+        with at_hand(client):
+            yield client

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from tare.contracts import Host, Instance, Process
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -275,6 +275,8 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
         finally:
             notes.marks += timeline.marks
         host.stop()
+        if instance.inside is not None:
+            stack.enter_context(at_hand(instance.inside))
         yield instance
 
 

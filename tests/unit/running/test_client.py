@@ -16,12 +16,13 @@ SECONDS = 30.0
 # As the client's commands are run, but for the namespace and the chroot, which are execs as well.
 LOADING = """
 import sys
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
 from tare.running.client import _DIES_WITH_US
 client = ExecHost(LocalHost(), *_DIES_WITH_US, "env", sys.argv[2])
 client.supervisor = sys.argv[1]
-client.run("sh", "-c", '"$@" && times >&2', "sh", "sleep", "60", timeout=60)
+with at_hand(client):
+    client.run("sleep", "60", timeout=60)
 """
 
 
@@ -41,7 +42,7 @@ def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path:
     compiled(tmp_path, "run")
     mark = f"{_MARK}=tare-test-dies"
     with subprocess.Popen((sys.executable, "-c", LOADING, str(tmp_path / "run"), mark)) as tare:
-        _wait_for(mark, 3)  # run, sh, sleep
+        _wait_for(mark, 3)  # its resident process, run, sleep
         tare.kill()
     _wait_for(mark, 0)
 

@@ -1,0 +1,66 @@
+"""The lines that a process prints, as they come: kept until somebody reads them, or handed on at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from tare.errors import TimedOut, TrialFailed
+from tare.model import Line
+
+_KEPT_LINES = 10_000
+
+
+class Lines:
+    """The lines of one process: one thread adds them, others read them, or one listens.
+
+    `words` gives what the process has written to standard error, `hint` goes with what is raised.
+    """
+
+    def __init__(self, name: str, words: Callable[[], str], hint: str) -> None:
+        self._name = name
+        self._words = words
+        self._hint = hint
+        self._kept: deque[Line] = deque(maxlen=_KEPT_LINES)
+        self._listener: Callable[[Line | None], None] | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def add(self, line: Line) -> None:
+        """Add a line; nobody may once they have ended."""
+        with self._changed:
+            listener = self._listener
+            if listener is None:
+                self._kept.append(line)
+                self._changed.notify_all()
+        if listener:
+            listener(line)
+
+    def end(self) -> None:
+        """Say that there will be no more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            listener = self._listener
+        if listener:
+            listener(None)
+
+    def read(self, timeout: float) -> Line:
+        """Give the next line; see `Process.read_line`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
+                raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)
+            if not self._kept:
+                words = self._words().strip().splitlines()
+                raise TrialFailed(f"{self._name}: ended: {words[-1] if words else 'no output'}", self._hint)
+            return self._kept.popleft()
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Hand on what has come, and then all that comes; see `Process.listen`."""
+        with self._changed:
+            while self._kept:
+                listener(self._kept.popleft())
+            self._listener = listener
+            if self._ended:
+                listener(None)

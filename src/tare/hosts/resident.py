@@ -1,0 +1,325 @@
+"""One process that stays on a host and starts all others there: a command then costs a millisecond, not an engine's.
+
+It is `run --resident` (programs/resident.h has the lines that it takes and gives), reached once, by what the host is
+reached by: `docker exec`, `ssh`, a command that enters namespaces. It ends when its standard input does, and all that
+it has started with it. When it ends before that, all who wait for it are told at once, and the next command starts
+another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from binascii import a2b_qp, b2a_qp
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+
+from tare.contracts import Process
+from tare.errors import TimedOut, TrialFailed
+from tare.hosts.lines import Lines
+from tare.model import Line, Output
+
+MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
+_CHUNK_BYTES = 8192
+_ENDING_SECONDS = 5.0  # it ends a command in 3
+_ENDED = "its resident process ended"
+_KEPT_ERROR_BYTES = 65536
+_SHOWN_CHARACTERS = 60  # of what is no line of ours
+
+
+class ResidentEnded(TrialFailed):
+    """The resident process of a host has ended, or says what it should not: what ran there is gone.
+
+    `words` are its last ones.
+    """
+
+    def __init__(self, words: str, name: str, hint: str = "") -> None:
+        super().__init__(f"{name}: {_ENDED}: {words}", hint)
+        self.words = words
+
+
+class Resident:
+    """The resident process of a host, started by `start`. Any thread may use it."""
+
+    def __init__(self, start: Callable[[], AbstractContextManager[Process]]) -> None:
+        self._start = start
+        self._session: _Session | None = None
+        self._opening = threading.Lock()
+
+    def open(self) -> None:
+        """Start it, where it is not running; it is not waited for."""
+        self._running()
+
+    def close(self) -> None:
+        """End it, with all that it runs; the next command starts it again."""
+        with self._opening:
+            session, self._session = self._session, None
+            if session:
+                session.close()
+
+    def run(self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"") -> Output:
+        """Run a command, called `name`, to its end; raises TimedOut, and ResidentEnded."""
+        began = time.monotonic()
+        command = _Collected(self._running(), argv, name)
+        try:
+            command.begin(data)
+            if not command.ended.wait(timeout):
+                raise TimedOut(f"{name}: did not end within {timeout:g} s", _shown(argv))
+        finally:
+            command.finish()
+        code, cpu_seconds = command.result()
+        seconds = time.monotonic() - began
+        return Output(tuple(argv), code, bytes(command.stdout), bytes(command.stderr), seconds, cpu_seconds)
+
+    @contextmanager
+    def spawn(self, argv: Sequence[str], name: str, life_line: bool) -> Iterator[Process]:
+        """Start a command, called `name`, for the block; see `Host.spawn`."""
+        command = ResidentProcess(self._running(), argv, name)
+        try:
+            command.begin()
+            yield command
+        finally:
+            command.finish(life_line)
+
+    def _running(self) -> _Session:
+        with self._opening:
+            if self._session and self._session.fault:
+                self._session.close()
+                self._session = None
+            if self._session is None:
+                self._session = _Session(self._start())
+            return self._session
+
+
+class _Session:
+    """One resident process, from its start to its end, and the commands that it runs."""
+
+    def __init__(self, process: AbstractContextManager[Process]) -> None:
+        self.fault: str | None = None
+        self.numbers = itertools.count(1)
+        self._ready = False
+        self._commands: dict[int, _Command] = {}
+        self._changing = threading.Lock()
+        self._open = ExitStack()
+        self.process = self._open.enter_context(process)
+        self.process.listen(self._take)
+
+    def close(self) -> None:
+        """End the process."""
+        self._open.close()
+
+    def add(self, command: _Command) -> None:
+        """Make a command known, before it is started."""
+        with self._changing:
+            if self.fault:
+                raise _ended(command, self.fault)
+            self._commands[command.number] = command
+
+    def remove(self, command: _Command) -> None:
+        """Forget a command."""
+        with self._changing:
+            self._commands.pop(command.number, None)
+
+    def send(self, command: _Command, *lines: str) -> None:
+        """Tell the process; raises ResidentEnded."""
+        try:
+            self.process.send("".join(f"{line}\n" for line in lines))
+        except TrialFailed as error:
+            self._end(self._last_words())
+            raise _ended(command, self.fault or "") from error
+
+    def _take(self, line: Line | None) -> None:
+        """Take a line that the process has printed; None at their end."""
+        if self.fault:
+            return
+        if line is None:
+            self._end(self._last_words())
+            return
+        try:
+            self._pass_on(line)
+        except (ValueError, IndexError):
+            self._end(f"it printed {line.text[:_SHOWN_CHARACTERS]!r}")
+
+    def _pass_on(self, line: Line) -> None:
+        """Give a line to its command; raises ValueError or IndexError for what is none of ours."""
+        verb, *words = line.text.split(" ")
+        if not self._ready:
+            if line.text != "ready":
+                raise ValueError(line.text)
+            self._ready = True
+            return
+        command = self._commands.get(int(words[0]))  # None: nobody waits for it any more
+        if verb == "ended":
+            code, user, system = int(words[1]), float(words[2]), float(words[3])
+            if command:
+                self.remove(command)
+                command.end(code, user + system)
+            return
+        is_error = {"out": False, "err": True}.get(verb)
+        if is_error is None:
+            raise ValueError(verb)
+        if command:
+            command.take(is_error, unquoted(words[1]), line.seconds)
+
+    def _last_words(self) -> str:
+        words = self.process.errors().strip().splitlines()
+        return words[-1] if words else "it said nothing"
+
+    def _end(self, words: str) -> None:
+        with self._changing:
+            if self.fault:
+                return
+            self.fault = words
+            waiting, self._commands = tuple(self._commands.values()), {}
+        for command in waiting:
+            command.fail(_ended(command, words))
+
+
+class _Command(ABC):
+    """A command that a resident process runs for us."""
+
+    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
+        self.argv = tuple(argv)
+        self.name = name
+        self.session = session
+        self.number = next(session.numbers)
+        self.ended = threading.Event()
+        self._result: tuple[int, float] | ResidentEnded | None = None
+        self._begun = False
+
+    def begin(self, data: bytes | None = None) -> None:
+        """Start it, with all of its standard input where there is no more to come."""
+        lines = [f"start {self.number} {' '.join(quoted(os.fsencode(word)) for word in self.argv)}"]
+        if data is not None:
+            lines += [*self._input(data), f"close {self.number}"]
+        self.session.add(self)
+        self._begun = True
+        self.session.send(self, *lines)
+
+    def _input(self, data: bytes) -> Iterator[str]:
+        for start in range(0, len(data), _CHUNK_BYTES):
+            yield f"input {self.number} {quoted(data[start : start + _CHUNK_BYTES])}"
+
+    def finish(self, life_line: bool = False) -> None:
+        """See that it is gone: the end of its standard input is enough for one with a life line."""
+        with suppress(ResidentEnded):
+            if self._begun and life_line and not self.ended.is_set():
+                self.session.send(self, f"close {self.number}")
+                self.ended.wait(3)
+            if self._begun and not self.ended.is_set():
+                self.session.send(self, f"end {self.number}")
+                self.ended.wait(_ENDING_SECONDS)
+        self.session.remove(self)
+
+    def result(self) -> tuple[int, float]:
+        """Give its exit code, and the seconds of CPU that it has used; raises ResidentEnded."""
+        if self._result is None or isinstance(self._result, ResidentEnded):
+            raise self._result or _ended(self, "it does not know how")
+        return self._result
+
+    @abstractmethod
+    def take(self, is_error: bool, data: bytes, seconds: float) -> None:
+        """Take what it has printed."""
+
+    def end(self, code: int, cpu_seconds: float) -> None:
+        """Note that it has ended."""
+        self._result = code, cpu_seconds
+        self.ended.set()
+
+    def fail(self, fault: ResidentEnded) -> None:
+        """Note that nobody knows how it has ended."""
+        self._result = fault
+        self.ended.set()
+
+
+class _Collected(_Command):
+    """A command whose output is wanted as a whole."""
+
+    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
+        super().__init__(session, argv, name)
+        self.stdout, self.stderr = bytearray(), bytearray()
+
+    def take(self, is_error: bool, data: bytes, seconds: float) -> None:  # noqa: ARG002 - as commands are asked
+        """Keep it."""
+        (self.stderr if is_error else self.stdout).extend(data)
+
+
+class ResidentProcess(_Command):
+    """A command whose output is wanted in lines, as they come: a `Process`."""
+
+    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
+        super().__init__(session, argv, name)
+        self.pid = session.process.pid
+        self._lines = Lines(name, self.errors, _shown(argv))
+        self._errors = bytearray()
+        self._rest = b""
+
+    def read_line(self, timeout: float) -> Line:
+        """Give the next line; see `Process.read_line`."""
+        return self._lines.read(timeout)
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Hand on all lines; see `Process.listen`."""
+        self._lines.listen(listener)
+
+    def send(self, text: str) -> None:
+        """Write to its standard input; see `Process.send`."""
+        if self.ended.is_set():
+            raise TrialFailed(f"{self.name}: takes no more input", _shown(self.argv))
+        self.session.send(self, *self._input(text.encode()))
+
+    def running(self) -> bool:
+        """Tell whether it is still there."""
+        return not self.ended.is_set()
+
+    def errors(self) -> str:
+        """Give what it has written to standard error, at most the last 64 KiB."""
+        return self._errors.decode("utf-8", "replace")
+
+    def take(self, is_error: bool, data: bytes, seconds: float) -> None:
+        """Keep it, or cut it into lines."""
+        if is_error:
+            self._errors = (self._errors + data)[-_KEPT_ERROR_BYTES:]
+            return
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            self._lines.add(_line(line, seconds))
+
+    def end(self, code: int, cpu_seconds: float) -> None:
+        """Note that it has ended."""
+        if self._rest:
+            self._lines.add(_line(self._rest, time.monotonic()))
+        super().end(code, cpu_seconds)
+        self._lines.end()
+
+    def fail(self, fault: ResidentEnded) -> None:
+        """Note that nobody knows how it has ended; who reads on is told so."""
+        self._errors += f"\n{_ENDED}: {fault.words}".encode()
+        super().fail(fault)
+        self._lines.end()
+
+
+def _ended(command: _Command, words: str) -> ResidentEnded:
+    return ResidentEnded(words, command.name, _shown(command.argv))
+
+
+def quoted(data: bytes) -> str:
+    """Write all bytes but visible ones, and `%`, as `%XX`: by MIME's quoted-printable, which Python has in C."""
+    printable = b2a_qp(data, quotetabs=True, istext=False).replace(b"=\r\n", b"").replace(b"=\n", b"")
+    return printable.replace(b"%", b"=25").replace(b"=", b"%").decode("ascii")
+
+
+def unquoted(text: str) -> bytes:
+    """Give back what was quoted."""
+    return a2b_qp(text.replace("=", "%3D").replace("%", "="))
+
+
+def _line(data: bytes, seconds: float) -> Line:
+    return Line(seconds, data.decode("utf-8", "replace").rstrip("\r"))
+
+
+def _shown(argv: Sequence[str]) -> str:
+    return f"the command was: {' '.join(argv)}"

@@ -1,0 +1,282 @@
+"""A resident process on this machine: the program compiled as in the image, and all that is run through it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+import pytest
+from compiled import compiled
+
+from tare.errors import TimedOut, TrialFailed
+from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.local import LocalHost
+from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
+from tare.model import Line
+
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), "run") / "run"
+
+
+def _inside(program: Path, *prefix: str) -> ExecHost:
+    host = ExecHost(LocalHost(), *prefix)
+    host.supervisor = str(program)
+    return host
+
+
+@pytest.fixture
+def host(program: Path) -> Iterator[ExecHost]:
+    found = _inside(program)
+    with at_hand(found):
+        yield found
+
+
+def _pid(host: ExecHost) -> int:
+    """Give the number of the resident process, the grandparent of what is run: its parent is `run`."""
+    return int(host.run("sh", "-c", 'cut -d " " -f 4 "/proc/$PPID/stat"', timeout=SECONDS).text)
+
+
+def _is_there(seconds: int) -> bool:
+    found = subprocess.run(("pgrep", "-f", "-x", f"sleep {seconds}"), check=False, capture_output=True)
+    return found.returncode == 0
+
+
+def _comes_true(seconds: int, there: bool) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while _is_there(seconds) != there and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return _is_there(seconds) == there
+
+
+def test_any_bytes_are_quoted_as_visible_ones_and_come_back() -> None:
+    generator = random.Random(1)  # noqa: S311 - no secret
+    alike = b"=%.\n\r \t ab3DF25_~!"
+    for length in [*range(200), 5000]:
+        for data in (generator.randbytes(length), bytes(generator.choices(alike, k=length))):
+            assert all(0x21 <= ord(letter) <= 0x7E for letter in quoted(data))
+            assert unquoted(quoted(data)) == data
+
+
+def test_all_commands_are_started_by_one_process(host: ExecHost) -> None:
+    assert len({_pid(host) for _ in range(3)}) == 1
+
+
+def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
+    counted = _inside(program, "sh", "-c", 'echo x >> "$0"; exec "$@"', str(tmp_path / "ways"))
+    with at_hand(counted):
+        assert [counted.run("echo", str(number), timeout=SECONDS).text for number in range(5)] == [
+            f"{number}\n" for number in range(5)
+        ]
+    assert (tmp_path / "ways").read_text() == "x\n"
+
+
+def test_the_cpu_time_of_a_command_and_of_its_children_is_known(host: ExecHost) -> None:
+    busy = host.run("sh", "-c", "timeout 0.3 sh -c 'while :; do :; done'; true", timeout=SECONDS)
+    idle = host.run("sleep", "0.3", timeout=SECONDS)
+    assert busy.cpu_seconds is not None
+    assert idle.cpu_seconds is not None
+    assert idle.cpu_seconds < 0.02 < busy.cpu_seconds <= busy.seconds
+
+
+def test_a_mebibyte_passes_unchanged_both_ways_and_more_takes_the_old_way(host: ExecHost, tmp_path: Path) -> None:
+    data = os.urandom(MOST_INPUT_BYTES)
+    assert host.run("cat", timeout=SECONDS, input=data).stdout == data
+    (tmp_path / "more").write_bytes(data + b"x")
+    assert host.run("cat", timeout=SECONDS, input=tmp_path / "more").stdout == data + b"x"
+    assert host.run("cat", timeout=SECONDS, input=data + b"x").stdout == data + b"x"
+
+
+def test_input_that_nobody_reads_does_no_harm(host: ExecHost) -> None:
+    assert host.run("true", timeout=SECONDS, input=b"x" * MOST_INPUT_BYTES).exit_code == 0
+
+
+def test_files_are_put_got_read_written_and_gathered(host: ExecHost, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "source").chmod(0o750)
+    host.put(tmp_path / "source", PurePosixPath(tmp_path / "a file's $name"))
+    assert (tmp_path / "a file's $name").stat().st_mode & 0o777 == 0o750
+    host.get(PurePosixPath(tmp_path / "a file's $name"), tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == bytes(range(256)) * 100
+    host.write(str(tmp_path / "name"), "words\n")
+    assert (host.read(str(tmp_path / "name")), host.read(str(tmp_path / "nothing"))) == ("words\n", "")
+    assert host.gather(str(tmp_path), "name") == "words\n"
+
+
+def test_a_time_out_ends_the_whole_tree(host: ExecHost) -> None:
+    with pytest.raises(TimedOut, match=r"^sh: did not end within 0\.3 s$"):
+        host.run("sh", "-c", "setsid sleep 70211 & sleep 70211", timeout=0.3)
+    assert not _is_there(70211)
+
+
+def test_a_failure_tells_the_last_words(host: ExecHost) -> None:
+    with pytest.raises(TrialFailed, match=r"^sh: exit code 3: the last words$"):
+        host.run("sh", "-c", "echo the last words >&2; exit 3", timeout=SECONDS)
+
+
+def test_a_program_that_is_not_there_gives_127(host: ExecHost) -> None:
+    assert host.run("no-such-program", timeout=SECONDS, check=False).exit_code == 127
+
+
+def test_what_a_command_leaves_behind_goes_on(host: ExecHost) -> None:
+    host.run("sh", "-c", "setsid sleep 70212 >/dev/null 2>&1 &", timeout=SECONDS)
+    assert _comes_true(70212, there=True)
+    subprocess.run(("pkill", "-f", "-x", "sleep 70212"), check=True)
+
+
+def test_many_threads_use_it_at_once(host: ExecHost) -> None:
+    def one(number: int) -> bool:
+        data = str(number).encode() * 3000
+        return host.run("cat", timeout=SECONDS, input=data).stdout == data
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(one, range(200)))
+
+
+def test_a_started_command_takes_words_and_answers_in_lines(host: ExecHost) -> None:
+    with host.spawn("sh", "-c", "while read -r word; do echo got $word; done") as process:
+        before = time.monotonic()
+        process.send("one\ntw")
+        assert process.read_line(SECONDS).text == "got one"
+        process.send("o\n")
+        line = process.read_line(SECONDS)
+        assert line.text == "got two"
+        assert before < line.seconds < time.monotonic()
+        assert process.running()
+        with pytest.raises(TimedOut, match=r"^sh: printed nothing for 0\.05 s"):
+            process.read_line(0.05)
+
+
+def test_a_word_to_a_command_that_has_ended_fails(host: ExecHost) -> None:
+    with host.spawn("true") as process:
+        with pytest.raises(TrialFailed, match=r"^true: ended: no output"):
+            process.read_line(SECONDS)
+        with pytest.raises(TrialFailed, match=r"^true: takes no more input"):
+            process.send("x\n")
+        assert not process.running()
+
+
+def test_reading_on_after_the_end_fails_with_the_last_words(host: ExecHost) -> None:
+    with host.spawn("sh", "-c", "printf 'no end of line'; echo no more >&2; exit 1") as process:
+        assert process.read_line(SECONDS).text == "no end of line"
+        with pytest.raises(TrialFailed, match=r"^sh: ended: no more$"):
+            process.read_line(SECONDS)
+        assert process.errors() == "no more\n"
+
+
+def test_a_started_command_is_gone_after_the_block_with_all_that_it_started(host: ExecHost) -> None:
+    with host.spawn("sh", "-c", "setsid sleep 70213 & echo up; exec sleep 70213") as process:
+        process.read_line(SECONDS)
+        assert _comes_true(70213, there=True)
+    assert not _is_there(70213)
+
+
+def test_a_command_with_a_life_line_ends_with_its_input(host: ExecHost, tmp_path: Path) -> None:
+    script = 'echo up; cat > /dev/null; echo by itself > "$1"'
+    with host.spawn("sh", "-c", script, "sh", str(tmp_path / "ended"), life_line=True) as process:
+        process.read_line(SECONDS)
+    assert (tmp_path / "ended").read_text() == "by itself\n"
+
+
+def test_lines_can_be_listened_to(host: ExecHost) -> None:
+    heard: list[Line | None] = []
+    over = threading.Event()
+
+    def listen(line: Line | None) -> None:
+        heard.append(line)
+        if line is None:
+            over.set()
+
+    with host.spawn("sh", "-c", "echo one; read -r word; echo $word; exec >&-; sleep 70214") as process:
+        time.sleep(0.1)  # the first line is there already
+        process.listen(listen)
+        process.send("two\n")
+        time.sleep(0.1)
+        os.kill(_pid(host), signal.SIGKILL)
+        assert over.wait(SECONDS)
+    assert [line.text if line else None for line in heard] == ["one", "two", None]
+
+
+def test_a_host_behind_a_host_has_its_own_on_top(host: ExecHost, program: Path) -> None:
+    behind = ExecHost(host, "env", "LAYER=two")
+    behind.supervisor = str(program)
+    with at_hand(behind):
+        assert behind.run("sh", "-c", "echo $LAYER", timeout=SECONDS).text == "two\n"
+        data = os.urandom(300_000)
+        assert behind.run("cat", timeout=SECONDS, input=data).stdout == data
+        with behind.spawn("cat") as process:
+            process.send("through two\n")
+            assert process.read_line(SECONDS).text == "through two"
+
+
+def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: ExecHost) -> None:
+    number = _pid(host)
+    began = time.monotonic()
+    threading.Timer(0.3, os.kill, (number, signal.SIGKILL)).start()
+    with ThreadPoolExecutor(2) as pool, host.spawn("sleep", "70215") as process:
+        waiting = [pool.submit(host.run, "sleep", "70215", timeout=SECONDS) for _ in range(2)]
+        with pytest.raises(TrialFailed, match=r"^sleep: ended: its resident process ended: it said nothing$"):
+            process.read_line(SECONDS)
+        for each in waiting:
+            assert isinstance(each.exception(SECONDS), ResidentEnded)
+            assert str(each.exception()) == "sleep: its resident process ended: it said nothing"
+    assert time.monotonic() - began < 5
+    assert _comes_true(70215, there=False)
+
+
+def test_after_its_end_the_next_command_starts_another(host: ExecHost) -> None:
+    number = _pid(host)
+    with pytest.raises(TrialFailed, match="its resident process ended"):
+        host.run("sh", "-c", 'kill -9 "$1"; sleep 5', "sh", str(number), timeout=SECONDS)
+    assert _pid(host) != number
+
+
+@pytest.mark.parametrize(
+    ("prints", "words"),
+    [
+        ("hello", "it printed 'hello'"),
+        ("ready\\nwhat is this", "it printed 'what is this'"),
+        ("ready\\nout", "it printed 'out'"),
+        ("ready\\nended 1 0", "it printed 'ended 1 0'"),
+        ("ready\\nended 1 zero 0 0", "it printed 'ended 1 zero 0 0'"),
+        ("ready\\nsing 1 x", "it printed 'sing 1 x'"),
+    ],
+)
+def test_garbage_fails_what_waits(program: Path, prints: str, words: str) -> None:
+    garbage = _inside(program, "sh", "-c", f"printf '{prints}\\n'; exec sleep 70216", "sh")
+    with at_hand(garbage), pytest.raises(ResidentEnded, match=f"^echo: its resident process ended: {words}"):
+        garbage.run("echo", timeout=SECONDS)
+    assert not _is_there(70216)
+
+
+def test_a_way_inside_that_does_not_work_says_why(program: Path) -> None:
+    closed = _inside(program, "sh", "-c", "echo no such container >&2; exit 1", "sh")
+    with at_hand(closed), pytest.raises(TrialFailed, match=r"^true: its resident process ended: no such container$"):
+        closed.run("true", timeout=SECONDS)
+
+
+def test_nothing_is_left_when_the_block_is_over(program: Path) -> None:
+    host = _inside(program)
+    with at_hand(host):
+        number = _pid(host)
+    assert not Path(f"/proc/{number}").exists()
+    assert host.resident is None
+    assert host.run("echo", "without it", timeout=SECONDS).text == "without it\n"
+
+
+def test_an_interrupt_ends_the_command_that_is_waited_for(host: ExecHost) -> None:
+    threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        host.run("sleep", "70217", timeout=SECONDS)
+    assert not _is_there(70217)
+    assert host.run("echo", "on", timeout=SECONDS).text == "on\n"

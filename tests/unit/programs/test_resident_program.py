@@ -1,0 +1,259 @@
+"""The resident process: its lines, compiled here as in the image, and run for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compiled import compiled, started
+
+SECONDS = 20.0
+
+
+class Resident:
+    """A resident process, and the lines that it has given."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process, self._input, self._output = process, process.stdin, process.stdout
+        assert self.line() == "ready"
+
+    def tell(self, *lines: str) -> None:
+        self._input.write("".join(f"{line}\n" for line in lines).encode())
+        self._input.flush()
+
+    def line(self) -> str:
+        return self._output.readline().decode().rstrip("\n")
+
+    def until_ended(self, number: int) -> list[str]:
+        """Give the lines up to the one that says that a command has ended, less its CPU time."""
+        lines = [self.line()]
+        while not lines[-1].startswith(f"ended {number} "):
+            assert lines[-1], self._said()
+            lines.append(self.line())
+        return [*lines[:-1], " ".join(lines[-1].split()[:3])]
+
+    def hang_up(self) -> int:
+        self._input.close()
+        return self.process.wait(SECONDS)
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _said(self) -> str:
+        self.process.kill()
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), "run") / "run"
+
+
+@pytest.fixture
+def resident(program: Path) -> Iterator[Resident]:
+    with started(program, "--resident") as process:
+        yield Resident(process)
+
+
+def _sleeps(seconds: int) -> bool:
+    found = subprocess.run(("pgrep", "-f", "-x", f"sleep {seconds}"), check=False, capture_output=True)
+    return found.returncode == 0
+
+
+def _comes_true(seconds: int, there: bool) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while _sleeps(seconds) != there and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return _sleeps(seconds) == there
+
+
+def test_a_command_gives_what_it_printed_and_its_exit_code(resident: Resident) -> None:
+    resident.tell("start 7 sh -c echo%20out;%20echo%20err%20>&2;%20exit%203", "close 7")
+    lines = resident.until_ended(7)
+    assert sorted(lines[:-1]) == ["err 7 err%0A", "out 7 out%0A"]
+    assert lines[-1] == "ended 7 3"
+
+
+def test_arguments_are_taken_apart_at_single_spaces_and_may_be_empty(resident: Resident) -> None:
+    resident.tell("start 1 printf <%25s> a%20b  %25 ", "close 1")
+    assert resident.until_ended(1) == ["out 1 <a%20b><><%25><>", "ended 1 0"]
+
+
+def test_input_arrives_byte_for_byte(resident: Resident) -> None:
+    every = "".join(f"%{code:02X}" for code in range(256))
+    resident.tell("start 1 od -An -v -tx1 -w256", f"input 1 {every}", "close 1")
+    shown = "".join(line.split(" ")[2] for line in resident.until_ended(1)[:-1])
+    assert shown.replace("%20", "").replace("%0A", "") == "".join(f"{code:02x}" for code in range(256))
+
+
+def test_commands_run_side_by_side(resident: Resident) -> None:
+    resident.tell("start 1 cat", "start 2 sh -c echo%20two", "close 2")
+    assert resident.until_ended(2) == ["out 2 two%0A", "ended 2 0"]
+    resident.tell("input 1 one", "close 1")
+    assert resident.until_ended(1) == ["out 1 one", "ended 1 0"]
+
+
+def test_a_program_that_is_not_there_gives_127_and_one_that_cannot_be_run_126(resident: Resident) -> None:
+    resident.tell("start 1 no-such-command")
+    assert resident.until_ended(1) == [
+        "err 1 run:%20no-such-command:%20No%20such%20file%20or%20directory%0A",
+        "ended 1 127",
+    ]
+    resident.tell("start 2 /tmp")
+    assert resident.until_ended(2)[-1] == "ended 2 126"
+
+
+def test_a_command_that_a_signal_ends_gives_128_and_its_number(resident: Resident) -> None:
+    resident.tell("start 1 sh -c kill%20-9%20$$")
+    assert resident.until_ended(1) == ["ended 1 137"]
+
+
+def test_cpu_time_is_that_of_the_command_and_its_children(resident: Resident) -> None:
+    busy = "timeout 0.3 sh -c 'while :; do :; done'; true".replace(" ", "%20")
+    resident.tell(f"start 1 sh -c {busy}", "start 2 sleep 0.3")
+    used = {}
+    for _ in range(2):
+        _, number, _, user, system = resident.line().split()
+        used[number] = float(user) + float(system)
+    assert 0.02 < used["1"] <= 1.0
+    assert used["2"] < 0.02
+
+
+def test_a_command_is_told_to_end(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70201")
+    assert _comes_true(70201, there=True)
+    resident.tell("end 1")
+    assert resident.until_ended(1) == ["ended 1 143"]
+
+
+def test_a_command_that_is_told_to_end_at_once_ends_at_once(resident: Resident) -> None:
+    for number in range(50):
+        began = time.monotonic()
+        resident.tell(f"start {number} sleep 70202", f"end {number}")
+        assert resident.until_ended(number) == [f"ended {number} 143"]
+        assert time.monotonic() - began < 2
+
+
+def test_a_command_that_will_not_end_is_killed_after_three_seconds(resident: Resident) -> None:
+    resident.tell("start 1 sh -c trap%20''%20TERM;echo%20up;while%20:;do%20sleep%200.1;done")
+    assert resident.line() == "out 1 up%0A"
+    began = time.monotonic()
+    resident.tell("end 1")
+    assert resident.until_ended(1) == ["ended 1 137"]
+    assert 2.5 < time.monotonic() - began < 10
+
+
+def test_what_a_command_leaves_behind_is_not_waited_for(resident: Resident) -> None:
+    resident.tell("start 1 sh -c sleep%2070203%20&%20echo%20up")
+    assert resident.until_ended(1) == ["out 1 up%0A", "ended 1 0"]
+    assert _comes_true(70203, there=True)
+    subprocess.run(("pkill", "-f", "-x", "sleep 70203"), check=True)
+
+
+def test_what_prints_for_ever_and_is_left_behind_is_not_waited_for(resident: Resident) -> None:
+    resident.tell("start 1 sh -c setsid%20yes%20&%20echo%20up%20>&2")
+    lines = resident.until_ended(1)
+    assert lines[-1] == "ended 1 0"
+    resident.tell("start 2 echo still%20there")
+    assert resident.until_ended(2) == ["out 2 still%20there%0A", "ended 2 0"]
+
+
+def test_all_that_a_command_printed_is_given_before_its_end(resident: Resident) -> None:
+    resident.tell("start 1 head -c 1000000 /dev/zero")
+    lines = resident.until_ended(1)
+    assert sum(len(line.split(" ")[2]) // 3 for line in lines[:-1]) == 1000000
+
+
+def test_a_flood_that_nobody_takes_holds_up_nothing_but_itself(resident: Resident) -> None:
+    resident.tell("start 1 yes")
+    time.sleep(0.5)  # its streams are full, and ours
+    before = resident.cpu_seconds()
+    time.sleep(0.5)
+    assert resident.cpu_seconds() - before < 0.1  # it waits, and does not look again and again
+    memory = Path(f"/proc/{resident.process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]
+    assert int(memory) < 4096
+    resident.tell("end 1", "start 2 echo through")
+    lines = resident.until_ended(2)
+    assert "out 2 through%0A" in lines
+    assert lines[-1] == "ended 2 0"
+
+
+def test_input_that_nobody_reads_holds_up_nothing(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70204")
+    for _ in range(100):
+        resident.tell(f"input 1 {'x' * 8000}")
+    resident.tell("start 2 echo through")
+    assert resident.until_ended(2) == ["out 2 through%0A", "ended 2 0"]
+    resident.tell("end 1")
+    assert resident.until_ended(1) == ["ended 1 143"]
+
+
+def test_input_for_a_command_that_has_ended_does_no_harm(resident: Resident) -> None:
+    resident.tell("start 1 true")
+    assert resident.until_ended(1) == ["ended 1 0"]
+    resident.tell("input 1 x", "close 1", "end 1", "start 2 true")
+    assert resident.until_ended(2) == ["ended 2 0"]
+
+
+def test_it_is_quiet_while_nothing_happens(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70205")
+    switches = Path(f"/proc/{resident.process.pid}/status")
+    time.sleep(0.2)
+    before = switches.read_text().partition("voluntary_ctxt_switches:")[2].split()[0]
+    time.sleep(1)
+    assert switches.read_text().partition("voluntary_ctxt_switches:")[2].split()[0] == before
+    resident.tell("end 1")
+
+
+def test_all_commands_end_with_its_standard_input(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70206", "start 2 sleep 70206")
+    assert _comes_true(70206, there=True)
+    assert resident.hang_up() == 0
+    assert not _sleeps(70206)
+
+
+def test_all_commands_end_with_a_signal(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70207")
+    assert _comes_true(70207, there=True)
+    resident.process.terminate()
+    assert resident.process.wait(SECONDS) == 128 + signal.SIGTERM
+    assert not _sleeps(70207)
+
+
+def test_all_commands_end_when_it_is_killed(resident: Resident) -> None:
+    resident.tell("start 1 sleep 70208")
+    assert _comes_true(70208, there=True)
+    resident.process.kill()
+    assert _comes_true(70208, there=False)
+
+
+def test_it_waits_three_seconds_for_commands_at_its_end(resident: Resident) -> None:
+    resident.tell("start 1 sh -c trap%20''%20TERM;echo%20up;while%20:;do%20sleep%200.1;done")
+    assert resident.line() == "out 1 up%0A"
+    began = time.monotonic()
+    assert resident.hang_up() == 0
+    assert 2.5 < time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("line", ["sing 1 a%20song", "start", "start 1", "start x echo", "input 1", "", "end"])
+def test_a_line_that_is_none_of_its_own_ends_it(resident: Resident, line: str) -> None:
+    resident.tell("start 9 sleep 70209", line)
+    assert resident.process.wait(SECONDS) == 0
+    assert resident.process.stderr is not None
+    assert resident.process.stderr.read().startswith(b"run: not a line for a resident: ")
+    assert not _sleeps(70209)
+
+
+def test_a_signal_that_we_ignore_is_not_ignored_by_commands(resident: Resident) -> None:
+    # `yes` ends quietly by SIGPIPE; where it was ignored it would say so.
+    resident.tell("start 1 sh -c yes%20|%20head%20-n%201", "close 1")
+    assert resident.until_ended(1) == ["out 1 y%0A", "ended 1 0"]
