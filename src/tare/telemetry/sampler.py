@@ -33,8 +33,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +44,9 @@ from tare.model import Caution
 from tare.telemetry.files import Files, LocalFiles
 from tare.telemetry.parsers import STEAL_LIMIT, CpuTimes
 from tare.telemetry.readings import HostReader, InstanceReader, Reading, Totals, read_totals
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _JOIN_SECONDS = 5.0  # the trial goes on without a sample that takes longer
 
@@ -248,14 +252,23 @@ def write(target: Path, samples: Sequence[Sample]) -> str:
         # DuckDB would turn Ctrl-C into an error of its own, and the run would end as if tare had a bug.
         with held_back():
             partial.unlink(missing_ok=True)  # also a link that a stranger has put there
-            with duckdb.connect(config={"threads": 1}) as connection:
-                connection.register("samples", _columns(samples))
-                connection.table("samples").write_parquet(str(partial), compression="zstd")
+            connection = _database()
+            connection.register("samples", _columns(samples))
+            connection.table("samples").write_parquet(str(partial), compression="zstd")
+            connection.unregister("samples")
             partial.replace(target)
     except (duckdb.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         return str(error).splitlines()[0]
     return ""
+
+
+@cache
+def _database() -> DuckDBPyConnection:
+    """Give an empty database in memory; it is kept, because making one takes 15 ms."""
+    import duckdb  # noqa: PLC0415 - see write
+
+    return duckdb.connect(config={"threads": 1})
 
 
 def _columns(samples: Sequence[Sample]) -> dict[str, Any]:
