@@ -162,7 +162,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What an instance costs its host: proportional set size of its processes, kernel memory, bytes written to disk."""
+    """What an instance costs its host, alone: proportional set size of its processes, kernel memory, bytes on disk."""
 
     memory_bytes: int | None
     kernel_bytes: int | None

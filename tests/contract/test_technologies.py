@@ -113,13 +113,13 @@ def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
 
 
 def test_the_processes_of_the_instance_are_there_and_cost_memory(
-    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
+    parts: Parts, processes: Callable[[], Sequence[int]], testbed: Testbed
 ) -> None:
     pids = processes()
     assert pids
     assert [pid for pid in pids if not testbed.host.read(f"/proc/{pid}/stat")] == []
     assert not testbed.local or os.getpid() not in pids
-    found = trial._footprint(testbed.host, instance)
+    found = trial._footprint(parts[0])
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000
     assert found.processes >= 1

@@ -11,7 +11,9 @@ import pytest
 
 from tare.hosts.network import SLOTS
 from tare.launch import ANSWER_PORT, Technology
+from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Part, Testbed, started
+from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine
 
@@ -36,6 +38,15 @@ class Group:
         here = self.testbed.slot(len(self.parts))
         self.parts += self.stack.enter_context(started(here, (technology,), PORT, notes))
         self.notes.append(notes)
+
+    def serve(self, part: Part) -> None:
+        """Run a server in one that has an inside; it knows the name of the instance."""
+        instance = part.instance
+        assert instance.inside is not None
+        listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
+        self.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
+        knock = (KNOCK, instance.address or "", str(PORT), "30", "connect")
+        self.testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
 
     @property
     def addresses(self) -> list[str]:
@@ -79,9 +90,35 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
     names = [part.instance.name for part in together.parts]
     assert len(set(names)) == len(set(together.addresses)) == len(wanted)
 
+    processes = [pid for part in together.parts for pid in part.instance.processes()]
+    assert len(set(processes)) == len(processes)
     _each_says_when_it_began(together)
     _each_serves_its_own(together)
     assert time.monotonic() - began < MOST_SECONDS
+
+
+@pytest.mark.parametrize("name", ["native", "crun", "docker"])
+def test_an_instance_costs_among_ten_what_it_costs_alone(
+    together: Group, every_usable: Sequence[Technology], name: str
+) -> None:
+    kinds = [each for each in every_usable if each.name in {"native", "crun", "docker"} and each.path == "bridge"]
+    first = next((each for each in kinds if each.name == name), None)
+    if first is None:
+        pytest.skip(f"{name} cannot run here")
+    together.start(first)
+    together.serve(together.parts[0])
+    alone = trial._footprint(together.parts[0]).memory_bytes
+    for technology in (kinds * 9)[:9]:
+        together.start(technology)
+        together.serve(together.parts[-1])
+    among_ten = trial._footprint(together.parts[0]).memory_bytes
+    pids = together.parts[0].instance.processes()
+    proportional, _ = footprint(together.testbed.host, together.testbed.image.root, pids)
+    assert alone is not None
+    assert proportional is not None
+    assert among_ten == pytest.approx(alone, rel=0.02)
+    # What Linux calls the proportional set size has become much less: the file pages of redis and its libraries.
+    assert proportional < alone - 5_000_000
 
 
 def _each_says_when_it_began(group: Group) -> None:
@@ -100,12 +137,9 @@ def _each_serves_its_own(group: Group) -> None:
     """Run a server at the same port in each that has an inside; it tells a name that only this one was given."""
     expected = []
     for part in group.parts:
-        instance = part.instance
-        expected.append(instance.name if instance.inside else "")
-        if instance.inside:
-            listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
-            group.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
-    group.ask(KNOCK, "ADDRESS", str(PORT), "30", "connect")
+        expected.append(part.instance.name if part.instance.inside else "")
+        if part.instance.inside:
+            group.serve(part)
     redis = ("redis-cli", "-h", "ADDRESS", "-p", str(PORT))
     assert group.ask(*redis, "ping") == ["PONG"] * len(expected)
     for name, text in zip(expected, group.ask(*redis, "config", "get", "dbfilename"), strict=True):

@@ -14,7 +14,7 @@ from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
 from tare.running import trial
-from tare.running.layers import KNOCK, Notes, Testbed
+from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -84,10 +84,8 @@ def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: In
     assert allowed == {",".join(map(str, testbed.limits.cpus))}
 
 
-def test_it_costs_the_memory_that_it_has_touched_and_no_disk(
-    technology: Technology, instance: Instance, testbed: Testbed
-) -> None:
-    found = trial._footprint(testbed.host, instance)
+def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, parts: Parts) -> None:
+    found = trial._footprint(parts[0])
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
     assert 100_000 < found.memory_bytes < most

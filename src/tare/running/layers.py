@@ -50,6 +50,7 @@ class Testbed:
     outer: Image | None = None
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around answered, on our clock
+    alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
 
     @property
@@ -200,6 +201,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         ledger=DoomedLedger(instance.inside),
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
+        alive=[],
     )
 
 
@@ -277,6 +279,8 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
         host.stop()
         if instance.inside is not None:
             stack.enter_context(at_hand(instance.inside))
+        testbed.alive.append(instance)
+        stack.callback(testbed.alive.remove, instance)
         yield instance
 
 

@@ -141,7 +141,7 @@ def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, 
                     raise TrialFailed(f"{workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
                 notes.raw.append(raw)  # one by one, so that a failure keeps what came before it
             notes.layers = _layers(parts)
-            notes.footprint = _footprint(testbed.host, instance)
+            notes.footprint = _footprint(parts[0])
         notes.cautions += telemetry.cautions()
         notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.testbed.limits.cpus))
     notes.values = read_values(workload, notes.raw)
@@ -164,7 +164,7 @@ def _layers(parts: Parts) -> tuple[Layer, ...]:
     """Give what each layer of a nested stack adds; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
-    return tuple(Layer(part.name, part.seconds, _footprint(part.host, part.instance)) for part in parts)
+    return tuple(Layer(part.name, part.seconds, _footprint(part)) for part in parts)
 
 
 def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
@@ -275,9 +275,11 @@ def _last_words(output: Output) -> Raw:
     return Raw("failed command", output.argv, text, output.seconds)
 
 
-def _footprint(host: Host, instance: Instance) -> Footprint:
+def _footprint(part: Part) -> Footprint:
+    host, instance = part.host, part.instance
     pids = instance.processes()
-    memory, processes = footprint(host, pids)
+    others = (pid for other in part.testbed.alive if other is not instance for pid in other.processes())
+    memory, processes = footprint(host, part.testbed.image.root, pids, others)
     kernel = kernel_bytes(host, group_folder(host, pids[0])) if pids else None
     return Footprint(memory, kernel, instance.disk(), processes)
 

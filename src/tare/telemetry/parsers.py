@@ -142,14 +142,6 @@ def parse_process_transfer(text: str) -> Transfer:
     return Transfer("", int(counters["read_bytes"]), int(counters["write_bytes"]))
 
 
-def parse_proportional_bytes(text: str) -> int:
-    """Read the proportional set size in bytes from /proc/PID/smaps_rollup: a page of n processes counts one nth."""
-    match = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
-    if match is None:
-        raise ValueError(f"no Pss in {text[:60]!r}")
-    return int(match[1]) * 1024
-
-
 def parse_used_memory_bytes(text: str) -> int:
     """Read from /proc/meminfo the memory in bytes that is not available without swapping."""
     match = _MEMORY.search(text)

@@ -11,9 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tare.hosts.local import LocalHost
 from tare.model import Caution
-from tare.telemetry.footprint import footprint
 from tare.telemetry.parsers import (
     CpuTimes,
     ProcessTimes,
@@ -24,7 +22,6 @@ from tare.telemetry.parsers import (
     parse_interfaces,
     parse_process_times,
     parse_process_transfer,
-    parse_proportional_bytes,
     parse_resident_bytes,
     parse_swapped_in_pages,
     parse_used_memory_bytes,
@@ -144,14 +141,13 @@ def test_a_command_named_with_parentheses_does_not_shift_the_times() -> None:
 
 
 def test_an_empty_file_of_a_process_is_refused() -> None:
-    for parse in (parse_process_times, parse_resident_bytes, parse_process_transfer, parse_proportional_bytes):
+    for parse in (parse_process_times, parse_resident_bytes, parse_process_transfer):
         with pytest.raises(ValueError, match=r"."):
             parse("")
 
 
 def test_memory_of_a_process_is_read_in_bytes() -> None:
     assert parse_resident_bytes(captured("process-statm")) == 1769472
-    assert parse_proportional_bytes(captured("process-smaps-rollup")) == 345088
 
 
 def test_disk_transfers_of_a_process_leave_cancelled_writes_out() -> None:
@@ -347,31 +343,3 @@ def test_a_quiet_trial_has_no_cautions() -> None:
 def test_the_cpu_time_of_an_instance_is_its_last_known_one() -> None:
     assert cpu_seconds([Reading(0.0, 0.0), Reading(1.5, 0.5), Reading()]) == 2.0
     assert cpu_seconds([Reading()]) is None
-
-
-# --- footprint -----------------------------------------------------------------------------------------------------
-
-
-def processes(root: Path, *, readable: bool) -> str:
-    for pid in (1, 2):
-        (root / str(pid)).mkdir()
-        (root / str(pid) / "smaps_rollup").write_text(captured("process-smaps-rollup"), encoding="ascii")
-    if not readable:
-        (root / "2" / "smaps_rollup").unlink()
-    return str(root)
-
-
-def test_the_footprint_is_the_sum_over_processes_that_are_there(tmp_path: Path) -> None:
-    assert footprint(LocalHost(), [1, 2, NO_PROCESS], processes(tmp_path, readable=True)) == (690176, 2)
-
-
-def test_a_footprint_that_is_not_whole_is_none(tmp_path: Path) -> None:
-    assert footprint(LocalHost(), [1, 2], processes(tmp_path, readable=False)) == (None, 2)
-    assert footprint(LocalHost(), [NO_PROCESS]) == (None, 0)
-
-
-def test_the_footprint_of_this_process_is_some_megabytes() -> None:
-    memory_bytes, count = footprint(LocalHost(), [os.getpid()])
-    assert memory_bytes is not None
-    assert 5 * 2**20 < memory_bytes < 2**30
-    assert count == 1
