@@ -14,6 +14,8 @@
  *
  * Test hook: compiling with -DPROC_7_STEP=3 changes one constant of the benchmark, as a miscompilation would.
  */
+#include "turns.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -370,23 +372,58 @@ static bool read_arguments(int argc, char **argv, long *runs, double *wanted_sec
     return argc == 1;
 }
 
-int main(int argc, char **argv) {
-    long runs = FIRST_RUNS;
-    double wanted_seconds = 1;
-    if (!read_arguments(argc, argv, &runs, &wanted_seconds)) {
-        fprintf(stderr, "usage: dhrystone [--seconds S | --runs N]   S: at most 3600, default 1; N: 1 to 2147483627\n");
-        return 2;
-    }
-    double seconds = measure(runs);
-    while (seconds < wanted_seconds && runs < MOST_RUNS) {
-        runs = next_runs(runs, seconds, wanted_seconds);
-        seconds = measure(runs);
-    }
+static bool print_result(long runs, double seconds) {
     if (!(seconds > 0)) {
         fprintf(stderr, "dhrystone: %ld runs took no time that the clock can see: give more runs\n", runs);
-        return 1;
+        return false;
     }
     printf("program: dhrystone 2.1\nruns: %ld\nseconds: %.9f\n", runs, seconds);
     printf("dhrystones_per_second: %.3f\nverified: yes\n", (double)runs / seconds);
-    return fflush(stdout) == 0 ? 0 : 1;
+    return fflush(stdout) == 0;
+}
+
+/* Run passes until one stretch of them takes so many seconds; gives its seconds, and its runs. */
+static double reach(double wanted_seconds, long *runs) {
+    double seconds = measure(*runs);
+    while (seconds < wanted_seconds && *runs < MOST_RUNS) {
+        *runs = next_runs(*runs, seconds, wanted_seconds);
+        seconds = measure(*runs);
+    }
+    return seconds;
+}
+
+/* Work when a line says for how many seconds: in the first turn until one stretch takes as long, then at its speed. */
+static int take_turns(void) {
+    char line[TURN_LENGTH];
+    double runs_per_second = 0;
+    while (next_turn(line)) {
+        long runs = FIRST_RUNS;
+        double wanted_seconds = positive(line);
+        if (!(wanted_seconds > 0) || wanted_seconds > 3600) {
+            fprintf(stderr, "dhrystone: no number of seconds: %s\n", line);
+            return 2;
+        }
+        if (runs_per_second > 0)
+            runs = (long)fmin(fmax(runs_per_second * wanted_seconds, 1), MOST_RUNS);
+        double seconds = runs_per_second > 0 ? measure(runs) : reach(wanted_seconds, &runs);
+        if (!print_result(runs, seconds))
+            return 1;
+        runs_per_second = (double)runs / seconds;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    long runs = FIRST_RUNS;
+    double wanted_seconds = 1;
+    if (argc == 2 && strcmp(argv[1], "--turns") == 0)
+        return take_turns();
+    if (!read_arguments(argc, argv, &runs, &wanted_seconds)) {
+        fprintf(stderr,
+                "usage: dhrystone [--seconds S | --runs N | --turns]   S: at most 3600, default 1; N: 1 to 2147483627\n"
+                "--turns: work S seconds for every line S on standard input\n");
+        return 2;
+    }
+    double seconds = reach(wanted_seconds, &runs);
+    return print_result(runs, seconds) ? 0 : 1;
 }

@@ -18,6 +18,8 @@
  * Test hook: compiling with -DFACTOR_USED=2 makes scale and triad compute with a wrong factor, as a miscompilation
  * would.
  */
+#include "turns.h"
+
 #include <emmintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,6 +62,8 @@ static const char *const operation_names[OPERATIONS] = {"copy", "scale", "add", 
 static const int operation_arrays[OPERATIONS] = {2, 2, 3, 3};
 
 /* What was asked for on the command line. */
+enum { ARRAYS = 3, MOST_WORDS = 16 };
+
 struct settings {
     bool mark;
     bool write;
@@ -201,13 +205,20 @@ static void fail(const char *what, size_t element, double found, double expected
     exit(1);
 }
 
-static union element *allocate(long long size_bytes) {
-    union element *elements = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
-    if (elements == NULL) {
-        fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
-        exit(1);
+/* Give one of the arrays, of at least this size: it is kept, so that turns do not pay for pages that are new. */
+static union element *allocate(int which, long long size_bytes) {
+    static union element *arrays[ARRAYS];
+    static long long sizes_bytes[ARRAYS];
+    if (sizes_bytes[which] < size_bytes) {
+        free(arrays[which]);
+        arrays[which] = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
+        if (arrays[which] == NULL) {
+            fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
+            exit(1);
+        }
+        sizes_bytes[which] = size_bytes;
     }
-    return elements;
+    return arrays[which];
 }
 
 static double speed(double bytes, double seconds) {
@@ -220,7 +231,7 @@ static double speed(double bytes, double seconds) {
 /* --- modes ------------------------------------------------------------------------------------------------------ */
 
 /* Gives the bytes per second of one operation, after checking every element of c. */
-static double measure_mem(const struct settings *settings, enum operation operation, union element *arrays[3]) {
+static double measure_mem(const struct settings *settings, enum operation operation, union element *arrays[ARRAYS]) {
     size_t count = (size_t)settings->array_bytes / sizeof(union element);
     long long round_bytes = operation_arrays[operation] * settings->array_bytes;
     long long rounds = settings->passes * ((settings->pass_bytes + round_bytes - 1) / round_bytes);
@@ -243,9 +254,9 @@ static void run_mem(const struct settings *settings) {
     size_t count = (size_t)settings->array_bytes / sizeof(union element);
     double speeds[OPERATIONS];
     double sum = 0;
-    union element *arrays[3];
-    for (int i = 0; i < 3; i++)
-        arrays[i] = allocate(settings->array_bytes);
+    union element *arrays[ARRAYS];
+    for (int i = 0; i < ARRAYS; i++)
+        arrays[i] = allocate(i, settings->array_bytes);
     for (size_t i = 0; i < count; i++) {
         set(&arrays[0][i], settings->kind, value_a(i));
         set(&arrays[1][i], settings->kind, value_b(i));
@@ -258,8 +269,6 @@ static void run_mem(const struct settings *settings) {
     for (int i = 0; i < OPERATIONS; i++)
         printf("%s_bytes_per_second: %.3f\n", operation_names[i], speeds[i]);
     printf("average_bytes_per_second: %.3f\nverified: yes\n", sum / OPERATIONS);
-    for (int i = 0; i < 3; i++)
-        free(arrays[i]);
 }
 
 static void check_block(const struct settings *settings, const union element *block, size_t count, long rounds) {
@@ -300,9 +309,8 @@ static void run_mark(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
     double speeds[MOST_SIZES];
     for (int i = 0; i < settings->sizes; i++) {
-        union element *block = allocate(settings->size_bytes[i]);
+        union element *block = allocate(0, settings->size_bytes[i]);
         speeds[i] = measure_mark(settings, settings->size_bytes[i], block);
-        free(block);
     }
     printf("program: ramspeed mark\nkind: %s\noperation: %s\n", kind_names[settings->kind], operation);
     printf("bytes_per_pass: %lld\npasses: %ld\n", settings->pass_bytes, settings->passes);
@@ -362,19 +370,22 @@ static bool read_option(const char *option, const char *text, struct settings *s
     return settings->mark && strcmp(option, "--operation") == 0 && (settings->write || strcmp(text, "read") == 0);
 }
 
-int main(int argc, char **argv) {
+/* Do what a command line says; gives the exit code. */
+static int work(int count, char **words) {
     struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .array_bytes = 32LL << 20};
     settings.sizes = 1;
     settings.size_bytes[0] = 4096;
-    settings.mark = argc > 1 && strcmp(argv[1], "mark") == 0;
-    bool valid = argc > 1 && argc % 2 == 0 && (settings.mark || strcmp(argv[1], "mem") == 0);
-    for (int i = 2; valid && i < argc; i += 2)
-        valid = read_option(argv[i], argv[i + 1], &settings);
+    settings.mark = count > 0 && strcmp(words[0], "mark") == 0;
+    bool valid = count % 2 == 1 && (settings.mark || strcmp(words[0], "mem") == 0);
+    for (int i = 1; valid && i < count; i += 2)
+        valid = read_option(words[i], words[i + 1], &settings);
     if (!valid) {
-        fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
-                        "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                        "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
-                        "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
+        fprintf(stderr,
+                "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
+                "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
+                "       ramspeed --turns   work as every line on standard input says, such as `mem --passes 1`\n"
+                "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
+                "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
     }
     if (settings.mark)
@@ -382,4 +393,21 @@ int main(int argc, char **argv) {
     else
         run_mem(&settings);
     return fflush(stdout) == 0 ? 0 : 1;
+}
+
+static int take_turns(void) {
+    char line[TURN_LENGTH];
+    int code = 0;
+    while (code == 0 && next_turn(line)) {
+        char *words[MOST_WORDS];
+        int count = 0;
+        for (char *word = strtok(line, " "); word && count < MOST_WORDS; word = strtok(NULL, " "))
+            words[count++] = word;
+        code = work(count, words);
+    }
+    return code;
+}
+
+int main(int argc, char **argv) {
+    return argc == 2 && strcmp(argv[1], "--turns") == 0 ? take_turns() : work(argc - 1, argv + 1);
 }

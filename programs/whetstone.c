@@ -17,6 +17,8 @@
  *
  * Test hook: compiling with -DFACTOR=0.5 changes one constant of the benchmark, as a miscompilation would.
  */
+#include "turns.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -272,31 +274,64 @@ static bool read_arguments(int argc, char **argv, long *passes, double *wanted_s
     return argc == 1;
 }
 
-static void print_result(long passes, double seconds, const double module_seconds[MODULES]) {
+static bool print_result(long passes, double seconds, const double module_seconds[MODULES]) {
+    if (!(seconds > 0)) {
+        fprintf(stderr, "whetstone: %ld passes took no time that the clock can see: give more passes\n", passes);
+        return false;
+    }
     printf("program: whetstone double precision\npasses: %ld\nseconds: %.9f\n", passes, seconds);
     for (int i = 0; i < MODULES; i++)
         printf("seconds_%s: %.9f\n", modules[i].name, module_seconds[i]);
     printf("mwips: %.3f\nverified: yes\n", (double)passes / seconds);
+    return fflush(stdout) == 0;
+}
+
+/* Run passes until all modules together take so many seconds; gives their seconds, and the passes. */
+static double reach(double wanted_seconds, long *passes, double module_seconds[MODULES]) {
+    double seconds = measure(*passes, module_seconds);
+    while (seconds < wanted_seconds && *passes < MOST_PASSES) {
+        *passes = next_passes(*passes, seconds, wanted_seconds);
+        seconds = measure(*passes, module_seconds);
+    }
+    return seconds;
+}
+
+/* Work when a line says for how many seconds: in the first turn until the passes take as long, then at their speed. */
+static int take_turns(void) {
+    char line[TURN_LENGTH];
+    double module_seconds[MODULES];
+    double passes_per_second = 0;
+    while (next_turn(line)) {
+        long passes = 1;
+        double wanted_seconds = positive(line);
+        if (!(wanted_seconds > 0) || wanted_seconds > 3600) {
+            fprintf(stderr, "whetstone: no number of seconds: %s\n", line);
+            return 2;
+        }
+        if (passes_per_second > 0)
+            passes = (long)fmin(fmax(passes_per_second * wanted_seconds, 1), MOST_PASSES);
+        bool known = passes_per_second > 0;
+        double seconds = known ? measure(passes, module_seconds) : reach(wanted_seconds, &passes, module_seconds);
+        if (!print_result(passes, seconds, module_seconds))
+            return 1;
+        passes_per_second = (double)passes / seconds;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv) {
     long passes = 1;
     double wanted_seconds = 1;
     double module_seconds[MODULES];
+    if (argc == 2 && strcmp(argv[1], "--turns") == 0)
+        return take_turns();
     if (!read_arguments(argc, argv, &passes, &wanted_seconds)) {
-        fprintf(stderr,
-                "usage: whetstone [--seconds S | --passes N]   S: at most 3600, default 1; N: 1 to 1000000000\n");
+        fprintf(
+            stderr,
+            "usage: whetstone [--seconds S | --passes N | --turns]   S: at most 3600, default 1; N: 1 to 1000000000\n"
+            "--turns: work S seconds for every line S on standard input\n");
         return 2;
     }
-    double seconds = measure(passes, module_seconds);
-    while (seconds < wanted_seconds && passes < MOST_PASSES) {
-        passes = next_passes(passes, seconds, wanted_seconds);
-        seconds = measure(passes, module_seconds);
-    }
-    if (!(seconds > 0)) {
-        fprintf(stderr, "whetstone: %ld passes took no time that the clock can see: give more passes\n", passes);
-        return 1;
-    }
-    print_result(passes, seconds, module_seconds);
-    return fflush(stdout) == 0 ? 0 : 1;
+    double seconds = reach(wanted_seconds, &passes, module_seconds);
+    return print_result(passes, seconds, module_seconds) ? 0 : 1;
 }

@@ -121,22 +121,23 @@ class Journal:
         if (more := record.with_lent(facts)) != record:
             self.keep(more)
 
-    def append(self, trial: Trial, raw: Sequence[Raw]) -> None:
-        """Record a trial: its raw output first, so that every line of the journal has it.
+    def append(self, *trials: tuple[Trial, Sequence[Raw]]) -> None:
+        """Record trials, all or none of them: their raw output first, so that every line of the journal has it.
 
         Raises NotRecorded if the disk is full or gone. What was written before stays readable.
         """
         try:
-            self._append(trial, raw)
+            self._append(trials)
         except OSError as error:
             what = f"{self.folder}: a trial could not be recorded: {(error.strerror or str(error)).lower()}"
             raise NotRecorded(what, "make room there") from error
 
-    def _append(self, trial: Trial, raw: Sequence[Raw]) -> None:
-        write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
+    def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:
+        for trial, raw in trials:
+            write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
         with open(self.folder / "trials.jsonl", "ab+", opener=_unlinked) as file:
             _drop_torn_end(file)
-            file.write(_line(trial).encode())
+            file.write("".join(_line(trial) for trial, _ in trials).encode())
             file.flush()
             os.fsync(file.fileno())
 

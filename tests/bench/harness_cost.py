@@ -30,7 +30,7 @@ from tare.images.image import built_image
 from tare.model import Image, Limits, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Testbed
 from tare.running.testbed import Reached, Wanted, prepared_testbed
-from tare.running.trial import attempt
+from tare.running.trial import Attempt
 from tare.suites.plan import Step
 
 _TIMES = 9
@@ -120,7 +120,12 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
     ours, raw = [], []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
-        trial, _ = attempt(here, step, (technology,), Empty())
+        with Attempt(here, step, (technology,), Empty()) as attempt:
+            attempt.start()
+            attempt.measure_from(0)
+            while attempt.take_turn(0, 0.0):
+                pass
+            trial, _ = attempt.end()
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:

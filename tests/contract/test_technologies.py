@@ -15,8 +15,9 @@ from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import Image, SetLimits
-from tare.running import trial
+from tare.running.doubts import limit_cautions, seen_limits
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
+from tare.running.trial import footprint_of
 from tare.technologies.docker import Docker
 
 pytestmark = pytest.mark.machine
@@ -46,11 +47,11 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
 
 
 def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, testbed: Testbed) -> None:
-    seen = trial._seen(parts[0])
+    seen = seen_limits(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
-    assert trial.limit_cautions(SetLimits(testbed.limits, seen)) == ()
+    assert limit_cautions(SetLimits(testbed.limits, seen)) == ()
 
 
 def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
@@ -119,7 +120,7 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(
     assert pids
     assert [pid for pid in pids if not testbed.host.read(f"/proc/{pid}/stat")] == []
     assert not testbed.local or os.getpid() not in pids
-    found = trial._footprint(parts[0])
+    found = footprint_of(parts[0])
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000
     assert found.processes >= 1

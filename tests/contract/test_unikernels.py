@@ -13,8 +13,8 @@ from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
-from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
+from tare.running.trial import footprint_of
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -85,7 +85,7 @@ def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: In
 
 
 def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, parts: Parts) -> None:
-    found = trial._footprint(parts[0])
+    found = footprint_of(parts[0])
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
     assert 100_000 < found.memory_bytes < most

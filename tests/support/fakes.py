@@ -77,11 +77,12 @@ class Impatient(Dhrystone):
 
     name: ClassVar[str] = "impatient"
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: Setup) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
-        output = setup.instance.inside.run(*argv, timeout=0.05)
-        return (Raw(self.name, argv, output.text, output.seconds),)
+        for _ in range(self.rounds):
+            output = setup.instance.inside.run(*argv, timeout=0.05)
+            yield Raw(self.name, argv, output.text, output.seconds)
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,14 @@ class Watcher:
     lines_before: list[int] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    rounds: list[tuple[Block, int, int]] = field(default_factory=list)
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         self.begun.append((step, following, left))
         self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
+
+    def round_begins(self, block: Block, number: int, stacks: int) -> None:
+        self.rounds.append((block, number, stacks))
 
     def trial_ended(self, trial: Trial) -> None:
         self.ended.append(trial)

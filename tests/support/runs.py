@@ -153,7 +153,7 @@ def write(run: Run) -> Path:
     journal = Journal(run.folder)
     journal.create(run.record, "[suite]\n")
     for trial in run.trials:
-        journal.append(trial, ())
+        journal.append((trial, ()))
     return run.folder
 
 

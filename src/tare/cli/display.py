@@ -37,6 +37,9 @@ class Lines:
         """Print nothing: the line comes with the result."""
         self._left = left
 
+    def round_begins(self, block: Block, number: int, stacks: int) -> None:
+        """Say nothing: there are many rounds."""
+
     def trial_ended(self, trial: Trial) -> None:
         """Print the result of a trial."""
         what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
@@ -64,10 +67,16 @@ class Screen:
         self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: tuple[Step, Step | None, TimeLeft] | None = None
         self._since = time.monotonic()
+        self._round = ""  # what is going on, where stacks have turns
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Show what runs."""
-        self._now, self._since = (step, following, left), time.monotonic()
+        self._now, self._since, self._round = (step, following, left), time.monotonic(), ""
+
+    def round_begins(self, block: Block, number: int, stacks: int) -> None:
+        """Show which round it is."""
+        if stacks > 1:
+            self._round = f"{block.workload}: {stacks} stacks in turns, round {number + 1}"
 
     def trial_ended(self, trial: Trial) -> None:
         """Show a failure at once."""
@@ -95,6 +104,8 @@ class Screen:
         running = time.monotonic() - self._since
         now = f"[bold]{escape(step.stack)}[/] {escape(step.workload)} {running:.0f} s"
         after = f"next {escape(following.stack)} {escape(following.workload)}" if following else "the last one"
+        if self._round:
+            now, after = f"[bold]{escape(self._round)}[/] {running:.0f} s", ""
         spent, to_go = left.spent_seconds + running, max(0.0, left.left_seconds - running)
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)

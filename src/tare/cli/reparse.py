@@ -13,7 +13,7 @@ from tare.contracts import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import load, load_raw, rewrite
 from tare.model import Trial
-from tare.running.trial import read_values
+from tare.running.values import read_values
 from tare.suites.suite import read_suite
 
 

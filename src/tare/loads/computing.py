@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
+from tare.loads.turns import resident, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -33,14 +34,25 @@ class Computing(Workload):
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run the program inside; raises TrialFailed without an inside, or for wrong results."""
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the program inside; raises TrialFailed without an inside, or for wrong results.
+
+        The first turn is none: in it the program finds out how much it does in a turn.
+        """
         if setup.instance.inside is None:
             what = f"{setup.instance.name}: {self.name} runs inside"
             raise TrialFailed(what, f"leave this stack out of {self.name}")
-        argv = (f"/usr/lib/tare/{self.name}", "--seconds", str(self.duration))
-        output = setup.instance.inside.run(*argv, timeout=60 + 10 * self.seconds())
-        return (Raw(self.name, argv, output.text, output.seconds),)
+        seconds = turn_seconds(self.duration)
+        argv = (f"/usr/lib/tare/{self.name}", "--turns")
+        with resident(setup.instance.inside, *argv, last="verified: yes") as program:
+            for number in range(1 + self.rounds):
+                timeout = 60 + 10 * seconds
+                yield program.turn(self.name, f"{seconds:.6g}", timeout, warm_up=number == 0)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speed; raises TrialFailed for anything but one whole verified result."""
@@ -54,5 +66,5 @@ class Computing(Workload):
         return (Value("speed", None, speed),)
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: shorter stretches, up to a fifth, come before the measured one."""
-        return 0.2 + 1.4 * self.duration
+        """Estimate the seconds of `measure`: a first turn comes before those that count."""
+        return 0.1 + self.duration + 1.4 * turn_seconds(self.duration)

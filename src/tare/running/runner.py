@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,10 +11,10 @@ from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
 from tare.model import Caution, Problem, Raw, Trial
+from tare.running.block import Rounds
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
 from tare.running.schedule import Pace, Schedule, TimeLeft
-from tare.running.trial import attempt
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
 
@@ -24,6 +24,9 @@ class Watch(Protocol):
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Take note of the step that runs now and of the next one."""
+
+    def round_begins(self, block: Block, number: int, stacks: int) -> None:
+        """Be told that so many stacks of a block have another turn each; rounds are counted from 0."""
 
     def trial_ended(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -62,6 +65,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
     """
     suite = work.suite
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+    rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed)
     workloads = {planned.name: planned.workload for planned in suite.workloads}
     pace, decisions = Pace(workloads), decisions_of(suite)
     for trial in work.done:
@@ -77,35 +81,68 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
             schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
             continue
         block = schedule.blocks[0]
-        for order, step in enumerate(block.steps):
-            raw: tuple[Raw, ...] = ()
-            if step.stack in work.unusable:
-                trial = _skipped(step, work.unusable[step.stack])
-            else:
-                try:
-                    testbed.await_machines()
-                except Unreachable as error:
-                    return str(error)
-                watch.trial_begins(step, schedule.following(order), schedule.left(order))
-                trial, raw = attempt(testbed, step, stacks[step.stack], workloads[step.workload])
-            if (step.workload, step.block) in broken:
-                trial = replace(trial, cautions=(*trial.cautions, _RESUMED))
-            try:
-                journal.append(trial, raw)
-            except NotRecorded as error:
-                return str(error)
-            pace.learn(trial)
-            decisions.learn(trial)
-            watch.trial_ended(trial)
+        try:
+            for ended in _ended(block, rounds, work, _Said(watch, schedule)):
+                kept = [(_doubted(trial, broken), raw) for trial, raw in ended]
+                journal.append(*kept)
+                for trial, _ in kept:
+                    pace.learn(trial)
+                    decisions.learn(trial)
+                    watch.trial_ended(trial)
+        except (Unreachable, NotRecorded) as error:
+            return str(error)
         watch.block_ended(block)
         needed = decisions.needed(schedule.blocks[1:])
         schedule = replace(schedule, blocks=needed, past=schedule.past + 1).in_order(decisions.nearness())
     return "decided" if stopped == "plan" and decisions.are_complete() else stopped
 
 
+_Ended = tuple[Trial, tuple[Raw, ...]]
+
+
+def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterator[Sequence[_Ended]]:
+    """Measure a block; gives the trials that are kept together.
+
+    A trial whose stack had turns with others says little without theirs: such a block is kept whole, or is lost.
+    """
+    for step in block.steps:
+        if step.stack in work.unusable:
+            yield [(_skipped(step, work.unusable[step.stack]), ())]
+    steps = tuple(step for step in block.steps if step.stack not in work.unusable)
+    workload = next(each.workload for each in work.suite.workloads if each.name == block.workload)
+    ended = rounds.measured(replace(block, steps=steps), workload, progress)
+    if workload.rounds == 1:
+        for each in ended:
+            yield [each]
+    else:
+        yield list(ended)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Passes on to the watch what goes on in a block, with how far the run is."""
+
+    watch: Watch
+    schedule: Schedule
+
+    def starts(self, step: Step) -> None:
+        order = self.schedule.blocks[0].steps.index(step)
+        self.watch.trial_begins(step, self.schedule.following(order), self.schedule.left(order))
+
+    def round_begins(self, number: int, stacks: int) -> None:
+        self.watch.round_begins(self.schedule.blocks[0], number, stacks)
+
+
 _RESUMED = Caution(
     "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
 )
+
+
+def _doubted(trial: Trial, broken: Collection[tuple[str, int]]) -> Trial:
+    """Doubt a trial of a block that was broken off."""
+    if (trial.workload, trial.block) not in broken:
+        return trial
+    return replace(trial, cautions=(*trial.cautions, _RESUMED))
 
 
 def _skipped(step: Step, problems: Sequence[Problem]) -> Trial:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from tempfile import NamedTemporaryFile
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts import Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
-from tare.hosts.control_groups import group_folder, kernel_bytes, memory_limit_of
-from tare.hosts.exec import RUN
+from tare.hosts.control_groups import group_folder, kernel_bytes
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import (
@@ -27,21 +23,22 @@ from tare.model import (
     Measured,
     Output,
     Raw,
-    SeenLimits,
     SetLimits,
     Status,
     Trial,
+    Turn,
 )
-from tare.running.layers import KNOCK, Notes, Part, Parts, Testbed, started, whole
+from tare.running.doubts import client_cautions, limit_cautions, seen_limits
+from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
+from tare.running.service import served
+from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.telemetry.files import FarFiles
 from tare.telemetry.footprint import footprint
-from tare.telemetry.sampler import FAR, Telemetry, sample
-
-_SERVICE_SECONDS = 30.0
-_BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
-_KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
+from tare.telemetry.quiet import Quiet
+from tare.telemetry.sampler import BESIDE, FAR, Telemetry, sample
+from tare.telemetry.spent import Spent
 
 _Item = TypeVar("_Item")
 
@@ -50,8 +47,8 @@ _Item = TypeVar("_Item")
 class _Notes(Notes):
     """The results of a trial so far. A failed trial keeps those up to the failure."""
 
-    trial: str = ""
     raw: list[Raw] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     values: tuple[Measured, ...] = ()
     footprint: Footprint | None = None
     limits: SetLimits | None = None
@@ -62,89 +59,184 @@ class _Notes(Notes):
     file_systems: tuple[FileSystem, ...] = ()
 
 
-def attempt(
-    testbed: Testbed, step: Step, stack: Sequence[Technology], workload: Workload
-) -> tuple[Trial, tuple[Raw, ...]]:
-    """Run a trial of a stack, its inner technology first in `stack`; gives it with its raw output.
+@dataclass
+class _Going:
+    """An instance that has answered, with its service, and what watches it."""
 
-    Every error becomes the trial's reason, even a full disk or a bug of a plug-in. Only an interrupt is raised.
+    parts: Parts
+    setup: Setup
+    telemetry: Telemetry
+    spent: Spent
+    quiet: Quiet | None
+    measuring: Iterator[Raw] = field(default_factory=lambda: iter(()))
+
+
+class Attempt:
+    """One trial on its way: started, measured turn by turn, and ended; all that it made is gone after the block.
+
+    Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in, and then it is ended
+    at once; only a stop from outside comes through.
     """
-    notes = _Notes(
-        trial=step.trial,
-    )
-    if not stack[-1].gives_machine:  # a lent machine has a placement of its own
-        notes.cautions += testbed.placement.cautions
-    began, clock = time.time(), time.monotonic()
-    status: Status = "ok"
-    reason = hint = ""
-    try:
+
+    def __init__(self, testbed: Testbed, step: Step, stack: Sequence[Technology], workload: Workload) -> None:
+        self.step = step
+        self._testbed, self._stack, self._workload = testbed, stack, workload
+        self._notes = _Notes()
+        if not stack[-1].gives_machine:  # a lent machine has a placement of its own
+            self._notes.cautions += testbed.placement.cautions
+        self._open = ExitStack()
+        self._going: _Going | None = None
+        self._status: Status = "ok"
+        self._reason = self._hint = ""
+        self._began = time.time()
+        self._seconds = 0.0
+        self._first_round = 0
+
+    def __enter__(self) -> Self:
+        """Give the attempt; nothing is made yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take away what is left of it, if it was not ended."""
+        self._going = None
+        self._open.close()
+
+    def start(self) -> None:
+        """Start the instance and the workload's service."""
+        self._began = time.time()
+        with self._kept():
+            self._start()
+
+    def measure_from(self, first_round: int) -> None:
+        """Begin to measure; once more where it measures beside several groups, one after the other."""
+        if self._going and not self._notes.turns:
+            self._first_round = first_round
+        with self._kept():
+            if self._going:
+                measuring = iter(self._workload.measure(self._going.setup))
+                if isinstance(measuring, Generator):  # what it has started ends before the instance does
+                    self._open.callback(measuring.close)
+                self._going.measuring = measuring
+
+    def take_turn(self, number: int, since: float) -> bool:
+        """Take a turn, which is the n-th of the block since that moment; tells whether there may be another one."""
+        going, more = self._going, False
+        with self._kept():
+            if going is not None:
+                more = self._turn(going, number, since)
+        return more and self._going is not None
+
+    def end(self) -> tuple[Trial, tuple[Raw, ...]]:
+        """End the instance, and read the values."""
+        with self._kept():
+            self._end()
+        notes = self._notes
+        trial = Trial(
+            trial=self.step.trial,
+            block=self.step.block,
+            order=self.step.order,
+            workload=self.step.workload,
+            stack=self.step.stack,
+            status=self._status,
+            reason=self._reason,
+            hint=self._hint,
+            started=self._began,
+            seconds=self._seconds,
+            values=notes.values if self._status == "ok" else (),
+            timeline=_since_requested(notes.marks),
+            footprint=notes.footprint,
+            layers=notes.layers,
+            limits=notes.limits,
+            file_systems=notes.file_systems,
+            path=notes.path,
+            proof=notes.proof,
+            cautions=_each_once(notes.cautions),
+            commands=_each_once([*notes.commands, *(raw.argv for raw in notes.raw)]),
+            first_round=self._first_round,
+            turns=tuple(notes.turns),
+        )
+        stack = "/".join(technology.name for technology in self._stack)
+        return recordable(trial, notes.raw, stack, self._workload.name)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep what goes wrong as the trial's reason, and count the time."""
+        clock = time.monotonic()
+        try:
+            yield
+        except Unavailable as error:
+            self._give_up("skipped", f"{error} (fix: {error.hint})" if error.hint else str(error))
+        except TareError as error:
+            if isinstance(error, TrialFailed) and error.output is not None:
+                self._notes.raw.append(_last_words(error.output))
+            self._give_up("failed", str(error), error.hint)
+        except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+            self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
+            self._give_up("failed", str(fault := in_words(error)), fault.hint)
+        finally:
+            self._seconds += time.monotonic() - clock
+
+    def _give_up(self, status: Status, reason: str, hint: str = "") -> None:
+        """Keep the first reason, and take the instance away at once: it must not be in the way of the others."""
+        if self._status == "ok":
+            self._status, self._reason, self._hint = status, reason, hint
+        self._going = None
+        with suppress(Exception):  # the reason is known already
+            self._open.close()
+
+    def _start(self) -> None:
+        notes, stack, workload, testbed = self._notes, self._stack, self._workload, self._testbed
         notes.path = "/".join(technology.path for technology in stack)
-        _measure(testbed, stack, workload, notes)
-    except Unavailable as error:
-        status, reason = "skipped", f"{error} (fix: {error.hint})" if error.hint else str(error)
-    except TareError as error:
-        status, reason, hint = "failed", str(error), error.hint
-        if isinstance(error, TrialFailed) and error.output is not None:
-            notes.raw.append(_last_words(error.output))
-    except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        fault = in_words(error)
-        status, reason, hint = "failed", str(fault), fault.hint
-        notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
-    trial = Trial(
-        trial=step.trial,
-        block=step.block,
-        order=step.order,
-        workload=step.workload,
-        stack=step.stack,
-        status=status,
-        reason=reason,
-        hint=hint,
-        started=began,
-        seconds=time.monotonic() - clock,
-        values=notes.values if status == "ok" else (),
-        timeline=_since_requested(notes.marks),
-        footprint=notes.footprint,
-        layers=notes.layers,
-        limits=notes.limits,
-        file_systems=notes.file_systems,
-        path=notes.path,
-        proof=notes.proof,
-        cautions=_each_once(notes.cautions),
-        commands=_each_once([*notes.commands, *(raw.argv for raw in notes.raw)]),
-    )
-    return recordable(trial, notes.raw, "/".join(technology.name for technology in stack), workload.name)
-
-
-def _each_once(items: Sequence[_Item]) -> tuple[_Item, ...]:
-    """Leave out what was there before. Plug-ins may give what has no hash."""
-    return tuple(each for index, each in enumerate(items) if each not in items[:index])
-
-
-def _measure(testbed: Testbed, stack: Sequence[Technology], workload: Workload, notes: _Notes) -> None:
-    for technology in stack:
-        if reason := technology.refuses(workload):
-            raise Unavailable(f"{technology.name}: {reason}")
-        notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
-    with started(testbed, stack, workload.port, notes) as parts:
+        for technology in stack:
+            if reason := technology.refuses(workload):
+                raise Unavailable(f"{technology.name}: {reason}")
+            notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
+        parts = self._open.enter_context(started(testbed, stack, workload.port, notes))
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
-        notes.limits = SetLimits(testbed.limits, _seen(parts[-1]))
+        notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
         if instance.inside is not None:
             notes.file_systems = file_systems_under(instance.inside, workload.paths)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
         # The server must still run at the last sample: its counters vanish with it.
-        with _served(within, instance, workload, notes), _sampled(outermost, notes.trial) as telemetry:
-            for raw in workload.measure(Setup(instance, within.client, tuple(notes.marks))):
-                if not isinstance(raw, Raw):
-                    raise TrialFailed(f"{workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
-                notes.raw.append(raw)  # one by one, so that a failure keeps what came before it
-            notes.layers = _layers(parts)
-            notes.footprint = _footprint(parts[0])
-        notes.cautions += telemetry.cautions()
-        notes.cautions += client_cautions(notes.raw, telemetry.busy_share(outermost.testbed.limits.cpus))
-    notes.values = read_values(workload, notes.raw)
+        self._open.enter_context(served(within, instance, workload, notes.raw))
+        telemetry = self._open.enter_context(_sampled(outermost, self.step.trial, alone=workload.rounds == 1))
+        setup = Setup(instance, within.client, tuple(notes.marks))
+        host, beside = outermost.host, outermost.testbed.local and workload.rounds > 1
+        spent = Spent(host, outermost.testbed.limits.cpus)
+        quiet = Quiet(host, outermost.instance.processes) if beside else None
+        self._going = _Going(parts, setup, telemetry, spent, quiet)
+
+    def _turn(self, going: _Going, number: int, since: float) -> bool:
+        """Ask for one more output; what was there before a failure is kept."""
+        began = time.monotonic()
+        resting = going.quiet.turn() if going.quiet else nullcontext()
+        with resting, going.spent.counted() as spent:
+            raw = next(going.measuring, None)
+        if raw is None:
+            return False
+        if not isinstance(raw, Raw):
+            raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
+        self._notes.raw.append(raw)
+        turn = Turn(raw.label, number, began - since, time.monotonic() - began, spent.steal_share)
+        self._notes.turns.append(turn)
+        return True
+
+    def _end(self) -> None:
+        going, notes = self._going, self._notes
+        if going is None:
+            return
+        notes.layers = _layers(going.parts)
+        notes.footprint = footprint_of(going.parts[0])
+        self._going = None
+        self._open.close()
+        notes.cautions += going.telemetry.cautions()
+        noticed = going.quiet.caution() if going.quiet else None
+        notes.cautions += [noticed] if noticed else []
+        notes.cautions += client_cautions(notes.raw, going.spent.busy_share)
+        notes.values = read_values(self._workload, notes.raw)
 
 
 _UNPROVEN = Caution(
@@ -152,11 +244,11 @@ _UNPROVEN = Caution(
 )
 
 
-def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
-    """Sample the machine under test and the processes of its outermost layer."""
+def _sampled(part: Part, trial: str, alone: bool) -> AbstractContextManager[Telemetry]:
+    """Sample the machine under test and the processes of its outermost layer; seldom where others are sampled, too."""
     target = part.testbed.telemetry / f"{trial}.parquet"
     if part.testbed.local:
-        return sample(target, part.instance.processes)
+        return sample(target, part.instance.processes, pace=None if alone else BESIDE)
     return sample(target, part.instance.processes, FarFiles(part.host), FAR)
 
 
@@ -164,110 +256,7 @@ def _layers(parts: Parts) -> tuple[Layer, ...]:
     """Give what each layer of a nested stack adds; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
-    return tuple(Layer(part.name, part.seconds, _footprint(part)) for part in parts)
-
-
-def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
-    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
-    metrics = {metric.name: metric for metric in workload.metrics}
-    values = tuple(workload.parse(raw))
-    for value in values:
-        if value.metric not in metrics or not _is_number(value.value):
-            raise TrialFailed(f"{workload.name} gave {value.value!r} for {value.metric!r}", "its plug-in has a bug")
-        if value.point is not None and not _is_number(value.point):
-            what = f"{workload.name} gave a value of {value.metric!r} at the point {value.point!r}"
-            raise TrialFailed(what, "its plug-in has a bug")
-    return tuple(
-        Measured(value.metric, value.point, value.value, metrics[value.metric].unit, metrics[value.metric].better)
-        for value in values
-    )
-
-
-def _is_number(value: object) -> bool:
-    """Tell whether a value is a finite number that JSON has; those of numerical libraries may be none."""
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-@contextmanager
-def _served(testbed: Testbed, instance: Instance, workload: Workload, notes: _Notes) -> Iterator[None]:
-    """Run the workload's service, if it has one, until the block ends."""
-    # Only bare metal shares the machine's network: its service must listen on one address alone.
-    listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
-    service = workload.service(listen)
-    if service is None:
-        yield
-        return
-    if instance.address is None:
-        raise TrialFailed("the workload needs a network", "choose another workload for this stack")
-    if instance.inside is None:  # it has the server built in
-        _wait_for(testbed.client, instance.address, workload.name, instance.serves.get(workload.name, service.port))
-        yield
-        return
-    for path, text in service.files:
-        with NamedTemporaryFile("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            Path(file.name).chmod(0o644)
-            instance.inside.put(Path(file.name), PurePosixPath(path))
-    with instance.inside.spawn(*service.argv) as process:
-        try:
-            _wait_for(testbed.client, instance.address, service.argv[0], service.port)
-            yield
-        except TrialFailed:
-            notes.raw.append(Raw("service", service.argv, process.errors(), 0.0))
-            raise
-
-
-def _wait_for(client: Host, address: str, name: str, port: int) -> None:
-    knock = (KNOCK, address, str(port), f"{_SERVICE_SECONDS:g}", "connect")
-    if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
-        raise TrialFailed(f"{name} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
-
-
-def _seen(part: Part) -> SeenLimits:
-    """Read the limits back from inside; for memory also from the control groups of the first process."""
-    values: dict[str, int] = {}
-    instance = part.instance
-    if instance.inside is not None:
-        text = instance.inside.run(RUN, "--limits", timeout=30).text
-        values = {
-            name: int(value)
-            for name, _, value in (line.partition(": ") for line in text.splitlines())
-            if value.isdigit()
-        }
-    # Without an inside, the group is the monitor's, which has more memory than the instance.
-    first = instance.processes()[:1] if instance.inside is not None else ()
-    around = [memory_limit_of(part.host, pid) for pid in first]
-    memory = [limit for limit in (*around, values.get("memory")) if limit is not None]
-    return SeenLimits(values.get("cpus"), min(memory, default=None), values.get("open_files"))
-
-
-def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
-    """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
-    asked, seen = limits.asked, limits.seen
-    cautions = []
-    if seen.cpus is not None and seen.cpus != len(asked.cpus):
-        cautions.append(Caution("limits-differ", f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for"))
-    if seen.open_files is not None and seen.open_files != asked.open_files:
-        text = f"may open {seen.open_files} files, {asked.open_files} were asked for"
-        cautions.append(Caution("limits-differ", text))
-    if seen.memory_bytes is not None:
-        share = seen.memory_bytes / asked.memory_bytes
-        if not 1 - _KERNEL_SHARE <= share <= 1:
-            text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
-            cautions.append(Caution("limits-differ", text))
-    return tuple(cautions)
-
-
-def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
-    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1."""
-    if server_busy is not None and server_busy >= _BUSY:
-        return ()
-    bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
-    if not bound:
-        return ()
-    text = f"the load had no CPU time to spare at {', '.join(bound)}"
-    return (Caution("client-bound", text),)
+    return tuple(Layer(part.name, part.seconds, footprint_of(part)) for part in parts)
 
 
 def _last_words(output: Output) -> Raw:
@@ -275,7 +264,8 @@ def _last_words(output: Output) -> Raw:
     return Raw("failed command", output.argv, text, output.seconds)
 
 
-def _footprint(part: Part) -> Footprint:
+def footprint_of(part: Part) -> Footprint:
+    """Read what a layer costs the host that it runs on."""
     host, instance = part.host, part.instance
     pids = instance.processes()
     others = (pid for other in part.testbed.alive if other is not instance for pid in other.processes())
@@ -291,3 +281,8 @@ def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     start = next((mark.seconds for mark in marks if mark.name == "requested"), marks[0].seconds)
     ordered = sorted(marks, key=lambda mark: mark.seconds)
     return tuple(replace(mark, seconds=mark.seconds - start) for mark in ordered)
+
+
+def _each_once(items: Sequence[_Item]) -> tuple[_Item, ...]:
+    """Leave out what was there before. Plug-ins may give what has no hash."""
+    return tuple(each for index, each in enumerate(items) if each not in items[:index])

@@ -150,6 +150,14 @@ def parse_used_memory_bytes(text: str) -> int:
     return (int(match[1]) - int(match[2])) * 1024
 
 
+def parse_available_bytes(text: str) -> int:
+    """Read from /proc/meminfo how much memory can be had without swapping. Only the first lines are looked at."""
+    found = _MEMORY.search(text)
+    if found is None:
+        raise ValueError("no MemAvailable in /proc/meminfo")
+    return int(found[2]) * 1024
+
+
 def parse_disks(text: str) -> tuple[Transfer, ...]:
     """Read all lines of /proc/diskstats, including partitions."""
     lines = [line.split() for line in text.splitlines()]

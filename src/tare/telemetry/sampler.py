@@ -162,6 +162,7 @@ class Pace:
 
 
 FAR = Pace(2.0, 0.01)
+BESIDE = Pace(0.5, 0.002)  # of an instance beside others, all of which are sampled
 
 
 @contextmanager

@@ -7,6 +7,8 @@ count. VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averag
 is our own program with the same modes, without MMX and non-temporal stores, with VTmark's 5 passes, each shorter than
 its 32 GB. It checks every element after each operation.
 
+One pass of each part is a turn; stacks have theirs in between.
+
 Settings: `kinds`; `mark_sizes`, the blocks of read and write (none: no read and write); `array_bytes`, the size of each
 of the three arrays; `bytes_per_pass`, what an operation moves at least in one pass; `passes`.
 """
@@ -15,14 +17,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Host, Setup, Workload
+from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
+from tare.loads.turns import resident
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Size
 
@@ -76,15 +79,28 @@ class Ramspeed(Workload):
     bytes_per_pass: BlockSize = 64 * 1024**2
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run the program inside, once for each part; raises TrialFailed without an inside, or for a wrong element."""
+    @property
+    def rounds(self) -> int:
+        """Each pass is a turn, of each part."""
+        return self.passes
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element.
+
+        The first turn is none: in it the arrays get their pages.
+        """
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: ramspeed runs inside", "leave this stack out of ramspeed")
-        inside = setup.instance.inside
-        return (self._run(inside, part) for part in self._parts())
+        timeout = 60 + 50 * self.seconds()
+        with resident(setup.instance.inside, _PROGRAM, "--turns", last="verified: yes") as program:
+            parts = tuple(self._parts())
+            yield program.turn(parts[0].label, self._line(parts[0]), timeout, warm_up=True)
+            for _ in range(self.passes):
+                for part in parts:
+                    yield program.turn(part.label, self._line(part), timeout)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the speeds that the settings imply; raises TrialFailed for anything but whole verified results."""
+        """Read the speeds of one pass; raises TrialFailed for anything but whole verified results."""
         parts = tuple(self._parts())
         if [each.label for each in raw] != [part.label for part in parts]:
             raise TrialFailed(f"expected outputs of {[part.label for part in parts]}, found {[r.label for r in raw]}")
@@ -96,24 +112,22 @@ class Ramspeed(Workload):
         mark_bytes = len(_MARKS) * len(self.mark_sizes) * self.bytes_per_pass
         return len(self.kinds) * (0.3 + self.passes * (mem_bytes + mark_bytes) / 6e9)
 
-    def _run(self, inside: Host, part: _Part) -> Raw:
-        argv = (_PROGRAM, *part.arguments, "--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", str(self.passes))
-        output = inside.run(*argv, timeout=60 + 50 * self.seconds())
-        return Raw(part.label, argv, output.text, output.seconds)
+    def _line(self, part: _Part) -> str:
+        return " ".join((*part.arguments, "--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1"))
 
     def _parts(self) -> Iterator[_Part]:
-        tail = f"bytes_per_pass: {self.bytes_per_pass}\npasses: {self.passes}\n"
+        tail = f"bytes_per_pass: {self.bytes_per_pass}\n"
         for kind in self.kinds:
             arrays = ("mem", "--kind", kind, "--array", f"{self.array_bytes}B")
             head = f"program: ramspeed mem\nkind: {kind}\narray_bytes: {self.array_bytes}\n" + tail
             speeds = tuple((operation, f"{kind}-{operation}", None) for operation in _OPERATIONS)
-            yield _Part(f"mem {kind}", arrays, head, speeds)
+            yield _Part(f"mem {kind}", arrays, head, self.passes, speeds)
             for mark in _MARKS if self.mark_sizes else ():
                 sizes = ",".join(f"{size}B" for size in self.mark_sizes)
                 blocks = ("mark", "--kind", kind, "--operation", mark, "--sizes", sizes)
                 head = f"program: ramspeed mark\nkind: {kind}\noperation: {mark}\n" + tail
                 marks = tuple((f"{mark}_{size}", f"{kind}-{mark}", float(size)) for size in self.mark_sizes)
-                yield _Part(f"mark {kind} {mark}", blocks, head, marks)
+                yield _Part(f"mark {kind} {mark}", blocks, head, self.passes, marks)
 
 
 @dataclass(frozen=True)
@@ -123,12 +137,14 @@ class _Part:
     label: str
     arguments: tuple[str, ...]
     head: str
+    passes: int
     speeds: tuple[tuple[str, str, float | None], ...]
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        match = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
-        numbers = [float(number) for number in match.groups()] if match else []
+        passes = rf"passes: (?:1|{self.passes})\n"  # all at once in runs of before there were turns
+        found = re.fullmatch(f"{re.escape(self.head)}{passes}{lines}verified: yes\n", text, re.ASCII)
+        numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
             raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; it printed {text[:800]!r}", hint)

@@ -5,8 +5,9 @@ busy with one short key, which is set at the start so that every GET finds it. T
 measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining; it does not give the
 pipeline's depth.
 
-redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms up the server; its
-rate decides how many requests fill `duration`. The connecting of the clients is not measured.
+redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms up the server. Its
+rate decides how many requests fill the first turn, and that of each turn how many fill the next one. The connecting of
+the clients is not measured.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
 request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -25,6 +26,7 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
+from tare.loads.turns import rounds_of, turn_seconds
 from tare.model import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
 
@@ -32,7 +34,7 @@ Operation = Literal["GET", "SET"]
 _PORT = 16379
 _PROBES = 4
 _FIRST_PROBE = 1000  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
-_TURNS = 5  # the least number of measured requests of each client
+_ROUND_TRIPS = 5  # how often each client sends at least in a turn
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
@@ -81,19 +83,32 @@ class Redis(Workload):
         memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")
         return Service(("/usr/bin/redis-server", *address, *memory_only, "--daemonize", "no"), _PORT)
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
 
-        The raw outputs `fill` and `probe …` hold no values.
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
+
+        What comes before the first round, the probes and a `fill`, holds no values.
         """
-        yield self._run(setup, _Call("fill", "SET", 1, 1))
+        yield replace(self._run(setup, _Call("fill", "SET", 1, 1)), warm_up=True)
+        calls: list[_Call] = []
         for operation in self.operations:
             requests = _FIRST_PROBE * self.pipeline
             for clients in self.clients:
                 call = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
-                for raw in self._calibrated(setup, call):
+                for raw in self._probed(setup, call):
                     yield raw
                 requests = self._requests(raw.text, operation, 0.2)
+                calls.append(replace(call, requests=self._requests(raw.text, operation, 1.0)))
+        for _ in range(self.rounds):
+            for at, call in enumerate(calls):
+                least = _ROUND_TRIPS * call.clients * self.pipeline
+                measured = self._run(setup, replace(call, requests=max(least, call.requests)))
+                yield while_sending(measured, max(least, call.requests) / _rate(measured.text, call.operation))
+                calls[at] = replace(call, requests=self._requests(measured.text, call.operation, 1.0))
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
@@ -110,26 +125,22 @@ class Redis(Workload):
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: redis-benchmark pauses for 50 ms after every 64 clients that connect."""
         connecting = [0.03 + 0.05 * (clients // 64) for clients in self.clients]
-        running = 1.2 * self.duration * len(self.clients)
-        return 0.1 + len(self.operations) * (running + connecting[0] + 2 * sum(connecting))
+        running = 1.1 * self.duration * len(self.clients)
+        return 0.1 + len(self.operations) * (running + connecting[0] + (1 + self.rounds) * sum(connecting))
 
-    def _calibrated(self, setup: Setup, call: _Call) -> Iterator[Raw]:
-        """Probe until a probe takes a twentieth of the duration, then measure with as many requests as fill it."""
+    def _probed(self, setup: Setup, call: _Call) -> Iterator[Raw]:
+        """Probe until a probe takes half as long as a turn."""
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
-            raw = replace(self._run(setup, probe), client_cpu=None)
+            raw = replace(self._run(setup, probe), client_cpu=None, warm_up=True)
             yield raw
-            if probe.requests / _rate(raw.text, call.operation) >= self.duration / 20:
+            if probe.requests / _rate(raw.text, call.operation) >= turn_seconds(self.duration) / 2:
                 break
-            probe = replace(probe, requests=self._requests(raw.text, call.operation, 0.2))
-        least = _TURNS * call.clients * self.pipeline
-        call = replace(call, requests=max(least, self._requests(raw.text, call.operation, 1.0)))
-        measured = self._run(setup, call)
-        yield while_sending(measured, call.requests / _rate(measured.text, call.operation))
+            probe = replace(probe, requests=self._requests(raw.text, call.operation, 1.0))
 
     def _requests(self, text: str, operation: Operation, share: float) -> int:
-        """Give the number of requests that fill this share of the duration, at the rate of an output."""
-        return math.ceil(_rate(text, operation) * self.duration * share)
+        """Tell how many requests fill this share of a turn, at the rate of an output."""
+        return math.ceil(_rate(text, operation) * turn_seconds(self.duration) * share)
 
     def _run(self, setup: Setup, call: _Call) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, _PORT)))

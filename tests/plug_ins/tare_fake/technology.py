@@ -19,8 +19,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -34,7 +34,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
-from tare.model import Facts, Family, Limits, Output, Problem
+from tare.model import Facts, Family, Limits, Line, Output, Problem
 from tare.units import Percent
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 
@@ -135,9 +135,12 @@ class FakeHost:
         output = Output(argv, 139 if self.fails == "crash" else 0, stdout, b"", 0.0)  # 128 + SIGSEGV, as shells say it
         return checked(output) if check else output
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
-        """Refuse: a fake runs nothing; see `Host.spawn`."""
-        raise TrialFailed(f"{argv[0]}: a fake has no processes")
+    @contextmanager
+    def spawn(self, *argv: str, life_line: bool = False) -> Iterator[Process]:  # noqa: ARG002
+        """Answer as a program that takes turns, and refuse all others; see `Host.spawn`."""
+        if argv[1:] != ("--turns",):
+            raise TrialFailed(f"{argv[0]}: a fake has no processes")
+        yield FakeProcess(self, argv)
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Give the command itself: it would run on the machine that tare runs on."""
@@ -166,6 +169,45 @@ class FakeHost:
     def facts(self) -> Facts:
         """Say that it is made up."""
         return Facts("fake", "", "", "", len(self.limits.cpus), self.limits.memory_bytes, "", "")
+
+
+@dataclass
+class FakeProcess:
+    """A program that takes turns: it answers each line as the host answers the command that does the same."""
+
+    host: FakeHost
+    argv: tuple[str, ...]
+    pid: int = 0
+    _lines: list[str] = field(default_factory=list)
+    _ended: TrialFailed | None = None
+
+    def send(self, text: str) -> None:
+        """Work for a turn; see `Process.send`."""
+        words = tuple(text.split())
+        arguments = words if self.argv[0].endswith("ramspeed") else ("--seconds", *words)
+        try:
+            output = self.host.run(self.argv[0], *arguments, timeout=0.05)
+        except TrialFailed as error:
+            self._ended = error
+        else:
+            self._lines += output.text.splitlines()
+
+    def read_line(self, timeout: float) -> Line:  # noqa: ARG002 - it takes no time
+        """Give the next line; see `Process.read_line`."""
+        if self._lines:
+            return Line(time.monotonic(), self._lines.pop(0))
+        raise self._ended or TrialFailed(f"{self.argv[0]}: ended: no output")
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Hand on nothing: nobody listens to a fake; see `Process.listen`."""
+
+    def running(self) -> bool:
+        """Tell whether it is still there: a fake is."""
+        return True
+
+    def errors(self) -> str:
+        """Give what it wrote to standard error: a fake writes nothing."""
+        return ""
 
 
 def _answer(argv: tuple[str, ...], speed: float) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from fakes import LIMITS, Bench, Watcher, suite
@@ -115,10 +116,8 @@ def test_a_crash_of_the_program_fails_the_trial_with_its_exit_code(bench: Bench)
     bench.work(suite('bad: fails = "crash"', blocks=1, workloads=("dhrystone",)))
     [trial] = bench.trials
     assert (trial.status, trial.values) == ("failed", ())
-    assert trial.reason == "/usr/lib/tare/dhrystone: exit code 139: program: cut off he"
-    assert [(raw.label, raw.text) for raw in load_raw(bench.folder, trial.trial)] == [
-        ("failed command", "program: cut off he")
-    ]
+    assert trial.reason == "/usr/lib/tare/dhrystone: exit code 139: program: cut off he; it printed ''"
+    assert [raw.label for raw in load_raw(bench.folder, trial.trial)] == ["failed command"]
 
 
 @pytest.mark.parametrize("workload", ["dhrystone", "whetstone", "ramspeed"])
@@ -137,7 +136,7 @@ def test_a_program_that_prints_nothing_fails_the_trial_without_a_value(bench: Be
     [trial] = bench.trials
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.endswith("it printed ''")
-    assert load_raw(bench.folder, trial.trial)[0].text == ""
+    assert [raw.label for raw in load_raw(bench.folder, trial.trial)] == ["failed command"]
 
 
 def test_a_program_that_hangs_is_ended_by_its_time_out_and_the_run_goes_on(bench: Bench) -> None:
@@ -324,8 +323,41 @@ def test_the_watch_hears_what_runs_and_what_is_next(bench: Bench) -> None:
 
 
 def test_a_trial_is_on_the_disk_before_the_next_one_starts(bench: Bench) -> None:
-    bench.work(suite("a:", "b:", blocks=3))
-    assert bench.watcher.lines_before == list(range(18))
+    bench.work(suite("a:", "b:", blocks=3, workloads=("startup",)))
+    assert bench.watcher.lines_before == list(range(9))
+
+
+def test_the_trials_of_stacks_that_take_turns_are_on_the_disk_together(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=3, workloads=("dhrystone",)))
+    assert bench.watcher.lines_before == [0, 0, 0, 3, 3, 3, 6, 6, 6]
+
+
+def test_in_each_round_every_stack_has_one_turn_in_an_order_of_its_own(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", "c:", blocks=1, workloads=("dhrystone",)))
+    rounds = [number for _, number, stacks in bench.watcher.rounds if stacks == 4]
+    assert rounds == list(range(12))  # the first one warms up, and after the last one there is no more
+    began = {trial.stack: [turn.began for turn in trial.turns] for trial in bench.all_trials}
+    assert {len(each) for each in began.values()} == {11}
+    orders = [tuple(sorted(began, key=lambda stack: began[stack][number])) for number in range(11)]
+    assert len(set(orders)) > 5
+    last = [max(began[stack][number] for stack in began) for number in range(11)]
+    assert all(last[number] <= min(began[stack][number + 1] for stack in began) for number in range(10))
+
+
+def test_a_trial_that_took_turns_has_the_value_of_each_and_their_mean(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone", "ramspeed")))
+    dhrystone, ramspeed = bench.trials
+    assert [len(value.turns) for value in dhrystone.values] == [10]
+    assert {len(value.turns) for value in ramspeed.values} == {5}
+    assert dhrystone.values[0].value == fmean(dhrystone.values[0].turns)
+    assert [turn.label for turn in ramspeed.turns[1:4]] == ["mem integer", "mark integer read", "mark integer write"]
+
+
+def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_the_others_go_on(bench: Bench) -> None:
+    bench.work(suite("good:", 'bad: fails = "garbage"', blocks=1, workloads=("dhrystone",)))
+    [bad], [good] = by_stack(bench.trials, "bad"), by_stack(bench.trials, "good")
+    assert (bad.status, bad.turns) == ("failed", ())
+    assert (good.status, len(good.values[0].turns)) == ("ok", 10)
 
 
 def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
@@ -340,11 +372,11 @@ def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
     pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
     step = next(step for step in block.steps if step.stack == "a")
-    assert pace.seconds_of(step) == pytest.approx(3.6)  # 0.2 + 1.4 of the workload, 2 to start and end
+    assert pace.seconds_of(step) == pytest.approx(3.24)  # 1.24 of the workload, 2 to start and end
     for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
         pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
     assert pace.seconds_of(step) == 3.0
-    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.6)
+    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.24)
 
 
 # --- stopping and going on -----------------------------------------------------------------------------------------
@@ -358,9 +390,9 @@ def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None
     with pytest.raises(KeyboardInterrupt):
         bench.work(stopping(at=3))
     [*_, (interrupted, _, _)] = bench.watcher.begun
-    assert interrupted.stack == "b"
-    assert [trial.trial for trial in bench.all_trials] == [step.trial for step, _, _ in bench.watcher.begun[:-1]]
-    assert len(by_stack(bench.trials, "b")) + len(by_stack(bench.trials, "b", "startup")) == 2
+    assert (interrupted.stack, interrupted.workload, interrupted.block) == ("b", "dhrystone", 1)
+    whole = [step.trial for step, _, _ in bench.watcher.begun if step.block == 0]
+    assert [trial.trial for trial in bench.all_trials] == whole  # what took turns with it is lost, too
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 6])

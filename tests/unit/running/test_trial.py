@@ -8,8 +8,9 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.launch import Technology, Timeline
 from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.running.doubts import client_cautions, limit_cautions
 from tare.running.layers import _mark_answer, around, start_seconds
-from tare.running.trial import _since_requested, client_cautions, limit_cautions
+from tare.running.trial import _since_requested
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
 

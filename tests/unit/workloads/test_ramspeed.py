@@ -80,7 +80,7 @@ def test_a_speed_that_is_no_positive_number_fails_the_trial_and_is_quoted(number
         ("add_bytes_per_second: 12970594308.793\n", 2 * "add_bytes_per_second: 12970594308.793\n"),
         ("kind: sse\n", "kind: integer\n"),
         ("array_bytes: 33554432\n", "array_bytes: 4096\n"),
-        ("passes: 5\n", "passes: 1\n"),
+        ("passes: 5\n", "passes: 2\n"),
         ("passes: 5\n", "passes: 5\nKilled\n"),
     ],
 )

@@ -1,0 +1,137 @@
+"""One block: an instance of every stack, whose measurements take turns.
+
+In each round every stack has a turn, in random order: what disturbs the machine for longer than a turn disturbs all of
+them. A workload of one round is measured as one stack after the other, each alone on the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol
+
+from tare.contracts import Workload
+from tare.launch import Technology
+from tare.model import Raw, Trial
+from tare.running.layers import Testbed, slots_for
+from tare.running.trial import Attempt
+from tare.suites.plan import Block, Step
+from tare.telemetry.parsers import parse_available_bytes
+from tare.telemetry.readings import read_as
+
+Steps = tuple[Step, ...]
+
+_ROOM = 0.8  # share of the memory that can be had which instances may fill
+_SPARE = 1.5  # times what an instance was seen to cost
+
+
+class Progress(Protocol):
+    """Is told what goes on in a block."""
+
+    def starts(self, step: Step) -> None:
+        """Be told that an instance is started."""
+
+    def round_begins(self, number: int, stacks: int) -> None:
+        """Be told that so many stacks have another turn each; counted from 0 in a block."""
+
+
+@dataclass
+class Rounds:
+    """Measures blocks. `references` are the names of the baseline and of its A/A control."""
+
+    testbed: Testbed
+    stacks: Mapping[str, Sequence[Technology]]
+    references: Collection[str]
+    seed: int
+    _seen: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[tuple[Trial, tuple[Raw, ...]]]:
+        """Measure a block; gives each trial when it has ended. What is left of it is gone when the iterator is closed.
+
+        Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
+        the control stay and have turns with each.
+        """
+        chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
+        staying, groups = self.groups(block.steps, workload)
+        turns = _Turns(chance, progress)
+        slots = dict(zip(block.steps, slots_for([self.stacks[step.stack] for step in block.steps]), strict=True))
+
+        def started(exits: ExitStack, step: Step) -> Attempt:
+            self.testbed.await_machines()
+            progress.starts(step)
+            testbed = self.testbed.slot(slots[step] if workload.rounds > 1 else 0)
+            attempt = exits.enter_context(Attempt(testbed, step, self.stacks[step.stack], workload))
+            attempt.start()
+            return attempt
+
+        with ExitStack() as held:
+            stay = [started(held, step) for step in staying]
+            for number, group in enumerate(groups):
+                with ExitStack() as exits:
+                    come = [started(exits, step) for step in group]
+                    turns.work([*stay, *come], number * workload.rounds)
+                    for attempt in come:
+                        yield self._ended(attempt)
+            for attempt in stay:
+                yield self._ended(attempt)
+
+    def groups(self, steps: Steps, workload: Workload) -> tuple[Steps, tuple[Steps, ...]]:
+        """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
+        if workload.rounds == 1:
+            return (), tuple((step,) for step in steps)
+        room = self._room()
+        if sum(self._needed(step) for step in steps) <= room:
+            return (), (tuple(steps),)
+        staying = tuple(step for step in steps if step.stack in self.references)
+        room -= sum(self._needed(step) for step in staying)
+        groups: list[list[Step]] = []
+        left = 0.0
+        for step in steps:
+            if step in staying:
+                continue
+            if not groups or self._needed(step) > left:
+                groups.append([])
+                left = room
+            groups[-1].append(step)
+            left -= self._needed(step)
+        return staying, tuple(tuple(group) for group in groups) or ((),)
+
+    def _room(self) -> float:
+        available = read_as(parse_available_bytes, self.testbed.host.read, "/proc/meminfo")
+        return float("inf") if available is None else available * _ROOM
+
+    def _needed(self, step: Step) -> float:
+        limit = self.testbed.limits.memory_bytes
+        seen = self._seen.get((step.workload, step.stack))
+        return limit if seen is None else min(limit, seen * _SPARE)
+
+    def _ended(self, attempt: Attempt) -> tuple[Trial, tuple[Raw, ...]]:
+        trial, raw = attempt.end()
+        if trial.footprint and trial.footprint.memory_bytes is not None:
+            cost = trial.footprint.memory_bytes + (trial.footprint.kernel_bytes or 0)
+            self._seen[trial.workload, trial.stack] = cost
+        return trial, raw
+
+
+@dataclass
+class _Turns:
+    """Lets attempts take turns until none has more to do."""
+
+    chance: random.Random
+    progress: Progress
+    count: int = 0
+    since: float = 0.0
+
+    def work(self, attempts: Sequence[Attempt], first_round: int) -> None:
+        self.since = self.since or monotonic()
+        for attempt in attempts:
+            attempt.measure_from(first_round)
+        going = list(attempts)
+        while going:
+            self.progress.round_begins(self.count, len(going))
+            self.chance.shuffle(going)
+            going = [attempt for attempt in going if attempt.take_turn(self.count, self.since)]
+            self.count += 1

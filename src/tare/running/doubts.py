@@ -1,0 +1,59 @@
+"""What throws doubt on a trial: limits that are not as they were asked for, and a load that was the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.exec import RUN
+from tare.model import Caution, Raw, SeenLimits, SetLimits
+from tare.running.layers import Part
+
+_BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
+_KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
+
+
+def seen_limits(part: Part) -> SeenLimits:
+    """Read the limits back from inside; for memory also from the control groups of the first process."""
+    values: dict[str, int] = {}
+    instance = part.instance
+    if instance.inside is not None:
+        text = instance.inside.run(RUN, "--limits", timeout=30).text
+        values = {
+            name: int(value)
+            for name, _, value in (line.partition(": ") for line in text.splitlines())
+            if value.isdigit()
+        }
+    # Without an inside, the group is the monitor's, which has more memory than the instance.
+    first = instance.processes()[:1] if instance.inside is not None else ()
+    around = [memory_limit_of(part.host, pid) for pid in first]
+    memory = [limit for limit in (*around, values.get("memory")) if limit is not None]
+    return SeenLimits(values.get("cpus"), min(memory, default=None), values.get("open_files"))
+
+
+def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
+    """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
+    asked, seen = limits.asked, limits.seen
+    cautions = []
+    if seen.cpus is not None and seen.cpus != len(asked.cpus):
+        cautions.append(Caution("limits-differ", f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for"))
+    if seen.open_files is not None and seen.open_files != asked.open_files:
+        text = f"may open {seen.open_files} files, {asked.open_files} were asked for"
+        cautions.append(Caution("limits-differ", text))
+    if seen.memory_bytes is not None:
+        share = seen.memory_bytes / asked.memory_bytes
+        if not 1 - _KERNEL_SHARE <= share <= 1:
+            text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
+            cautions.append(Caution("limits-differ", text))
+    return tuple(cautions)
+
+
+def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
+    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1."""
+    if server_busy is not None and server_busy >= _BUSY:
+        return ()
+    bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
+    if not bound:
+        return ()
+    text = f"the load had no CPU time to spare at {', '.join(bound)}"
+    return (Caution("client-bound", text),)

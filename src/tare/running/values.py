@@ -1,0 +1,74 @@
+"""From what the commands of a trial printed to its values, round by round."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from tare.contracts import Workload
+from tare.errors import TrialFailed
+from tare.model import Measured, Raw, Value
+
+
+def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
+    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
+    metrics = {metric.name: metric for metric in workload.metrics}
+    if workload.rounds == 1:
+        values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
+        return tuple(
+            Measured(each.metric, each.point, each.value, metrics[each.metric].unit, metrics[each.metric].better)
+            for each in values
+        )
+    turns: dict[tuple[str, float | None], list[float]] = defaultdict(list)
+    rounds = rounds_of(workload, raw)
+    for number, each in enumerate(rounds, start=1):
+        for value in _checked(workload, workload.parse(each)):
+            turns[value.metric, value.point].append(value.value)
+        if any(len(values) != number for values in turns.values()):
+            raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
+    return tuple(
+        Measured(
+            metric,
+            point,
+            fmean(values),
+            metrics[metric].unit,
+            metrics[metric].better,
+            tuple(values) if len(values) > 1 else (),
+        )
+        for (metric, point), values in turns.items()
+    )
+
+
+def rounds_of(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:
+    """Divide outputs into rounds: the n-th with the same label is of the n-th. What only warms up is left out.
+
+    Raises TrialFailed where some labels came more often than others: no round could be compared.
+    """
+    counted = [each for each in raw if not each.warm_up]
+    by_label: dict[str, list[Raw]] = defaultdict(list)
+    for each in counted:
+        by_label[each.label].append(each)
+    counts = {len(found) for found in by_label.values()}
+    if len(counts) > 1:
+        told = ", ".join(f"{len(found)} of {label}" for label, found in by_label.items())
+        raise TrialFailed(f"{workload.name} gave turns unevenly: {told}", "its plug-in has a bug")
+    rounds = counts.pop() if counts else 1  # a parser says what is missing where there is nothing
+    return tuple(tuple(found[number] for found in by_label.values()) for number in range(rounds))
+
+
+def _checked(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
+    names = {metric.name for metric in workload.metrics}
+    for value in values:
+        if value.metric not in names or not _is_number(value.value):
+            raise TrialFailed(f"{workload.name} gave {value.value!r} for {value.metric!r}", "its plug-in has a bug")
+        if value.point is not None and not _is_number(value.point):
+            what = f"{workload.name} gave a value of {value.metric!r} at the point {value.point!r}"
+            raise TrialFailed(what, "its plug-in has a bug")
+    return values
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a finite number that JSON has; those of numerical libraries may be none."""
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fakes import LIMITS, suite
+from tare_fake.technology import FakeHost
+
+from tare.hosts.cpus import Placement
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.model import Image
+from tare.running.block import Rounds
+from tare.running.layers import Testbed
+from tare.suites.plan import Step, plan
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.startup import Startup
+
+
+@dataclass(frozen=True)
+class Roomy(LocalHost):
+    """This machine, but with as much memory as is said."""
+
+    available: int
+
+    def read(self, path: str) -> str:
+        assert path == "/proc/meminfo"
+        return f"MemTotal: 99999999 kB\nMemFree: 1 kB\nMemAvailable: {self.available >> 10} kB\n"
+
+
+def rounds(folder: Path, available: int) -> Rounds:
+    ledger = Ledger(folder / "tare-test.jsonl", Roomy(available))
+    image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
+    testbed = Testbed(
+        FakeHost(1.0, "", LIMITS), image, network, ledger, LIMITS, Placement((0,), (0,)), folder, folder / "telemetry"
+    )
+    return Rounds(testbed, {}, ("a", "a-again"), 1)
+
+
+def steps(*stacks: str) -> tuple[Step, ...]:
+    return plan(suite(*(f"{stack}:" for stack in stacks), blocks=1))[0].steps
+
+
+def names(group: tuple[Step, ...]) -> set[str]:
+    return {step.stack for step in group}
+
+
+def test_all_instances_of_a_block_are_there_together_where_they_fit(tmp_path: Path) -> None:
+    block = steps("a", "b", "c", "d")
+    assert rounds(tmp_path, 16 << 30).groups(block, Dhrystone()) == ((), (block,))
+
+
+@pytest.mark.parametrize(("megabytes", "sizes"), [(2600, [2, 1]), (2000, [1, 1, 1]), (900, [1, 1, 1])])
+def test_where_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
+    tmp_path: Path, megabytes: int, sizes: list[int]
+) -> None:
+    staying, groups = rounds(tmp_path, megabytes << 20).groups(steps("a", "b", "c", "d"), Dhrystone())
+    assert names(staying) == {"a", "a-again"}
+    assert [len(group) for group in groups] == sizes
+    assert set().union(*map(names, groups)) == {"b", "c", "d"}
+
+
+def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_path: Path) -> None:
+    block = steps("a", "b")
+    assert rounds(tmp_path, 16 << 30).groups(block, Startup()) == ((), tuple((step,) for step in block))
+
+
+def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tmp_path: Path) -> None:
+    staying, groups = rounds(tmp_path, 900 << 20).groups(steps("a"), Dhrystone())
+    assert (names(staying), groups) == ({"a", "a-again"}, ((),))

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from tare.contracts import Setup, Workload
+from tare.errors import TrialFailed
+from tare.model import Measured, Metric, Raw, Value
+from tare.running.values import read_values
+
+
+@dataclass(frozen=True)
+class Pair(Workload):
+    """A workload of two points, each of which prints its value."""
+
+    name: ClassVar[str] = "pair"
+    title: ClassVar[str] = "Pair"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Rate", "requests/s", "higher"),)
+
+    rounds: int = 3
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        raise NotImplementedError(setup)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        return tuple(Value("rate", float(each.label), float(each.text)) for each in raw)
+
+    def seconds(self) -> float:
+        return 0.0
+
+
+def outputs(*texts: tuple[str, str], warm_up: bool = False) -> list[Raw]:
+    return [Raw(label, (), text, 0.1, warm_up=warm_up) for label, text in texts]
+
+
+def test_the_nth_output_with_a_label_is_of_the_nth_round_and_the_value_is_the_mean() -> None:
+    raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "100"), ("1", "60"), ("50", "160"))
+    assert read_values(Pair(), raw) == (
+        Measured("rate", 1.0, 30.0, "requests/s", "higher", (10.0, 20.0, 60.0)),
+        Measured("rate", 50.0, 120.0, "requests/s", "higher", (100.0, 100.0, 160.0)),
+    )
+
+
+def test_what_only_warms_up_is_no_value() -> None:
+    raw = [*outputs(("1", "1"), warm_up=True), *outputs(("1", "10"), ("1", "20"))]
+    assert read_values(Pair(), raw)[0].turns == (10.0, 20.0)
+
+
+def test_a_workload_of_one_round_has_values_without_turns() -> None:
+    assert read_values(Pair(rounds=1), outputs(("1", "10"), ("50", "20"))) == (
+        Measured("rate", 1.0, 10.0, "requests/s", "higher"),
+        Measured("rate", 50.0, 20.0, "requests/s", "higher"),
+    )
+
+
+def test_a_point_that_had_fewer_turns_than_another_fails_the_trial() -> None:
+    raw = outputs(("1", "10"), ("50", "100"), ("1", "20"))
+    with pytest.raises(TrialFailed, match=r"^pair gave turns unevenly: 2 of 1, 1 of 50$"):
+        read_values(Pair(), raw)
+
+
+def test_another_point_in_a_later_round_fails_the_trial() -> None:
+    class Wandering(Pair):
+        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+            return tuple(Value("rate", float(each.text), 1.0) for each in raw)
+
+    with pytest.raises(TrialFailed, match=r"^pair gave other points in round 2$"):
+        read_values(Wandering(), outputs(("1", "10"), ("1", "20")))
+
+
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_a_value_that_is_no_number_fails_the_trial(text: str) -> None:
+    with pytest.raises(TrialFailed, match=f"^pair gave {text} for 'rate'$"):
+        read_values(Pair(), outputs(("1", text)))
