@@ -107,11 +107,11 @@ def test_an_instance_costs_among_ten_what_it_costs_alone(
         pytest.skip(f"{name} cannot run here")
     together.start(first)
     together.serve(together.parts[0])
-    alone = trial._footprint(together.parts[0]).memory_bytes
+    alone = trial.footprint_of(together.parts[0]).memory_bytes
     for technology in (kinds * 9)[:9]:
         together.start(technology)
         together.serve(together.parts[-1])
-    among_ten = trial._footprint(together.parts[0]).memory_bytes
+    among_ten = trial.footprint_of(together.parts[0]).memory_bytes
     pids = together.parts[0].instance.processes()
     proportional, _ = footprint(together.testbed.host, together.testbed.image.root, pids)
     assert alone is not None
