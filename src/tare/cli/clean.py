@@ -38,7 +38,7 @@ def clean(
     console = Console(stderr=True)
     host = LocalHost()
     with only_one():
-        for half_written in _ledgers().glob("*.new"):  # what it would have added was not made yet
+        for half_written in _ledgers().glob("*.new"):  # its new entries were not made yet
             half_written.unlink()
         for half_built in (state_folder() / "images").glob("tare-building-*"):
             shutil.rmtree(half_built)

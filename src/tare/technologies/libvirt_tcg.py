@@ -1,4 +1,4 @@
-"""libvirt with emulation: the machine of `libvirt`, its processor translated in software by QEMU.
+"""libvirt with emulation: the machine of `libvirt`, with a processor that QEMU emulates in software.
 
 It has a name of its own so that nobody reads emulation as virtualization.
 """

@@ -1,6 +1,6 @@
-"""LXC: system containers by liblxc, one configuration file each, started by lxc-execute.
+"""LXC: containers of liblxc, each with a configuration file, started by lxc-execute.
 
-It drops the capabilities and the system calls that LXC's own common configuration does.
+They lack the capabilities and system calls that LXC's common configuration drops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Lxc(Technology):
         return first_line(host, "lxc-execute", "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether LXC's tools are there."""
+        """Find whether LXC's tools are installed."""
         return missing_tools(host, self.tools)
 
     @contextmanager

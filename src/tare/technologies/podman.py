@@ -1,4 +1,4 @@
-"""Podman: containers without a daemon, driven as Docker is; run by root, with the networks of root."""
+"""Podman: containers without a daemon, with Docker's command line; run by root, with root's networks."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Podman(Docker):
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
-        """Nothing: it has no daemon."""
+        """Do nothing: it has no daemon."""
         yield
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why Podman cannot work; it has no daemon."""
+        """Find why Podman does not work."""
         output = host.run("podman", "info", timeout=30, check=False)
         if output.exit_code == 0:
             return ()
@@ -104,7 +104,7 @@ class Podman(Docker):
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
             stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, launch.name, bridge))
-            # A Docker daemon beside it drops what is forwarded, and Podman's plug-ins only let answers pass.
+            # A Docker daemon beside it drops forwarded packets, and Podman's plug-ins accept only answers.
             source = bridge if self.network == "bridge" else f"{network.prefix}-m"
             rule = ("FORWARD", "-i", source, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
             stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))

@@ -1,4 +1,4 @@
-"""QEMU in emulation (TCG): the machine of `qemu` without KVM, its processor translated in software.
+"""QEMU in emulation (TCG): the machine of `qemu` without KVM, with a processor emulated in software.
 
 It works everywhere and is many times slower. It has a name of its own so that nobody reads emulation as virtualization.
 """

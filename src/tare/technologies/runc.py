@@ -1,4 +1,4 @@
-"""runc: the reference container runtime, below Docker, driven directly with the same bundle as crun."""
+"""runc: the reference container runtime, which Docker uses, run directly with the same bundle as crun."""
 
 from __future__ import annotations
 

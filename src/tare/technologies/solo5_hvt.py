@@ -1,7 +1,7 @@
-"""Solo5's tender hvt: the unikernel is a KVM guest of the least kind, without firmware, devices or a Linux in it.
+"""Solo5's tender hvt: the unikernel is a minimal KVM guest, without firmware, emulated devices or Linux.
 
-The unikernel is tare's own application (`micro`), with the network stack smoltcp in it. KVM is proved by QEMU where
-that is installed, as for `qemu`; where it is not, by the unikernel itself, once it is built.
+The unikernel is tare's own application (`micro`) with the network stack smoltcp. QEMU proves that KVM works, as for
+`qemu`; without QEMU, the unikernel does, once it is built.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Solo5Hvt(Solo5):
         return kvm.problems(host, "use solo5-spt")
 
     def _boots(self, host: Host) -> bool:
-        """Tell whether the unikernel comes as far as serving."""
+        """Tell whether the unikernel boots and serves."""
         folder = unikernels_on(host)
         tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
         command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")

@@ -1,7 +1,7 @@
-"""Solo5's tender spt: the unikernel is a process that may make only a handful of system calls, which seccomp checks.
+"""Solo5's tender spt: the unikernel is a process that seccomp restricts to a few system calls.
 
-No hardware is needed for it, and none is emulated. The unikernel is tare's own application (`micro`), with the network
-stack smoltcp in it.
+It needs no virtualization hardware and emulates none. The unikernel is tare's own application (`micro`) with the
+network stack smoltcp.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""VirtualBox: a machine of VBoxManage's, run by VBoxHeadless, on its own kernel module instead of KVM.
+"""VirtualBox: a machine that VBoxManage makes and VBoxHeadless runs, on its own kernel module instead of KVM.
 
 Written to Oracle's documentation, and never run on the real thing: "Oracle VM VirtualBox User Manual" 6.0 (VTmark's
 version), chapter 7 (createvm, modifyvm, storagectl, storageattach, controlvm, unregistervm) and section 7.1.2
@@ -47,7 +47,7 @@ class Virtualbox(Technology):
         return next((line for line in reversed(lines) if line[:1].isdigit()), "")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether VirtualBox and its kernel modules are there."""
+        """Find whether VirtualBox is installed and its kernel modules are loaded."""
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
             return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, self.tools)
@@ -66,7 +66,7 @@ class Virtualbox(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Register and start a machine on a copy of the image's disk that is allocated in full."""
+        """Register and start a machine on a fully allocated copy of the image's disk."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
