@@ -159,7 +159,7 @@ class Nginx(HttpLoad):
         return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
 
 
-def _rate(text: str, clients: int) -> float:
+def _rate(text: str, clients: int, page_bytes: int) -> float:
     """Read the requests a second from the output of wrk 4.1."""
     match = _RESULT.fullmatch(text)
     hint = "`tare show` has the whole output; it is that of `wrk` with one thread"
