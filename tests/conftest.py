@@ -23,8 +23,8 @@ _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment afte
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
 # Others work on this machine, too: what counts bears tare's name, or is a lock of systemd-nspawn or a network namespace
-# that nobody is in any more, both of which are named by numbers.
-_OURS = re.compile("tare-|^inode-")
+# of Podman's, both of which are named by numbers, or a network namespace that is gone.
+_OURS = re.compile("tare-|^inode-|^netns-")
 # Beside the tools and servers that plug-ins declare: tare's own programs, and what engines start for an instance.
 _PROGRAMS = (
     *("knock", "init", "solo5-spt", "solo5-hvt", "micro"),

@@ -12,9 +12,9 @@ from tare.launch import Launch, first_line
 from tare.model import Problem
 from tare.technologies.docker import Docker
 
-# Of a tare that was killed, the mount of the container's network namespace is gone with tare's own mounts, and Podman
-# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either
-# where its network is made by CNI, whose notes then tell the file, and stay as well.
+# Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman
+# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either if
+# CNI made its network; then CNI's notes name the file, and stay as well.
 _REMOVE = """
 notes=/var/lib/cni/results/$1-
 keys=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null
