@@ -21,7 +21,6 @@ class Arceos(InQemu):
     name: ClassVar[str] = "arceos"
     title: ClassVar[str] = "ArceOS (QEMU)"
     isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    needs: ClassVar[str] = "the same packages as solo5-spt, qemu-system-x86"
     file: ClassVar[str] = "micro.arceos"
     board: ClassVar[str] = "q35"
     emulated: ClassVar[str] = "max"

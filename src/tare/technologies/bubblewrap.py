@@ -23,7 +23,6 @@ class Bubblewrap(Technology):
     title: ClassVar[str] = "Bubblewrap"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
-    needs: ClassVar[str] = "bubblewrap"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"}
     path: ClassVar[str] = "bridge"

@@ -29,7 +29,7 @@ class CloudHypervisor(Technology):
     title: ClassVar[str] = "Cloud Hypervisor"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest, lz4"
+    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"

@@ -35,7 +35,6 @@ class Crun(Technology):
     title: ClassVar[str] = "crun"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    needs: ClassVar[str] = "crun"
     path: ClassVar[str] = "bridge"
     nests: ClassVar[bool] = True
     package: ClassVar[str] = "crun"

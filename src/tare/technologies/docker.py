@@ -34,9 +34,14 @@ class Docker(Technology):
     title: ClassVar[str] = "Docker"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    needs: ClassVar[str] = "docker.io and its daemon"
+    needs: ClassVar[str] = "its daemon"
     nests: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
+    processes: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("docker", "ps", "--all", "--format", "{{.Names}}"),
+        ("docker", "network", "ls", "--format", "{{.Name}}"),
+    )
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
 

@@ -33,7 +33,7 @@ class Firecracker(Technology):
     title: ClassVar[str] = "Firecracker"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest, lz4, cpio"
+    needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"

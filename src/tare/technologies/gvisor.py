@@ -32,7 +32,7 @@ class Gvisor(Crun):
     title: ClassVar[str] = "gVisor"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
-    needs: ClassVar[str] = "runsc"
+    processes: ClassVar[tuple[str, ...]] = ("runsc-sandbox", "runsc-gofer", "exe")
     package: ClassVar[str] = "runsc"
 
     program: str = "runsc"

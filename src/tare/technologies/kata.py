@@ -33,7 +33,7 @@ class Kata(Docker):
     title: ClassVar[str] = "Kata Containers, by Docker"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
-    needs: ClassVar[str] = "Docker, containerd-shim-kata-v2, KVM"
+    needs: ClassVar[str] = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
     nests: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
 

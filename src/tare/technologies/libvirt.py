@@ -33,7 +33,7 @@ class Libvirt(Technology):
     title: ClassVar[str] = "libvirt, QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
-    needs: ClassVar[str] = "libvirt and its daemon, KVM that boots a guest"
+    needs: ClassVar[str] = "its daemon, KVM that boots a guest"
     tested_in: ClassVar[str] = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
     tools: ClassVar[Mapping[str, str]] = _TOOLS
     hosts: ClassVar[bool] = True

@@ -19,6 +19,6 @@ class LibvirtTcg(Libvirt):
     name: ClassVar[str] = "libvirt-tcg"
     title: ClassVar[str] = "libvirt, QEMU emulation"
     family: ClassVar[Family] = "emulator"
-    needs: ClassVar[str] = "libvirt and its daemon"
+    needs: ClassVar[str] = "its daemon"
 
     type: Literal["kvm", "qemu"] = "qemu"

@@ -24,7 +24,6 @@ class Lxc(Technology):
     title: ClassVar[str] = "LXC"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    needs: ClassVar[str] = "lxc"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"

@@ -72,10 +72,13 @@ class Lxd(Technology):
     isolates: ClassVar[str] = (
         "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
     )
-    needs: ClassVar[str] = "lxd or incus, and its daemon"
+    needs: ClassVar[str] = "or Incus instead, its daemon"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
     packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = tuple(
+        (client, *words, "--format", "csv") for client in ("lxc", "incus") for words in (("list",), ("storage", "list"))
+    )
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:

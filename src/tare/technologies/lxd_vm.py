@@ -46,7 +46,7 @@ class LxdVm(Lxd):
     title: ClassVar[str] = "LXD, virtual machine"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "lxd or incus, its daemon and driver of QEMU, KVM that boots a guest, xorriso, mtools, cpio"
+    needs: ClassVar[str] = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests: ClassVar[bool] = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
     packages: ClassVar[tuple[str, ...]] = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())

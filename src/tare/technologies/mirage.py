@@ -30,7 +30,7 @@ class Mirage(OwnImage):
 
     name: ClassVar[str] = "mirage"
     title: ClassVar[str] = "MirageOS, an image of yours"
-    needs: ClassVar[str] = "an image of yours, a Solo5 tender or qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours, a Solo5 tender"
     board: ClassVar[str] = "pc,acpi=off"
     one_cpu: ClassVar[bool] = True
     without_kvm: ClassVar[str] = "build the image for spt or virtio"

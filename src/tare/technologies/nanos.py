@@ -28,7 +28,7 @@ class Nanos(OwnImage):
 
     name: ClassVar[str] = "nanos"
     title: ClassVar[str] = "Nanos, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     board: ClassVar[str] = "q35"
 

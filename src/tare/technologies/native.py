@@ -28,7 +28,6 @@ class Native(Technology):
     title: ClassVar[str] = "bare metal"
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
-    needs: ClassVar[str] = "root, iproute2, util-linux"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "prlimit": "util-linux"}
 

@@ -25,7 +25,6 @@ class Nspawn(Technology):
     title: ClassVar[str] = "systemd-nspawn"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    needs: ClassVar[str] = "systemd-container"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {
         "systemd-nspawn": "systemd-container",

@@ -31,7 +31,7 @@ class Osv(OwnImage):
 
     name: ClassVar[str] = "osv"
     title: ClassVar[str] = "OSv, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     disk: str = ""

@@ -54,8 +54,13 @@ class Podman(Docker):
 
     name: ClassVar[str] = "podman"
     title: ClassVar[str] = "Podman"
-    needs: ClassVar[str] = "podman and its network plug-ins"
     packages: ClassVar[tuple[str, ...]] = ("containernetworking-plugins", "iptables")
+    needs: ClassVar[str] = ""
+    processes: ClassVar[tuple[str, ...]] = ("conmon",)
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("podman", "ps", "--all", "--format", "{{.Names}}"),
+        ("podman", "network", "ls", "--format", "{{.Name}}"),
+    )
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"
 

@@ -26,7 +26,7 @@ class Qemu(Technology):
     family: ClassVar[Family] = "type 2"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "qemu-system-x86, KVM that boots a guest"
+    needs: ClassVar[str] = "KVM that boots a guest"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = monitors.KVM_TOOLS
     hosts: ClassVar[bool] = True

@@ -29,7 +29,7 @@ class Rumprun(OwnImage):
 
     name: ClassVar[str] = "rumprun"
     title: ClassVar[str] = "Rumprun, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     one_cpu: ClassVar[bool] = True
 
     disk: str = ""

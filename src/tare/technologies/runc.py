@@ -14,7 +14,6 @@ class Runc(Crun):
 
     name: ClassVar[str] = "runc"
     title: ClassVar[str] = "runc"
-    needs: ClassVar[str] = "runc"
     package: ClassVar[str] = "runc"
 
     program: str = "runc"

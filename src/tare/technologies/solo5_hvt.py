@@ -30,9 +30,10 @@ class Solo5Hvt(Solo5):
     name: ClassVar[str] = "solo5-hvt"
     title: ClassVar[str] = "Solo5 hvt (KVM)"
     isolates: ClassVar[str] = "one application with its own network stack, alone on a virtual processor"
-    needs: ClassVar[str] = "the same packages as solo5-spt, KVM that boots a guest"
+    needs: ClassVar[str] = "KVM that boots a guest"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     tender: ClassVar[str] = "solo5-hvt"
+    processes: ClassVar[tuple[str, ...]] = (tender,)
     file: ClassVar[str] = "micro.hvt"
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:

@@ -19,6 +19,6 @@ class Solo5Spt(Solo5):
     name: ClassVar[str] = "solo5-spt"
     title: ClassVar[str] = "Solo5 spt (seccomp)"
     isolates: ClassVar[str] = "one application with its own network stack, held to a few system calls by seccomp"
-    needs: ClassVar[str] = "cargo-web, rustc-web, rust-web-src, lld, libseccomp-dev to build it once"
     tender: ClassVar[str] = "solo5-spt"
+    processes: ClassVar[tuple[str, ...]] = (tender,)
     file: ClassVar[str] = "micro.spt"

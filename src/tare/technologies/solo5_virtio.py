@@ -21,7 +21,6 @@ class Solo5Virtio(InQemu):
     name: ClassVar[str] = "solo5-virtio"
     title: ClassVar[str] = "Solo5 virtio (QEMU)"
     isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    needs: ClassVar[str] = "the same packages as solo5-spt, qemu-system-x86"
     file: ClassVar[str] = "micro.virtio"
     board: ClassVar[str] = "pc"
     emulated: ClassVar[str] = "Westmere"

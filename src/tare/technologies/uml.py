@@ -36,7 +36,7 @@ class Uml(Technology):
     title: ClassVar[str] = "User-mode Linux"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own, as a program of the machine's kernel"
-    needs: ClassVar[str] = "user-mode-linux, a CPU on which it runs a program"
+    needs: ClassVar[str] = "a CPU on which it runs a program"
     tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "tap"

@@ -28,7 +28,7 @@ class Unikraft(OwnImage):
 
     name: ClassVar[str] = "unikraft"
     title: ClassVar[str] = "Unikraft, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     initrd: str = ""

@@ -38,7 +38,7 @@ class Vmware(Technology):
     title: ClassVar[str] = "VMware Workstation"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
-    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules, xorriso, isolinux, cpio"
+    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
     packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
     hosts: ClassVar[bool] = True

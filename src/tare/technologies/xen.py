@@ -50,8 +50,9 @@ class Xen(Technology):
     title: ClassVar[str] = "Xen"
     family: ClassVar[Family] = "type 1"
     isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
-    needs: ClassVar[str] = "a machine that runs Xen, xen-utils in its dom0"
+    needs: ClassVar[str] = "a machine that runs Xen"
     tools: ClassVar[Mapping[str, str]] = _PACKAGES
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (("xl", "list"),)
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
 
