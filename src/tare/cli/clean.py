@@ -50,7 +50,7 @@ def clean(
             troubles += _remove_images(host)
     if troubles:
         hint = f"mend that, then `tare clean` again; what is left to undo is in {_ledgers()}"
-        raise TareError(f"not all is clean: {'; '.join(dict.fromkeys(troubles))}", hint)
+        raise TareError(f"not everything could be undone: {'; '.join(dict.fromkeys(troubles))}", hint)
     console.print("clean")
 
 

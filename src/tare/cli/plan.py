@@ -89,7 +89,7 @@ def _say_brought(console: Console, read: Suite) -> None:
         if machine is not None and machine.ssh_config:
             lines.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
     if lines:
-        console.print("\nbeyond what tare starts itself, this suite brings along:", soft_wrap=True)
+        console.print("\nthis suite also executes or opens, outside tare:", soft_wrap=True)
     for line in dict.fromkeys(lines):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 

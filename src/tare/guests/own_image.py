@@ -203,7 +203,7 @@ class OwnImage(Technology):
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
         if not self.image or not self.services:
-            return (Problem("it boots an image of your own, and none is given", table, missing="yours"),)
+            return (Problem("it boots an image of your own, but the stack names none", table, missing="yours"),)
         if self.port and len(self.services) > 1:
             return (Problem("one port is given for several services", "leave out port: each has its usual one"),)
         known = plugins.names("workloads")

@@ -74,7 +74,7 @@ class Openstack(Technology):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the settings name a cloud of clouds.yaml; it does not contact the cloud."""
         if not isinstance(host, LocalHost):
-            return (Problem("openstack gives a machine of its own", "leave out [hosts.server]"),)
+            return (Problem("openstack lends a machine of its own", "leave out [hosts.server]"),)
         if problems := missing_tools(host, self.tools):
             return problems
         if not self.version(host):
@@ -93,7 +93,7 @@ class Openstack(Technology):
         """Request a server, and enter it as root; it is ready when SSH answers."""
         if not isinstance(launch.ledger.host, LocalHost):
             hint = "leave out [hosts.server], and write it as the outermost layer"
-            raise Unavailable("openstack gives a machine of its own, so it cannot be inside another", hint)
+            raise Unavailable("openstack lends a machine of its own, so it cannot be inside another", hint)
         socket = f"/run/{launch.name}.ssh"
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))

@@ -36,7 +36,7 @@ xenstore-read "/local/domain/$(xl domid "$1")/image/device-model-pid" 2>/dev/nul
 """
 _FLOATING = Caution(
     "not-pinned",
-    "the first domain's CPUs run on any of the machine's: boot Xen with dom0_vcpus_pin, so that numbers mean the same",
+    "the first domain's CPUs are not pinned to the machine's: boot Xen with dom0_vcpus_pin",
 )
 
 

@@ -153,7 +153,7 @@ def test_an_image_that_serves_several_workloads_is_named_once() -> None:
     (problem,) = replace(both, service=("redis", "ngin"))._setting_problems()
     assert problem.what == 'service = "ngin": no workload of this name'
     (problem,) = replace(both, service=())._setting_problems()
-    assert problem.what == "it boots an image of your own, and none is given"
+    assert problem.what == "it boots an image of your own, but the stack names none"
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"accelerator": "hvf"}])
@@ -165,7 +165,7 @@ def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize("technology", ALL)
 def test_without_an_image_it_says_what_to_write(technology: type[OwnImage]) -> None:
     (problem,) = technology()._setting_problems()
-    assert problem.what == "it boots an image of your own, and none is given"
+    assert problem.what == "it boots an image of your own, but the stack names none"
     assert f'stack = "{technology.name}"' in problem.fix
 
 
