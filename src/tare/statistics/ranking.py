@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Overall, Standing, Verdict, in_words
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import Comparison, compare_together, log_differences
+from tare.statistics.ratios import Comparison, Differences, compare_together, log_differences
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
 
 def relative_speeds(headlines: Sequence[Headline], reference: Reference, margin: float) -> Comparison:
     """Compare the speed of every stack, over all these headlines, with that of a reference stack."""
-    series = [_in_turn(*log_differences(headline.logs, headline.usable, reference.row)) for headline in headlines]
-    length = min(values.shape[1] for values, _ in series)
+    series = [_in_turn(log_differences(headline.logs, headline.usable, reference.row)) for headline in headlines]
+    length = min(each.logs.shape[1] for each in series)
     signs = [1.0 if headline.rule.better == "higher" else -1.0 for headline in headlines]
-    values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
-    present = np.all([there[:, :length] for _, there in series], axis=0)
-    return compare_together(np.mean(values, axis=0), present, margin, reference.control)
+    logs = [sign * each.logs[:, :length] for sign, each in zip(signs, series, strict=True)]
+    present = np.all([each.present[:, :length] for each in series], axis=0)
+    return compare_together(np.mean(logs, axis=0), present, margin, reference.control)
 
 
 def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:
@@ -68,10 +68,11 @@ def _pairs(head: Headline, reference: int) -> NDArray[np.int64]:
     return np.asarray((head.usable & head.usable[reference]).sum(axis=1))
 
 
-def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _in_turn(differences: Differences) -> Differences:
     """Close the gaps of each row: its first value is its first, whatever block that was."""
-    order = np.argsort(~present, axis=1, kind="stable")
-    return np.take_along_axis(values, order, axis=1), np.take_along_axis(present, order, axis=1)
+    order = np.argsort(~differences.present, axis=1, kind="stable")
+    logs = np.take_along_axis(differences.logs, order, axis=1)
+    return Differences(logs, np.take_along_axis(differences.present, order, axis=1))
 
 
 def _standing(stack: str, speeds: Comparison, index: int) -> Standing:

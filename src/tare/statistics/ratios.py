@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,12 +202,17 @@ def backwards(logarithm: float) -> float:
     return float(np.exp(min(max(logarithm, -LARGEST_LOGARITHM), LARGEST_LOGARITHM)))
 
 
-def log_differences(
-    logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Subtract the reference row (first axis: stacks) from all; usable only where both sides are."""
+class Differences(NamedTuple):
+    """Logarithms less those of a reference, and where they are `present`: in the blocks that have both sides."""
+
+    logs: NDArray[np.float64]
+    present: NDArray[np.bool_]
+
+
+def log_differences(logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: int) -> Differences:
+    """Subtract the reference row (first axis: stacks) from all."""
     both = usable & usable[reference]
-    return np.where(both, logs - logs[reference], 0.0), both
+    return Differences(np.where(both, logs - logs[reference], 0.0), both)
 
 
 def _claim(mean: float, half: float, limit: float) -> Claim:

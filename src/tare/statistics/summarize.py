@@ -156,10 +156,10 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     positive = grid.present & (grid.values > 0)
     logs = np.log(np.where(positive, grid.values, 1.0))
     reference = workload.row
-    differences, both = log_differences(logs, positive, reference)
-    ratios = compare_together(differences, both, margin, workload.control)
+    differences = log_differences(logs, positive, reference)
+    ratios = compare_together(*differences, margin, workload.control)
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
-    coarse = are_coarse(differences, both) | _are_coarse_sides(logs, both, reference)
+    coarse = are_coarse(*differences) | _are_coarse_sides(logs, differences.present, reference)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
@@ -167,7 +167,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
         problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
         cell = _compared(cell, workload, ratios.at(place), problem)
         cell = _in_steps(cell) if coarse[place] else cell
-        cells.append(replace(cell, ratios=_ratios(cell, differences[place], both[place])))
+        cells.append(replace(cell, ratios=_ratios(cell, differences.logs[place], differences.present[place])))
     return cells
 
 
@@ -175,11 +175,11 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     grid = workload.grid
     reference = workload.row
-    differences, both = log_differences(head.logs, head.usable, reference)
-    ratios = compare_together(differences, both, margin, workload.control)
+    differences = log_differences(head.logs, head.usable, reference)
+    ratios = compare_together(*differences, margin, workload.control)
     found = moments(grid.values, grid.present)
-    coarse = are_coarse(differences, both) | _are_coarse_sides(head.logs, both, reference)
-    looks, blocks = shapes(differences, both), tuple(block + 1 for block in grid.blocks)
+    coarse = are_coarse(*differences) | _are_coarse_sides(head.logs, differences.present, reference)
+    looks, blocks = shapes(*differences), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
     refused = np.asarray((grid.present[:, keys] & (grid.values[:, keys] <= 0)).any(axis=(1, 2)))
     cells = []
@@ -198,7 +198,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         cell = _in_steps(cell) if coarse[stack] else cell
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
-        cells.append(replace(cell, ratios=_ratios(cell, differences[stack], both[stack])))
+        cells.append(replace(cell, ratios=_ratios(cell, differences.logs[stack], differences.present[stack])))
     return cells
 
 
