@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
 import shutil
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from plug_ins import own
 from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
-from tare.guests.own_image import Boot, OwnImage, _overlay
+from tare.guests.own_image import Boot, OwnImage, _digests, _overlay
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -240,3 +241,11 @@ def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) 
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
     with pytest.raises(TrialFailed, match=rf"it is only a part of a disk: it refers to {secret}"):
         _overlay(host, boot.launch, str(disk), "qcow2")
+
+
+def test_the_disk_and_the_root_file_system_are_proved_too_as_they_hold_the_application(tmp_path: Path) -> None:
+    for name in ("kernel", "usr.img"):
+        (tmp_path / name).write_text(name)
+    digests = _digests(LocalHost(), {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
+    expected = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("kernel", "usr.img")}
+    assert digests == {"sha256": expected["kernel"], "sha256 of /images/usr.img": expected["usr.img"]}
