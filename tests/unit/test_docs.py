@@ -18,7 +18,7 @@ from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from typer.main import get_command
 
 from plug_ins import own
-from tare.cli import app
+from tare.cli import app, screen
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
@@ -288,6 +288,16 @@ def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
     text = section(DOCS / "run-folder.md", "What commands print with --json")
     fields = {field.name for record in (Usable, Noise) for field in dataclasses.fields(record)}
     assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))
+
+
+def test_the_example_of_doctor_has_the_form_that_doctor_prints() -> None:
+    (text,) = (block for block in blocks(DOCS / "getting-started.md", "text") if "Usable, " in block)
+    lines = text.splitlines()
+    titles = [line.partition(":")[0].partition(",")[0] for line in lines[2:] if not line.startswith(" ")]
+    source = inspect.getsource(screen)
+    assert [title for title in titles if f'"{title}' not in source and title not in TECHNOLOGIES] == []
+    assert len(lines) <= screen.LINES
+    assert lines[-1] == screen._LAST
 
 
 def test_every_dependency_has_a_page_that_names_its_license() -> None:
