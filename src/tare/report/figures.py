@@ -244,8 +244,8 @@ def _log_scale(least: float, most: float) -> alt.Scale:
     return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
 
 
-def _by_verdict(channel: Any, which: int) -> Any:
-    palette = alt.Scale(domain=list(VERDICTS), range=[look[which] for look in VERDICTS.values()])
+def _by_verdict(channel: Any, column: int) -> Any:
+    palette = alt.Scale(domain=list(VERDICTS), range=[look[column] for look in VERDICTS.values()])
     return channel("verdict:N", scale=palette, legend=None)
 
 

@@ -86,7 +86,7 @@ class Arranging:
     def grid(self) -> Grid:
         """Give what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
-        stack, key, number, order = (np.array(places, dtype=np.int64) for places in self._places)
+        stack, key, number, order = (np.array(cells, dtype=np.int64) for cells in self._places)
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
         sums, counts, absurd = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape[:2], dtype=np.int64)
@@ -94,10 +94,10 @@ class Arranging:
         if len(number):
             values = np.array(self._values, dtype=float)
             finite = np.isfinite(values) & (np.abs(values) < LARGEST)
-            places = (stack, moved[key], block)
-            np.add.at(sums, places, np.where(finite, values, 0.0))
-            np.add.at(counts, places, finite)
-            np.add.at(absurd, places[:2], ~finite)
+            cells = (stack, moved[key], block)
+            np.add.at(sums, cells, np.where(finite, values, 0.0))
+            np.add.at(counts, cells, finite)
+            np.add.at(absurd, cells[:2], ~finite)
             orders[stack, block] = order
         values = sums / np.maximum(counts, 1)
         metrics, numbers = tuple(self._metrics.values()), tuple(blocks.tolist())
@@ -110,10 +110,10 @@ class Arranging:
         def order(key: tuple[str, float | None]) -> tuple[int, bool, float]:
             return rank[key[0]], key[1] is not None, key[1] or 0.0
 
-        found = sorted(self._keys, key=order)
-        moved = np.zeros(len(found), dtype=np.int64)
-        moved[[self._keys[key] for key in found]] = np.arange(len(found))
-        return tuple(Key(*key) for key in found), moved
+        keys = sorted(self._keys, key=order)
+        moved = np.zeros(len(keys), dtype=np.int64)
+        moved[[self._keys[key] for key in keys]] = np.arange(len(keys))
+        return tuple(Key(*key) for key in keys), moved
 
 
 def arrange(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial]) -> Grid:

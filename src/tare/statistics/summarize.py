@@ -144,15 +144,15 @@ def _workload(
     for trial in trials:
         if trial.workload == record.name:
             own[trial.stack].append(trial)
-    grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
-    outcomes = tuple(outcome(stack, found) for stack, found in own.items())
+    grid = arrange(record, stacks, [trial for of_stack in own.values() for trial in of_stack])
+    outcomes = tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
     return _Workload(record, grid, outcomes, headlines(grid), reference)
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
     grid = workload.grid
-    found = moments(grid.values, grid.present)
+    seen = moments(grid.values, grid.present)
     positive = grid.present & (grid.values > 0)
     logs = np.log(np.where(positive, grid.values, 1.0))
     reference = workload.row
@@ -161,13 +161,13 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     refused = np.asarray((grid.present & ~positive).any(axis=-1))
     coarse = are_coarse(*differences) | _are_coarse_sides(logs, differences.present, reference)
     cells = []
-    for place in np.ndindex(refused.shape):
-        blank = _blank(workload, place[0], place[1])
-        cell = _described(blank, found, place)
-        problem = _problem(workload, place[0], bool(refused[place] or refused[reference, place[1]]))
-        cell = _compared(cell, workload, ratios.at(place), problem)
-        cell = _in_steps(cell) if coarse[place] else cell
-        cells.append(replace(cell, ratios=_ratios(cell, differences.logs[place], differences.present[place])))
+    for index in np.ndindex(refused.shape):
+        blank = _blank(workload, index[0], index[1])
+        cell = _described(blank, seen, index)
+        problem = _problem(workload, index[0], bool(refused[index] or refused[reference, index[1]]))
+        cell = _compared(cell, workload, ratios.at(index), problem)
+        cell = _in_steps(cell) if coarse[index] else cell
+        cells.append(replace(cell, ratios=_ratios(cell, differences.logs[index], differences.present[index])))
     return cells
 
 
@@ -177,7 +177,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     reference = workload.row
     differences = log_differences(head.logs, head.usable, reference)
     ratios = compare_together(*differences, margin, workload.control)
-    found = moments(grid.values, grid.present)
+    seen = moments(grid.values, grid.present)
     coarse = are_coarse(*differences) | _are_coarse_sides(head.logs, differences.present, reference)
     looks, blocks = shapes(*differences), tuple(block + 1 for block in grid.blocks)
     keys = list(head.keys)
@@ -191,7 +191,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
             better=head.rule.better,
             headline=head.rule.name,
         )
-        cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
+        cell = _described(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[reference]))
         cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
@@ -247,8 +247,8 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     )
 
 
-def _described(cell: Cell, found: Moments, place: tuple[int, ...]) -> Cell:
-    seen = description(found, place)
+def _described(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
+    seen = description(moments_of, index)
     if seen is None:
         return cell
     return replace(
@@ -311,18 +311,18 @@ def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
     """Doubt an interval whose blocks depend on each other, or whose baseline differs from itself."""
-    found: list[Caution] = []
+    cautions: list[Caution] = []
     if ratio.low is None:
         return ()
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
         text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
-        found.append(Caution("correlated-blocks", text))
+        cautions.append(Caution("correlated-blocks", text))
     if ratio.offset:
         share = 100 * (backwards(ratio.offset) - 1)
         text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
-        found.append(Caution("unlike-itself", text))
-    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in found)
+        cautions.append(Caution("unlike-itself", text))
+    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in cautions)
 
 
 def _blocks(count: int) -> str:

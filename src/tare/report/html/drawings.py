@@ -60,10 +60,10 @@ def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing |
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
     moments = {stack: _moments(run, stack) for stack in summary.stacks}
-    moments = {stack: found for stack, found in moments.items() if found}
+    moments = {stack: marks for stack, marks in moments.items() if marks}
     if not moments:
         return ()
-    totals = {stack: found[-1].seconds for stack, found in moments.items()}
+    totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
     drawings = [_start(moments, "start", "From the request to each mark of the timeline, medians of the trials.")]
     quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
     if len(quick) > 1:
@@ -99,13 +99,13 @@ class LayerRow:
 
 def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
     """Tell what each layer of the nested stacks adds, from the outermost to the innermost."""
-    found: dict[tuple[str, int], list[Layer]] = {}
+    by_depth: dict[tuple[str, int], list[Layer]] = {}
     for trial in run.trials:
         if trial.status == "ok":
-            for place, layer in enumerate(trial.layers):
-                found.setdefault((trial.stack, place), []).append(layer)
-    places = [(stack, place) for stack in summary.stacks for place in range(len(found)) if (stack, place) in found]
-    return tuple(_layer_row(stack, found[stack, place]) for stack, place in places)
+            for depth, layer in enumerate(trial.layers):
+                by_depth.setdefault((trial.stack, depth), []).append(layer)
+    rows = [(stack, depth) for stack in summary.stacks for depth in range(len(by_depth)) if (stack, depth) in by_depth]
+    return tuple(_layer_row(stack, by_depth[stack, depth]) for stack, depth in rows)
 
 
 def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
@@ -152,10 +152,10 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
 
 def _start(moments: dict[str, list[Mark]], prefix: str, caption: str) -> Drawing | None:
     phases, totals = [], []
-    for stack, found in moments.items():
-        for before, mark in zip([Mark("", 0.0), *found], found, strict=False):
+    for stack, marks in moments.items():
+        for before, mark in zip([Mark("", 0.0), *marks], marks, strict=False):
             phases.append(figures.Phase(stack, mark.name, max(mark.seconds - before.seconds, 0.0)))
-        totals.append(figures.Total(stack, found[-1].seconds, format_duration(found[-1].seconds)))
+        totals.append(figures.Total(stack, marks[-1].seconds, format_duration(marks[-1].seconds)))
     return _drawing(figures.starts(phases, totals), prefix, caption)
 
 
@@ -179,13 +179,13 @@ def _of_the_stack(moments: list[Mark]) -> list[Mark]:
 
 def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[figures.Bar]:
     """Give the median of each stack and workload, in the run's order."""
-    found: dict[tuple[str, str], list[int]] = {}
+    values: dict[tuple[str, str], list[int]] = {}
     for trial in run.trials:
         value = read(trial.footprint) if trial.footprint and trial.status == "ok" else None
         if value is not None:
-            found.setdefault((trial.stack, trial.workload), []).append(value)
-    places = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
-    return [figures.Bar(*place, float(statistics.median(found[place]))) for place in places if place in found]
+            values.setdefault((trial.stack, trial.workload), []).append(value)
+    cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
+    return [figures.Bar(*cell, float(statistics.median(values[cell]))) for cell in cells if cell in values]
 
 
 def _memory(footprint: Footprint) -> int | None:
