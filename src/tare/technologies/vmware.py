@@ -10,18 +10,18 @@ the SCSI controller that VMware recommends, no display. The kernel cannot be giv
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tare.contracts import Host, Instance
-from tare.guests import boot_medium, guest, monitors
-from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Image, Problem
+from tare.guests import boot_medium, monitors
+from tare.guests.virtual_pc import VirtualPc
+from tare.launch import Launch, missing_tools
+from tare.model import Problem
 
 _SECONDS = 120.0
-_DRIVERS = ("sd_mod", "vmw_pvscsi", "vmxnet3")
 _INSTALL = "install VMware Workstation or Player from Broadcom's site: Debian has no package of it"
 _NETWORKING = "/etc/vmware/networking"
 # Restarts VMware's networks with one more bridge; tare's lines have the name of its network card.
@@ -31,19 +31,13 @@ _UNBRIDGE = f'sed -i "/^add_bridge_mapping $1 /d" {_NETWORKING}; {_RESTART}'
 
 
 @dataclass(frozen=True)
-class Vmware(Technology):
+class Vmware(VirtualPc):
     """Writes a machine for each instance, and removes it with its disk."""
 
     name: ClassVar[str] = "vmware"
     title: ClassVar[str] = "VMware Workstation"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
     needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules"
-    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
-    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "bridge"
+    drivers: ClassVar[tuple[str, ...]] = ("sd_mod", "vmw_pvscsi", "vmxnet3")
 
     product: Literal["ws", "player"] = "ws"
 
@@ -76,19 +70,13 @@ class Vmware(Technology):
             return (Problem("other VMware machines run: their network would be interrupted", "shut them down"),)
         return ()
 
-    def imported(self, host: Host, image: Image) -> None:
-        """Make an initial RAM disk with the drivers of its controllers."""
-        guest.with_disk(host, image)
-        boot_medium.initrd(host, image, *_DRIVERS)
-
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Write and start a machine on a fully allocated copy of the image's disk."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
-            initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
-            boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+            self.boot_cd(host, launch, ground)
             card = ground.stack.enter_context(launch.network.port())
             number = str(free_vmnet(host.read(_NETWORKING)))
             ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", _UNBRIDGE, "sh", card))
