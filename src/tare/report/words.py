@@ -98,8 +98,8 @@ def _moved(summary: Summary, name: str) -> list[str]:
         moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
         sentences.append(f"{moved}, which cancels out; {percent(effect.error)} was left.")
         if effect.ordered:
-            place = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
-            sentences.append(f"The place in a block mattered: {place} for each place later. The order is random.")
+            slope = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
+            sentences.append(f"The place in a block mattered: {slope} for each place later. The order is random.")
     if cells:
         most = max(cells, key=lambda cell: cell.correlation)
         much = f"{most.correlation:.2f} ({most.stack})"
