@@ -60,6 +60,12 @@ def described_by_hand(kind: str, name: str) -> bool:
     return f" {kind} `{name}`\n" in (DOCS / "suites.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_a_command_for_tests_of_the_lab_asks_for_their_mark_without_which_pytest_selects_none(path: Path) -> None:
+    commands = re.findall(r"pytest (.*tests/lab/\S+)", path.read_text(encoding="utf-8"))
+    assert [command for command in commands if "-m lab" not in command] == []
+
+
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if "/redis-server -" in path.read_text()], ids=by_path)
 def test_redis_of_an_example_answers_the_client_and_keeps_nothing_on_a_disk_as_in_the_other_stacks(path: Path) -> None:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "/redis-server -" in line]
