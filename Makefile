@@ -2,6 +2,7 @@
 # make test    every test, linters and types included
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
+# make docs    write docs/catalogue.md from what the plug-ins declare
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
@@ -30,7 +31,7 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick check setup packages test-packages bench audit plugin wheel lab lab-stop test-lab picture format
+.PHONY: demo test quick check setup packages test-packages bench audit plugin docs wheel lab lab-stop test-lab picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -79,6 +80,9 @@ audit: setup
 plugin: setup test-packages
 	@test -n "$(NAME)" || { echo 'error: which plug-in?\nhint: make plugin NAME=redis' >&2; exit 2; }
 	$(WITH_ENGINES) .venv/bin/pytest -k "$(NAME) or $(subst -,_,$(NAME))"
+
+docs: setup
+	$(DECLARED) docs
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel

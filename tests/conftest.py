@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from plug_ins import own
+from plug_ins import lists, processes
 from tare.hosts.ledger import state_folder
 
 _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment after their last user has gone
@@ -23,20 +22,9 @@ _PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment afte
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
 # Others work on this machine, too: what counts bears tare's name, or is a lock of systemd-nspawn or a network namespace
-# that nobody is in any more, both of which are named by numbers.
-_OURS = re.compile("tare-|^inode-")
-# Beside the tools and servers that plug-ins declare: tare's own programs, and what engines start for an instance.
-_PROGRAMS = (
-    *("knock", "init", "solo5-spt", "solo5-hvt", "micro"),
-    *("runsc-sandbox", "runsc-gofer", "exe", "conmon", "containerd-shim", "docker-proxy"),
-)
-_NAME_LENGTH = 15  # the kernel cuts the names of processes there
-_FOLDERS = (
-    *("/run/netns", "/run/systemd/nspawn/propagate", "/run/systemd/nspawn/locks", "/run/crun", "/run/runc"),
-    *("/run/runsc", "/run/lxc", "/run/lock/lxc", "/var/lib/lxc"),
-    *("/var/lib/containers/storage/overlay-containers", "/etc/cni/net.d", "/etc/containers/networks"),
-    *("/var/lib/cni/networks", "/var/lib/cni/results"),
-)
+# of Podman's, both of which are named by numbers, or a network namespace that is gone.
+_OURS = re.compile("tare-|^inode-|^netns-")
+_DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
 
 State = dict[str, frozenset[str]]
 
@@ -88,21 +76,18 @@ def _state() -> State:
         "ledgers": _names(state_folder() / "ledger"),
         "building": frozenset(path.name for path in (state_folder() / "images").glob("tare-building-*")),
     }
-    state |= {folder: _ours(_names(Path(folder))) for folder in _FOLDERS}
+    state["files"] = _files()
     state["dead network namespaces"] = _dead_namespaces()
-    state["/run"] = frozenset(name for name in _names(Path("/run")) if name.startswith("tare-"))
-    if shutil.which("docker"):
-        state |= {
-            "docker containers": _ours(_said("docker", "ps", "--all", "--format", "{{.Names}}").split()),
-            "docker networks": _ours(_said("docker", "network", "ls", "--format", "{{.Name}}").split()),
-        }
-    if shutil.which("lxc"):
-        pools = _said("lxc", "storage", "list", "--format", "csv").splitlines()
-        state |= {
-            "lxd instances": _ours(_said("lxc", "list", "--format", "csv", "--columns", "n").split()),
-            "lxd storage pools": _ours(pool.partition(",")[0] for pool in pools),
-        }
-    return state
+    there = [words for words in lists() if shutil.which(words[0])]
+    return state | {" ".join(words): _ours(re.split(r"[\s,]+", _said(*words))) for words in there}
+
+
+def _files() -> frozenset[str]:
+    """Find what bears our name where engines keep their state; tare's own folder is looked at by itself."""
+    home = str(state_folder())
+    others = ("(", "-path", home, "-o", "-path", f"{home}-engines", ")", "-prune", "-o")
+    found = _said("find", "/run", "/var/lib", "/etc", "-maxdepth", _DEPTH, *others, "-print").splitlines()
+    return frozenset(path for path in found if _OURS.search(Path(path).name))
 
 
 def _mounts(path: str) -> frozenset[str]:
@@ -119,15 +104,6 @@ def _groups() -> frozenset[str]:
     return _ours(_said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds).splitlines())
 
 
-@functools.cache
-def _programs() -> frozenset[str]:
-    """Name the programs that no test may leave behind."""
-    tools = [tool for found in own("technologies").values() for tool in found().tools]
-    services = [found().service("127.0.0.1") for found in own("workloads").values()]
-    servers = [Path(service.argv[0]).name for service in services if service]
-    return frozenset(name[:_NAME_LENGTH] for name in (*_PROGRAMS, *tools, *servers))
-
-
 def _processes() -> frozenset[str]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -136,7 +112,7 @@ def _processes() -> frozenset[str]:
         except OSError:
             continue
         # What has ended is the machine's first process's to reap.
-        if name in _programs() and not rest.startswith("Z") and _is_ours(path.parent):
+        if name in processes() and not rest.startswith("Z") and _is_ours(path.parent):
             found.add(f"{name} {path.parent.name}")
     return frozenset(found)
 

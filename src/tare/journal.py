@@ -228,11 +228,11 @@ def _fields(text: str | bytes, where: str, what: str) -> dict[str, Any]:
     """Read a JSON object of this format."""
     try:
         fields: dict[str, Any] = json.loads(text)
-        found = fields["format"]
+        version = fields["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{where}: not {what}", _DAMAGED) from error
-    if found not in _READABLE:
-        raise UsageError(f"{where}: format {found}, this tare reads up to {FORMAT}", "use a newer tare")
+    if version not in _READABLE:
+        raise UsageError(f"{where}: format {version}, this tare reads up to {FORMAT}", "use a newer tare")
     return fields
 
 

@@ -140,13 +140,15 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
 class Technology(ABC):
     """Starts instances on a host. Plug-ins inherit from it; their settings are their dataclass fields.
 
-    `isolates` says what isolates an instance and `needs` what must be installed, for the catalogue. `packages` are the
-    Debian packages that it needs beside those of its `tools`. `hosts`: other technologies can run in its instances.
-    `nests`: it can run in theirs, whose image then has its packages. `tested` is how tare's tests run it: on the real
-    thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
-    folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
-    layer, and tare starts the inner ones there as on any machine over SSH. With `built_in_address`, its instances
-    cannot be told their address: of stacks that are alive together, it gets one of the first slots.
+    `isolates` says what isolates an instance, for the catalogue. `packages` are the Debian packages that it needs
+    beside those of its `tools`, `needs` is what Debian does not have. `hosts`: other technologies can run in its
+    instances. `nests`: it can run in theirs, whose image then has its packages. `processes` are those that it
+    starts for an instance beside its `tools`, `lists` the commands that print the names of what it has made: tests
+    look there for what is left. `tested` is how tare's tests run it: on the real thing, on the real thing in an
+    emulated machine, or only against a program that stands in for it; `tested_in` is the folder or file of the
+    tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
+    starts the inner ones there as on any machine over SSH. With `built_in_address`, its instances cannot be told
+    their address: of stacks that are alive together, it gets one of the first slots.
     """
 
     name: ClassVar[str]
@@ -157,6 +159,8 @@ class Technology(ABC):
     hosts: ClassVar[bool] = False
     nests: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
+    processes: ClassVar[tuple[str, ...]] = ()
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = ()
     gives_machine: ClassVar[bool] = False
     built_in_address: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import time
 import typing
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from todays import todays_runsc
 
-from plug_ins import own
+from plug_ins import lists, own, processes
 from tare import plugins
 from tare.contracts import Host, Instance
 from tare.hosts.local import isolate_mounts
@@ -35,7 +36,7 @@ _NAMED = os.environ.get("TARE_TEST_MACHINE", "")
 ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
 MACHINE = Machine(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
 # What could be left on a machine over SSH; what engines make once and keep is their own.
-_STATE = """
+_STATE = f"""
 ip -o link | cut -d : -f 2
 ip netns | cut -d ' ' -f 1
 cut -d ' ' -f 2 /proc/mounts | grep -v '^/run/netns$'
@@ -43,8 +44,8 @@ find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
 ls /var/lib/tare/instances
 ls /dev/mapper /run | grep tare-
 losetup --list --noheadings
-pgrep -l 'redis|nginx|knock|^init|qemu|solo5|micro|conmon|shim|docker-proxy|crun|runc'
-{ docker ps --all --quiet; lxc list --columns n --format csv; xl list | cut -d ' ' -f 1; } 2>/dev/null
+pgrep -l '^({"|".join(sorted(processes()))})$'
+{{ {"; ".join(map(shlex.join, sorted(lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """
 _PATIENCE_SECONDS = 15.0

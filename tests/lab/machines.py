@@ -12,6 +12,7 @@ Their disks are overlays of images made by tare itself and stay between starts, 
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from disks import disks_of
 
+from tare import plugins
 from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
@@ -48,22 +50,9 @@ _OPEN_FILES = 1048576
 # The cloud kernel can be neither a host of KVM here nor Xen's first domain; the full one has ext4 as a module.
 _MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic")
 _FULL = replace(machine_recipe(), kernel="linux-image-amd64", modules=_MODULES)
-# What LXD's machines want besides QEMU, what makes the CD that they boot, and what unpacks a kernel.
-_KVM_PACKAGES = ("binutils", "cpio", "lxd-agent", "lz4", "mtools", "ovmf", "systemd-boot-efi", "xorriso")
 _XEN_PACKAGES = (
-    "dmsetup",
-    "e2fsprogs",
-    "iproute2",
-    "iptables",
-    "kmod",
-    "openssh-client",
-    "openssh-server",
-    "procps",
-    "qemu-system-xen",
-    "qemu-utils",
-    "tiny-initramfs",
-    "xen-hypervisor-4.17-amd64",
-    "xen-utils-4.17",
+    *("dmsetup", "e2fsprogs", "iproute2", "iptables", "kmod", "openssh-client", "openssh-server", "procps"),
+    *("qemu-system-xen", "qemu-utils", "tiny-initramfs", "xen-hypervisor-4.17-amd64", "xen-utils-4.17"),
 )
 
 # What a distribution's own first program would have done, and our guest does not need.
@@ -168,10 +157,17 @@ class Machine:
         return int(number) if mine else None
 
 
+def _with_monitors(recipe: Recipe) -> Recipe:
+    """Add the packages of the technologies that the tests run on the machine with KVM."""
+    found = [plugins.find("technologies", name)() for name in plugins.names("technologies")]
+    monitors = [each.debian_packages for each in found if each.tested == "emulated" and each.family == "type 2"]
+    return replace(recipe, packages=tuple(sorted({*recipe.packages, *itertools.chain(*monitors)})))
+
+
 MACHINES = {
     "kvm": Machine(
         "kvm",
-        replace(_FULL, packages=tuple(sorted((*_FULL.packages, *_KVM_PACKAGES)))),
+        _with_monitors(_FULL),
         "198.19.250",
         # With XSAVE, at the price of a warning in guests: Firecracker needs it, and without AVX guests die of signals.
         ("-M", "q35", "-cpu", "EPYC,+svm,-x2apic,+npt", "-smp", "2", "-m", "4096M"),

@@ -1,17 +1,26 @@
-"""What plug-ins declare, for the Makefile: the Debian packages of the technologies that the tests run.
+"""What plug-ins declare, for the Makefile and for docs/catalogue.md.
 
     python tests/support/declared.py packages|test-packages [WITHOUT...]
+    python tests/support/declared.py docs
 
 `packages` are those of what the contract tests run on the real thing; `test-packages` are all that a test may need.
+`docs` writes the tables of docs/catalogue.md, one row for each plug-in: `make docs`.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from plug_ins import in_contract, own
+from tare.cli.catalogue import settings_of
+from tare.contracts import Workload
 from tare.launch import Technology
+
+CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue.md"
+_TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
 
 
 def packages(technologies: Iterable[type[Technology]]) -> set[str]:
@@ -24,7 +33,55 @@ def testable() -> list[type[Technology]]:
     return [each for each in own("technologies").values() if each.family != "type 1"]
 
 
-if __name__ == "__main__":
-    what, *without = sys.argv[1:]
+def workload_rows() -> Iterator[tuple[str, ...]]:
+    """Describe each workload."""
+    yield "workload", "title", "metrics", "settings", "packages in the image", "packages of its load"
+    for name, plug_in in own("workloads").items():
+        workload: Workload = plug_in()
+        units = ", ".join(dict.fromkeys(metric.unit for metric in workload.metrics))
+        settings = ", ".join(f"`{each}`" for each in settings_of(plug_in))
+        metrics = f"{len(workload.metrics)}, in {units}"
+        row = (f"`{name}`", workload.title, metrics, settings)
+        yield (*row, ", ".join(workload.packages), ", ".join(workload.client_packages))
+
+
+def technology_rows() -> Iterator[tuple[str, ...]]:
+    """Describe each technology."""
+    yield "technology", "family", "tested", "Debian packages", "in a nested stack"
+    for name, plug_in in own("technologies").items():
+        technology: Technology = plug_in()
+        roles = [role for role, can in (("inside", technology.nests), ("outside", technology.hosts)) if can]
+        debian = ", ".join(technology.debian_packages)
+        yield f"`{name}`", technology.family, technology.tested, debian, " or ".join(roles) or "no"
+
+
+TABLES = {"workloads": workload_rows, "technologies": technology_rows}
+
+
+def lines(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Write a table in Markdown."""
+    head, *others = rows
+    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *others)]
+
+
+def tables(text: str) -> dict[str, list[str]]:
+    """Give the lines of each table of the page."""
+    return {match["name"]: match["rows"].splitlines() for match in _TABLE.finditer(text)}
+
+
+def written(text: str) -> str:
+    """Give the page with the plug-ins as they are now."""
+    return _TABLE.sub(lambda match: match[1] + "\n".join(lines(TABLES[match["name"]]())) + "\n" + match[4], text)
+
+
+def main(what: str, *without: str) -> None:
+    """Print packages, or write the page."""
+    if what == "docs":
+        CATALOGUE.write_text(written(CATALOGUE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     technologies = {"packages": in_contract, "test-packages": testable}[what]()
     sys.stdout.write(" ".join(sorted(packages(technologies) - {*without})) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -26,7 +26,7 @@ from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
 from tare.running.runner import Work, work_through
 from tare.running.schedule import TimeLeft
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
@@ -212,3 +212,16 @@ def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone"
         text += f"[stacks.{name}]\n{kind}{settings.strip()}\n"
     text += "".join(f"[[workloads]]\nuse = {workload}\n" for workload in map(json.dumps, workloads))
     return parse_suite(text, "test.toml", Shelf())
+
+
+def by_stack(trials: Sequence[Trial], stack: str, workload: str = "dhrystone") -> list[Trial]:
+    return [trial for trial in trials if (trial.stack, trial.workload) == (stack, workload)]
+
+
+def planned(suite: Suite) -> list[str]:
+    return [step.trial for block in plan(suite) for step in block.steps]
+
+
+def launch_on(network: Network, image: Image, folder: Path) -> Launch:
+    limits = replace(LIMITS, memory_bytes=256 << 20)
+    return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from whole_runs import SUITE
 
 from tare.__main__ import run
 from tare.cli import app
@@ -21,6 +22,7 @@ ENOUGH_SECONDS = 120.0
 PLUG_INS = str(Path(__file__).parents[1] / "plug_ins")
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
 Said = tuple[int, str, str]
 Quickly = Callable[..., Said]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
@@ -116,3 +118,20 @@ def ready_home(home: Path, images: Path) -> Path:
     home.mkdir()
     (home / "images").symlink_to(images.resolve())
     return home
+
+
+@pytest.fixture
+def machine_as_before(ready_home: Path, nothing_left: NothingLeft) -> Iterator[None]:
+    """A test with it has a home with the image, and leaves the machine as it found it."""
+    with nothing_left():
+        yield
+    assert not list((ready_home / "ledger").glob("*"))
+    assert not list((ready_home / "instances").glob("*"))
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A suite of 3 stacks that can be used and one that cannot, 2 workloads, 2 blocks: 16 trials and 2 skips."""
+    path = tmp_path / "short.toml"
+    path.write_text(SUITE)
+    return path

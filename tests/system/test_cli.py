@@ -185,6 +185,8 @@ def test_technologies_are_listed_for_programs(quickly: Quickly) -> None:
     assert entries["native"]["about"].startswith("Bare metal: ")
     assert (entries["docker"]["nests"], entries["docker"]["hosts"]) == (True, False)
     assert {entry["family"] for entry in entries.values()} <= FAMILIES
+    assert entries["docker"]["needs"] == "docker.io, iproute2, iptables, its daemon"
+    assert entries["nspawn"]["needs"] == "iproute2, systemd-container, util-linux"
 
 
 def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:

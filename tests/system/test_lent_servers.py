@@ -13,6 +13,7 @@ import pytest
 from openstack_stand_in import KEYS, Json, State
 from ssh_machines import Lab, lab
 
+from tare.hosts.local import LocalHost
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.journal import load
@@ -105,6 +106,30 @@ def test_stacks_run_in_servers_that_are_deleted_afterwards(
         assert {caution.kind for caution in trial.cautions} >= {"never-run"}
         if workload == "startup":
             assert trial.values[0].value == pytest.approx(moments["ready"])
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_run_records_each_machine_that_took_part_by_its_role(
+    tare: Call, tmp_path: Path, there: Lab, cloud: State
+) -> None:
+    there.on("server", "echo 'PRETTY_NAME=\"The lent system\"' > /usr/lib/os-release")
+    here = LocalHost().facts().operating_system
+    path = _suite(tmp_path, _stack("metal", "native/openstack"))
+    done = tare("run", path, "--out", tmp_path / "both")
+    assert done.returncode == 0, done.stderr
+    record = load(tmp_path / "both").record
+    systems = {role: facts.operating_system for role, facts in record.machines.items()}
+    assert systems == {"controller": here, "server": here, "client": here, "lent": "The lent system"}
+    assert record.measured_on.operating_system == here
+
+    path.write_text(path.read_text().replace('["native", "metal"]', '["metal"]\nbaseline = "metal"'))
+    done = tare("run", path, "--out", tmp_path / "lent")
+    assert done.returncode == 0, done.stderr
+    record = load(tmp_path / "lent").record
+    systems = {role: facts.operating_system for role, facts in record.machines.items()}
+    assert systems == {"controller": here, "client": here, "lent": "The lent system"}
+    assert record.measured_on.operating_system == "The lent system"
+    assert cloud.left == []
 
 
 @pytest.mark.usefixtures("ready_home")

@@ -168,6 +168,30 @@ duration = "5s"
 
 
 @pytest.mark.usefixtures("ready_home")
+def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
+    begin: Begin, tare: Call, tmp_path: Path, there: Lab
+) -> None:
+    suite = '[suite]\nstacks = ["crun"]\nbaseline = "crun"\n'
+    suite += '[[workloads]]\nuse = "redis"\nclients = [10]\noperations = ["GET"]\nduration = "50s"\n'
+    path = _suite(tmp_path, suite, server=there.server, client=there.client)
+    with begin("run", path, "--out", tmp_path / "run") as process:
+        _wait(lambda: "redis-benchmark" in _programs(there, "client"), process)
+        assert "redis-server" in _programs(there, "server")
+        process.kill()
+        process.wait(20)
+    cleaned = tare("clean")
+    assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean"), cleaned.stderr
+    assert _programs(there, "client") & {"redis-benchmark", "run"} == set()
+    assert _programs(there, "server") & {"redis-server", "run"} == set()
+    assert there.left() == ""
+
+
+def _programs(there: Lab, name: str) -> set[str]:
+    """Name the programs that run on `server` or `client`."""
+    return set(there.on(name, "cat /proc/[0-9]*/comm 2>/dev/null").split())
+
+
+@pytest.mark.usefixtures("ready_home")
 def test_a_machine_that_is_not_there_ends_the_run_before_it_begins(tare: Call, tmp_path: Path, there: Lab) -> None:
     nowhere = Machine("tare-test-nowhere.invalid", str(there.ssh_config))
     suite = '[suite]\nstacks = ["native"]\n' + WORKLOADS

@@ -1,121 +1,22 @@
-"""Whole runs on real technologies: to the end, stopped by Ctrl-C, killed, and gone on with."""
+"""Whole runs on real technologies, to the end: test_stopped_run.py has those that are stopped or killed."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import signal
 import subprocess
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
-from tare.hosts.local import read_text
 from tare.journal import load, load_raw
-from tare.model import Trial
 from tare.statistics.summarize import summarize
-from tare.suites.plan import plan
-from tare.suites.suite import read_suite
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Quickly = Callable[..., tuple[int, str, str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
-ENOUGH_SECONDS = 60.0
-
-SUITE = """\
-[suite]
-stacks = ["native", "crun", "bubblewrap", "docker"]
-blocks = 2
-seed = 5
-
-[[workloads]]
-use = "dhrystone"
-duration = "200ms"
-
-[[workloads]]
-use = "startup"
-"""
-SERVED = """\
-[suite]
-stacks = ["native", "crun", "nspawn"]
-blocks = 1
-
-[[workloads]]
-use = "nginx"
-clients = [5]
-duration = "1s"
-"""
-# What a run of tare's own fakes takes depends on nothing but tare; this one hangs in its first trial for a minute.
-HANGING = """\
-[suite]
-stacks = ["stuck"]
-
-[stacks.stuck]
-stack = "fake"
-fails = "hang"
-
-[[workloads]]
-use = "dhrystone"
-"""
-
-
-@pytest.fixture(autouse=True)
-def _machine_as_before(ready_home: Path, nothing_left: NothingLeft) -> Iterator[None]:
-    """Every test here has a home with the image, and leaves the machine as it found it."""
-    with nothing_left():
-        yield
-    assert not list((ready_home / "ledger").glob("*"))
-    assert not list((ready_home / "instances").glob("*"))
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Path:
-    """A suite of 3 stacks that can be used and one that cannot, 2 workloads, 2 blocks: 16 trials and 2 skips."""
-    path = tmp_path / "short.toml"
-    path.write_text(SUITE)
-    return path
-
-
-def planned(suite: Path) -> list[str]:
-    """Trials of a suite that are no skips."""
-    return [step.trial for block in plan(read_suite(suite)) for step in block.steps if step.stack != "docker"]
-
-
-def lines(run: Path) -> int:
-    return read_text(str(run / "trials.jsonl")).count("\n")
-
-
-def wait_for_the_middle_of_a_trial(process: subprocess.Popen[str], home: Path, run: Path, trials: int) -> None:
-    """Wait until this many trials are recorded and another instance is there."""
-    deadline = time.monotonic() + ENOUGH_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, read_text(str(run.parent / "said"))
-        begun = [path for path in (home / "instances").glob("*") if not path.name.endswith("-client")]
-        if lines(run) >= trials and begun:
-            return
-        time.sleep(0.01)
-    pytest.fail(f"no {trials} trials within {ENOUGH_SECONDS:g} s: {read_text(str(run.parent / 'said'))}")
-
-
-def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:
-    """Check that no trial of a run is lost or doubled, and give them."""
-    trials = load(run).trials
-    counts = Counter(trial.trial for trial in trials if trial.status != "skipped")
-    assert set(counts) == set(planned(suite))
-    assert set(counts.values()) == {1}
-    assert [(trial.trial, trial.reason) for trial in trials if trial.status == "failed"] == []
-    assert Counter((trial.stack, trial.workload) for trial in trials if trial.status == "skipped") == {
-        ("docker", "dhrystone"): 1,
-        ("docker", "startup"): 1,
-    }
-    return trials
 
 
 def test_the_quick_example_runs_its_first_block_on_everything_that_is_usable(tare: Call, tmp_path: Path) -> None:
@@ -212,162 +113,6 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     assert (output.returncode, output.stdout) == (2, "")
     assert "error: the run was made on another machine, or on this one before a change\n" in output.stderr
     assert (run / "trials.jsonl").read_bytes() == before
-
-
-def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
-    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
-) -> None:
-    run = tmp_path / "run"
-    with begin("run", suite, "--out", run) as process:
-        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=4)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    said = read_text(str(tmp_path / "said"))
-    assert f"go on with: tare run --resume {run}" in said
-    assert "Traceback" not in said
-    before = load(run).trials
-    assert 4 <= len(before) < 15
-    assert (run / "report" / "index.html").exists()
-    assert not list((ready_home / "instances").iterdir())
-    assert not list((ready_home / "ledger").iterdir())
-
-    # Made with other load generators: that is recorded, and stops nothing.
-    record = json.loads((run / "run.json").read_text())
-    ((digest, packages),) = record["clients"].items()
-    assert "procps " in packages
-    (run / "run.json").write_text(json.dumps(record | {"clients": {"other": "procps 0"}}))
-    limited = tare("run", "--resume", run, "--budget", "1ms")
-    assert limited.returncode == 0, limited.stderr
-    assert load(run).record.clients == {"other": "procps 0", digest: packages}
-    assert "the budget is used up" in limited.stderr
-    assert len(before) < lines(run) < 18
-
-    rest = tare("run", "--resume", run)
-    assert rest.returncode == 0, rest.stderr
-    trials = assert_complete(run, suite)
-    assert trials[: len(before)] == before
-    assert tare("report", run).returncode == 0
-
-
-def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
-    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
-) -> None:
-    run = tmp_path / "run"
-    with begin("run", suite, "--out", run) as process:
-        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=4)
-        process.kill()
-        process.wait(20)
-    assert list((ready_home / "ledger").iterdir())
-    assert f"tare-{process.pid:x}-client" in namespaces()
-
-    cleaned = tare("clean")
-    assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
-    assert "undone: ip netns delete" in cleaned.stderr
-    assert f"tare-{process.pid:x}-client" not in namespaces()
-    assert not (ready_home / "instances").exists()
-    assert not list((ready_home / "ledger").iterdir())
-
-    before = load(run).trials
-    rest = tare("run", "--resume", run)
-    assert rest.returncode == 0, rest.stderr
-    assert assert_complete(run, suite)[: len(before)] == before
-
-
-def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_path: Path, ready_home: Path) -> None:
-    (tmp_path / "long.toml").write_text(SERVED.replace('"1s"', '"40s"'))
-    with begin("run", "long.toml", "--out", tmp_path / "run") as process:
-        mark = f"TARE_CLIENT=tare-{process.pid:x}-client"
-        deadline = time.monotonic() + ENOUGH_SECONDS
-        while not [name for name in carrying(mark) if name not in ("run", "knock")]:
-            assert process.poll() is None, read_text(str(tmp_path / "said"))
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.kill()
-        process.wait(20)
-    deadline = time.monotonic() + 5
-    while carrying(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert carrying(mark) == []
-    assert tare("clean").returncode == 0
-    assert not list((ready_home / "ledger").iterdir())
-
-
-def carrying(mark: str) -> list[str]:
-    """Give the names of the processes that have an entry in their environment."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
-                found.append((place / "comm").read_text(encoding="utf-8").strip())
-    return found
-
-
-@pytest.mark.usefixtures("ready_home")
-def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
-    begin: Begin, tare: Call, tmp_path: Path, nothing_left: NothingLeft
-) -> None:
-    if not shutil.which("podman"):
-        pytest.skip("apt-get install podman")
-    suite = SUITE.replace('["native", "crun", "bubblewrap", "docker"]', '["podman"]')
-    (tmp_path / "podman.toml").write_text(suite.replace("200ms", "30s"))
-    with nothing_left():
-        with begin("run", "podman.toml", "--out", tmp_path / "run") as process:
-            deadline = time.monotonic() + ENOUGH_SECONDS
-            # Not by `podman ps`: from outside the mounts of the run it cannot join the container's network namespace.
-            while not is_monitored(f"tare-{process.pid:x}-"):
-                assert process.poll() is None, read_text(str(tmp_path / "said"))
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            process.kill()
-            process.wait(20)
-        assert f"tare-{process.pid:x}-" in rules()
-        cleaned = tare("clean")
-        assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
-        assert f"tare-{process.pid:x}-" not in rules()
-
-
-def rules() -> str:
-    return subprocess.run(("iptables-save",), capture_output=True, text=True, check=True).stdout
-
-
-def is_monitored(name: str) -> bool:
-    """Tell whether Podman's monitor runs a container whose name begins so."""
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = place.read_bytes().split(b"\0")
-            if words[0].endswith(b"/conmon") and any(word.startswith(name.encode()) for word in words):
-                return True
-    return False
-
-
-def namespaces() -> str:
-    return subprocess.run(("ip", "netns", "list"), capture_output=True, text=True, check=True).stdout
-
-
-def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_when_a_program_hangs(
-    tare: Call, begin: Begin, tmp_path: Path
-) -> None:
-    suite, run = tmp_path / "hanging.toml", tmp_path / "run"
-    suite.write_text(HANGING)
-    with begin("run", suite, "--out", run) as process:
-        deadline = time.monotonic() + ENOUGH_SECONDS
-        while not run.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        held = (
-            3,
-            "",
-            f"error: another tare runs on this machine (process {process.pid})\nhint: wait until it has ended\n",
-        )
-        for command in (("run", suite, "--out", "second"), ("clean",)):
-            output = tare(*command)
-            assert (output.returncode, output.stdout, output.stderr) == held
-        assert not (tmp_path / "second").exists()
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGHUP)  # impatience does no harm
-        assert process.wait(20) == 130
-    assert load(run).trials == ()
-    assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))
 
 
 def test_a_run_in_which_nothing_could_be_measured_says_so(tare: Call, tmp_path: Path) -> None:

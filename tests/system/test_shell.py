@@ -129,7 +129,7 @@ def test_a_variant_of_a_suite_has_its_limits(engines: dict[str, str], tmp_path: 
         (("arceos",), "arceos has no inside: a unikernel is one", "tare shell arceos --client gives a shell beside it"),
         (("dockr",), 'no stack named "dockr"', 'did you mean "docker"?'),
         (("qemu/docker",), "docker cannot be an outer layer", 'did you mean "docker/qemu"?'),
-        (("openstack",), "openstack only gives a machine", 'as in "native/openstack"'),
+        (("openstack",), "openstack only lends a machine", 'as in "native/openstack"'),
         (("crun", "--suite", "none.toml"), "none.toml: no such file", "give a suite"),
     ],
 )

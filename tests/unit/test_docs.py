@@ -18,7 +18,7 @@ from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from typer.main import get_command
 
 from plug_ins import own
-from tare.cli import app
+from tare.cli import app, screen
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
@@ -58,6 +58,19 @@ TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 def described_by_hand(kind: str, name: str) -> bool:
     """Tell whether docs/suites.md has more to say of a plug-in than the plug-in itself."""
     return f" {kind} `{name}`\n" in (DOCS / "suites.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_a_command_for_tests_of_the_lab_asks_for_their_mark_without_which_pytest_selects_none(path: Path) -> None:
+    commands = re.findall(r"pytest (.*tests/lab/\S+)", path.read_text(encoding="utf-8"))
+    assert [command for command in commands if "-m lab" not in command] == []
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if "/redis-server -" in path.read_text()], ids=by_path)
+def test_redis_of_an_example_answers_the_client_and_keeps_nothing_on_a_disk_as_in_the_other_stacks(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "/redis-server -" in line]
+    for option in ("--protected-mode no", "--save ''", "--appendonly no"):
+        assert [line for line in lines if option not in line] == []
 
 
 # --- links and commands ----------------------------------------------------------------------------------------------
@@ -281,6 +294,16 @@ def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
     text = section(DOCS / "run-folder.md", "What commands print with --json")
     fields = {field.name for record in (Usable, Noise) for field in dataclasses.fields(record)}
     assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))
+
+
+def test_the_example_of_doctor_has_the_form_that_doctor_prints() -> None:
+    (text,) = (block for block in blocks(DOCS / "getting-started.md", "text") if "Usable, " in block)
+    lines = text.splitlines()
+    titles = [line.partition(":")[0].partition(",")[0] for line in lines[2:] if not line.startswith(" ")]
+    source = inspect.getsource(screen)
+    assert [title for title in titles if f'"{title}' not in source and title not in TECHNOLOGIES] == []
+    assert len(lines) <= screen.LINES
+    assert lines[-1] == screen._LAST
 
 
 def test_every_dependency_has_a_page_that_names_its_license() -> None:

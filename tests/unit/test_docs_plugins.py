@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import declared
 import pytest
 from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
 
+from plug_ins import own
 from tare.errors import TrialFailed
 from tare.model import Raw
 
@@ -47,3 +49,17 @@ def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
         for wrong in ("", "0+0 records in\n", printed.replace("500000 bytes", "400000 bytes")):
             with pytest.raises(TrialFailed, match="dd did not copy 500000 bytes"):
                 workload.parse([Raw("dd", (), wrong, 0.3)])
+
+
+def test_the_rows_of_the_catalogue_say_what_the_plug_ins_do() -> None:
+    tables = declared.tables(declared.CATALOGUE.read_text(encoding="utf-8"))
+    assert tables.keys() == declared.TABLES.keys()
+    for name, rows in tables.items():
+        assert len(rows) > 2
+        assert [row for row in rows if row not in declared.lines(declared.TABLES[name]())] == []
+
+
+def test_make_docs_writes_a_row_for_each_plug_in() -> None:
+    text = "<!-- workloads -->\n<!-- end -->\n"
+    rows = declared.tables(declared.written(text))["workloads"]
+    assert [row.split("`")[1] for row in rows[2:]] == list(own("workloads"))

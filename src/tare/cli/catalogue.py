@@ -91,7 +91,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
         entry |= {
             "family": plugin.family,
             "isolates": getattr(plugin, "isolates", ""),
-            "needs": getattr(plugin, "needs", ""),
+            "needs": ", ".join((*plugin().debian_packages, *filter(None, (plugin.needs,)))),
             "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
             "hosts": plugin.hosts,
             "nests": plugin.nests,

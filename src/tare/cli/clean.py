@@ -38,7 +38,7 @@ def clean(
     console = Console(stderr=True)
     host = LocalHost()
     with only_one():
-        for half_written in _ledgers().glob("*.new"):  # what it would have added was not made yet
+        for half_written in _ledgers().glob("*.new"):  # its new entries were not made yet
             half_written.unlink()
         for half_built in (state_folder() / "images").glob("tare-building-*"):
             shutil.rmtree(half_built)
@@ -50,7 +50,7 @@ def clean(
             troubles += _remove_images(host)
     if troubles:
         hint = f"mend that, then `tare clean` again; what is left to undo is in {_ledgers()}"
-        raise TareError(f"not all is clean: {'; '.join(dict.fromkeys(troubles))}", hint)
+        raise TareError(f"not everything could be undone: {'; '.join(dict.fromkeys(troubles))}", hint)
     console.print("clean")
 
 

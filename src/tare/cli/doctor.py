@@ -39,7 +39,7 @@ def doctor(
     facts = host.facts()
     mounts = read_text("/proc/self/mounts")
     if os.geteuid() == 0:
-        isolate_mounts()
+        isolate_mounts(names_shown=False)
     with waiting.status("looking at the machine") as status:
         technologies = []
         for each in look_at(host):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.table import Table
@@ -23,6 +24,24 @@ from tare.suites.plan import estimate
 from tare.suites.plan import plan as plan_of
 from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, format_size, margin_option
+
+
+class Forecast(NamedTuple):
+    """What the margin takes for a stack whose blocks vary as those of a finished run.
+
+    `blocks` is None where it takes more than can be predicted, `resolves` where the suite's blocks give no interval.
+    """
+
+    deviation: float
+    stack: str
+    blocks: int | None
+    seconds: float
+    resolves: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Give the cells of its row in the table."""
+        needed = (str(self.blocks), _about(self.seconds)) if self.blocks else ("over 10,000", "-")
+        return self.stack, percent(self.deviation), *needed, percent(self.resolves) if self.resolves else "too few"
 
 
 def plan(
@@ -89,7 +108,7 @@ def _say_brought(console: Console, read: Suite) -> None:
         if machine is not None and machine.ssh_config:
             lines.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
     if lines:
-        console.print("\nbeyond what tare starts itself, this suite brings along:", soft_wrap=True)
+        console.print("\nthis suite also executes or opens, outside tare:", soft_wrap=True)
     for line in dict.fromkeys(lines):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
@@ -98,32 +117,32 @@ def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
     """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
     summary = summarize(run)
     table = Table(box=None, pad_edge=False)
-    for column in (
-        "workload",
-        "stack",
-        "SD",
-        f"blocks for {percent(read.margin)}",
-        "about",
-        f"{read.blocks} blocks resolve",
-    ):
+    needed, resolved = f"blocks for {percent(read.margin)}", f"{read.blocks} blocks resolve"
+    for column in ("workload", "stack", "SD", needed, "about", resolved):
         table.add_column(column)
     for planned in read.workloads:
         cells = [cell for cell in summary.headlines if cell.workload == planned.name and cell.stack in _names(read)]
-        known = sorted((_deviation(cell), cell.stack) for cell in cells if len(cell.ratios) > 1)
-        if not known:
-            table.add_row(planned.name, "-", f"no two blocks in {run.folder.name}")
-            continue
         block = next(block for block in plan_of(read) if block.workload == planned.name)
-        for deviation, stack in sorted({known[(len(known) - 1) // 2], known[-1]}):
-            blocks = blocks_needed(deviation, read.margin)
-            seconds = estimate([block], pace.seconds_of) * (blocks or 0)
-            reached = margin_reached(deviation, read.blocks)
-            needed = (str(blocks), _about(seconds)) if blocks else ("over 10,000", "-")
-            table.add_row(planned.name, stack, percent(deviation), *needed, percent(reached) if reached else "too few")
+        forecasts = _forecasts(cells, read, estimate([block], pace.seconds_of))
+        for forecast in forecasts:
+            table.add_row(planned.name, *forecast.cells())
+        if not forecasts:
+            table.add_row(planned.name, "-", f"no two blocks in {run.folder.name}")
     text = f"until a stack that equals {read.baseline} is found equivalent"
     deviations = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
     console.print(f"\nas in {run.folder}, {text}, {deviations}:", soft_wrap=True)
     console.print(table)
+
+
+def _forecasts(cells: Sequence[Cell], read: Suite, seconds: float) -> list[Forecast]:
+    """Forecast the median and the noisiest of these cells, where a block takes so many seconds."""
+    known = sorted((_deviation(cell), cell.stack) for cell in cells if len(cell.ratios) > 1)
+    forecasts = []
+    for deviation, stack in sorted({known[(len(known) - 1) // 2], known[-1]}) if known else ():
+        blocks = blocks_needed(deviation, read.margin)
+        resolves = margin_reached(deviation, read.blocks)
+        forecasts.append(Forecast(deviation, stack, blocks, seconds * (blocks or 0), resolves))
+    return forecasts
 
 
 def _names(read: Suite) -> set[str]:

@@ -151,7 +151,7 @@ def _work(session: _Session, machines: Reached, image: Image, console: Console) 
         if not (folder / "run.json").exists():
             raise
         stopped = "interrupt"
-    with suppress(OSError):  # on a full disk the record stays as it was: the run looks as if it were going on
+    with suppress(OSError):  # on a full disk the record keeps its empty stop reason
         session.journal.keep(replace(load(folder).record, stop_reason=stopped))
     return stopped
 

@@ -179,7 +179,7 @@ class Cloud:
             if server.status == "ERROR":
                 reason = (server.fault or {}).get("message", "the cloud gives no reason")
                 raise TrialFailed(
-                    f"openstack: the cloud could not start the server: {reason}", "ask the cloud's keepers"
+                    f"openstack: the cloud could not start the server: {reason}", "ask the cloud's operators"
                 )
             if time.monotonic() > deadline:
                 what = f"openstack: the server is still in state {server.status} after {timeout_seconds:g} s"
@@ -230,7 +230,7 @@ class Cloud:
             raise Unavailable(f"openstack: {self.name} does not answer: {_words(error)}", "check auth_url") from error
         except exceptions.ForbiddenException as error:
             quota = "delete what is not needed, or ask for a higher quota"
-            hint = quota if "uota" in _words(error) else "ask the cloud's keepers for the right"
+            hint = quota if "uota" in _words(error) else "ask the cloud's operators for the permission"
             raise TrialFailed(f"openstack: {_words(error)}", hint) from error
         except _errors() as error:
             raise TrialFailed(f"openstack: {self.name}: {_words(error)}", "the cloud's own logs say more") from error
@@ -250,7 +250,7 @@ def await_ssh(host: Host, machine: Machine, timeout_seconds: float) -> None:
         words = asked.stderr.decode("utf-8", "replace")
         if "Host key verification failed" in words:
             hint = "is another machine at its address?"
-            raise TrialFailed("openstack: the server's SSH host key is not the one that it told", hint)
+            raise TrialFailed("openstack: the server's SSH host key is not the one on its console", hint)
         if time.monotonic() > deadline:
             reason = unreachable(machine.address, words)
             raise TrialFailed(f"openstack: {reason} (for {timeout_seconds:g} s)", reason.hint)

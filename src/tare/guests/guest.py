@@ -80,7 +80,9 @@ def watch_boot(console: Process, launch: Launch) -> str:
         panic = last if "Kernel panic" in line.text else panic
         if "Linux version" in line.text:
             if any(mark.name == "kernel" for mark in launch.timeline.marks):
-                raise TrialFailed("the guest did not boot: it began again", f"before that, it said: {panic[-200:]!r}")
+                raise TrialFailed(
+                    "the guest did not boot: it began again", f"before that, it printed: {panic[-200:]!r}"
+                )
             launch.timeline.mark("kernel", line.seconds)
         if "tare-guest: userspace" in line.text:
             launch.timeline.mark("userspace", line.seconds)

@@ -168,7 +168,7 @@ class OwnImage(Technology):
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
             host.run("mkdir", "-p", str(launch.folder / "written"), timeout=30)
             placed = {path: self._placed(host, launch, path) for path in self._files()}
-            digest = host.run("sha256sum", placed[self.image], timeout=120).text.split()[0]
+            digests = _digests(host, placed)
             launch.knock(launch.network.instance_address, next(iter(self.serves.values())))
             launch.timeline.mark("requested")
             around = with_monitor(launch.limits)
@@ -185,7 +185,8 @@ class OwnImage(Technology):
                 address=launch.network.instance_address,
                 path=self.path,
                 processes=group.processes,
-                proof={"monitor": f"{self._monitor} {self.version(host)}", "image": self.image, "sha256": digest}
+                proof={"monitor": f"{self._monitor} {self.version(host)}", "image": self.image}
+                | digests
                 | ({"accelerator": self.accelerator} if self._monitor == QEMU else {}),
                 disk=lambda: bytes_below(launch.ledger.host, launch.folder / "written"),
                 cautions=self._cautions(launch),
@@ -203,7 +204,7 @@ class OwnImage(Technology):
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'
         if not self.image or not self.services:
-            return (Problem("it boots an image of your own, and none is given", table, missing="yours"),)
+            return (Problem("it boots an image of your own, but the stack names none", table, missing="yours"),)
         if self.port and len(self.services) > 1:
             return (Problem("one port is given for several services", "leave out port: each has its usual one"),)
         known = plugins.names("workloads")
@@ -286,6 +287,14 @@ def _usual_port(service: str) -> int:
         return 0
     workload = plugins.find("workloads", service)()
     return workload.usual_port or workload.port or 0
+
+
+def _digests(host: Host, placed: Mapping[str, str]) -> dict[str, str]:
+    """Prove which files were booted: the image, then its disk and what else has the application in it."""
+    digests = {path: host.run("sha256sum", place, timeout=120).text.split()[0] for path, place in placed.items()}
+    return {
+        f"sha256 of {path}" if number else "sha256": digest for number, (path, digest) in enumerate(digests.items())
+    }
 
 
 def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:

@@ -13,7 +13,12 @@ from tare.hosts import process
 from tare.hosts.facts import read_facts
 from tare.model import Facts, Output
 
-_CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 0x4000, 0x80000
+_CLONE_NEWNS = 0x20000
+_MS_BIND, _MS_REC, _MS_SLAVE, _MS_SHARED = 0x1000, 0x4000, 0x80000, 0x100000
+# The same on every architecture, and in no wrapper of older C libraries.
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE_CLONE, _AT_RECURSIVE, _MOVE_MOUNT_F_EMPTY_PATH, _AT_FDCWD = 1, 0x8000, 4, -100
+_NAMESPACES = b"/run/netns"
 
 
 class LocalHost:
@@ -69,17 +74,39 @@ def read_text(path: str) -> str:
         return ""
 
 
-def isolate_mounts() -> None:
+def isolate_mounts(names_shown: bool = True) -> None:
     """Move this process to a mount namespace of its own: what it mounts vanishes when it ends, even when it is killed.
 
-    New mounts of the machine still appear here. On a machine with hybrid control groups it hides the empty version 2
-    tree, because container runtimes refuse the mixture; see docs/decisions/private-mounts.md.
+    New mounts of the machine still appear here, and the names of network namespaces are shared with the machine, both
+    ways: others would see only the empty files that the namespaces are mounted on, and `ip netns` complains of each.
+    For that, /run/netns may have to become a mount; without `names_shown` nothing changes on the machine. On a machine
+    with hybrid control groups it hides the empty version 2 tree, because container runtimes refuse the mixture; see
+    docs/decisions/private-mounts.md.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    names = _shared_names(libc) if names_shown else -1
     if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None):
         raise TareError(f"cannot make a mount namespace: {os.strerror(ctypes.get_errno())}", "run tare as root")
+    if names >= 0:
+        libc.syscall(_MOVE_MOUNT, names, b"", _AT_FDCWD, _NAMESPACES, _MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(names)
     unified = "/sys/fs/cgroup/unified"
     if f" {unified} cgroup2 " in read_text("/proc/self/mounts"):
         process.execute(("umount", unified), timeout=10)
         # crun and Podman still make folders there: on this tmpfs, which vanishes with the namespace.
         process.execute(("mount", "-t", "tmpfs", "tare-hidden", unified), timeout=10)
+
+
+def _shared_names(libc: ctypes.CDLL) -> int:
+    """Make /run/netns a shared mount, as `ip netns add` does, and open a copy of it; gives its file descriptor.
+
+    What is mounted in a shared mount appears in all its copies. The number is negative where the kernel cannot open one
+    (before Linux 5.2): others then see the empty files.
+    """
+    Path(os.fsdecode(_NAMESPACES)).mkdir(parents=True, exist_ok=True)
+    shared = (b"none", _NAMESPACES, None, _MS_REC | _MS_SHARED, None)
+    if libc.mount(*shared):  # it is no mount yet
+        libc.mount(_NAMESPACES, _NAMESPACES, None, _MS_BIND | _MS_REC, None)
+        libc.mount(*shared)
+    copied: int = libc.syscall(_OPEN_TREE, _AT_FDCWD, _NAMESPACES, _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC)
+    return copied

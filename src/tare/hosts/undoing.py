@@ -13,7 +13,7 @@ _CANNOT_START = (126, 127)
 # What tools print in the C locale when the thing is not there.
 _GONE = (
     r"Cannot find device|Cannot open network namespace|Cannot remove namespace file .*: No such file",
-    r"setting the network namespace .* failed: Invalid argument",  # its mount went with a tare that was killed
+    r"setting the network namespace .* failed: Invalid argument",  # before Linux 5.2: its mount went with a killed tare
     r"RTNETLINK answers: No such (?:process|device)",
     r"no mount point specified|umount: .*: (?:not mounted|not found|No such file)",
     r"rmdir: .*: No such file",

@@ -34,10 +34,10 @@ def sentence(answer: Answer) -> str:
         cells = [cell for cell in answer.cells if cell.verdict == verdict]
         if cells:
             parts.append(_part(answer, verdict, cells))
-    said = listing(tuple(parts))
+    text = listing(tuple(parts))
     if len(parts) > 1:
-        said = f"of {len(answer.cells)} results {said}"
-    return f"{_between(answer)}, {said}."
+        text = f"of {len(answer.cells)} results {text}"
+    return f"{_between(answer)}, {text}."
 
 
 def gate_sentence(answer: Answer) -> str:
@@ -57,17 +57,17 @@ def gate_sentence(answer: Answer) -> str:
 def remarks(answer: Answer) -> tuple[str, ...]:
     """Give all that is to be known beside the table: differences of the runs, doubts, and the baseline's own change."""
     drifts = tuple(f"{drift.workload} {_change(drift.ratio)}" for drift in answer.drifts)
-    said = list(answer.statements)
+    sentences = list(answer.statements)
     if drifts:
         drifted = f"{answer.summary.baseline} itself: {listing(drifts)}"
-        said.append(f"{drifted}; between two runs this cannot be told from what the machine was like")
+        sentences.append(f"{drifted}; between two runs this cannot be told from what the machine was like")
     if not answer.changes:
-        said += resolution(answer.summary)
-    said += [*_notes(answer.cells), *firmness(answer.cells)]
+        sentences += resolution(answer.summary)
+    sentences += [*_notes(answer.cells), *firmness(answer.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in answer.cells for caution in cell.cautions))
     if kinds:
-        said.append(f"! cautions touch these values: {listing(kinds)}")
-    return tuple(said)
+        sentences.append(f"! cautions touch these values: {listing(kinds)}")
+    return tuple(sentences)
 
 
 def table(answer: Answer, width: int) -> Table:
@@ -97,8 +97,8 @@ def markdown(answer: Answer) -> str:
     """Write a summary for a pull request or a job."""
     header, rows = _header(answer), _rows(answer)
     sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[answer.gate.answer] if answer.gate.fail_on else ""
-    said = " ".join(text for text in (gate_sentence(answer), sentence(answer)) if text)
-    lines = [f"### {sign}tare compare", "", _escaped(said), ""]
+    text = " ".join(text for text in (gate_sentence(answer), sentence(answer)) if text)
+    lines = [f"### {sign}tare compare", "", _escaped(text), ""]
     lines += [f"| {' | '.join(header)} |", f"|{'|'.join(' --- ' for _ in header)}|"]
     lines += [f"| {' | '.join(_escaped(text) for text in row)} |" for row in rows]
     lines += ["", f"_{_escaped(legend(answer))}_", ""]
@@ -200,8 +200,8 @@ def _part(answer: Answer, verdict: Verdict, cells: Sequence[Cell]) -> str:
     has = verdict in ("too few blocks", "no value")
     within = f" within {percent(answer.summary.margin)}" if verdict == "equivalent" else ""
     if len(answer.cells) == 1:
-        found = f" ({estimate(cells[0])})" if cells[0].ratio is not None else ""
-        return f"{_name(cells[0])} {'has' if has else 'is'} {verdict}{within}{found}"
+        value = f" ({estimate(cells[0])})" if cells[0].ratio is not None else ""
+        return f"{_name(cells[0])} {'has' if has else 'is'} {verdict}{within}{value}"
     many = f"all {len(cells)} results" if len(cells) == len(answer.cells) else f"{len(cells)}"
     verb = ("has" if has else "is") if len(cells) == 1 else ("have" if has else "are")
     texts = tuple(f"{_name(cell)}, {estimate(cell)}" for cell in cells)

@@ -30,10 +30,10 @@ def _values(run: Run) -> Iterable[Sequence[object]]:
     for trial in with_file_systems_compared(run.trials, run.record.baseline):
         if trial.status != "ok":
             continue
-        where = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
         for value in trial.values:
             what = (value.metric, value.point, value.value, value.unit, value.better)
-            yield (*where, *what, trial.path, _kinds(trial.cautions))
+            yield (*position, *what, trial.path, _kinds(trial.cautions))
 
 
 def _cells(summary: Summary) -> Iterable[Sequence[object]]:

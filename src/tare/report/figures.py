@@ -7,7 +7,7 @@ and never carry a meaning alone: verdicts differ in shape, stacks in shape too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -17,6 +17,39 @@ from tare.statistics.cells import Cell
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
+
+
+class Dot(NamedTuple):
+    """A raw value of a trial: one dot of a strip."""
+
+    stack: str
+    block: int
+    value: float
+
+
+class Phase(NamedTuple):
+    """What a stack's start takes until a mark of the timeline, from the mark before."""
+
+    stack: str
+    mark: str
+    seconds: float
+
+
+class Total(NamedTuple):
+    """What a stack's start takes in all, with the text beside its bar."""
+
+    stack: str
+    seconds: float
+    text: str
+
+
+class Bar(NamedTuple):
+    """What a stack costs with a workload."""
+
+    stack: str
+    workload: str
+    value: float
+
 
 # The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
 INK = "#1b1f24"
@@ -77,13 +110,13 @@ def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
     return _spec(alt.layer(*layers))
 
 
-def strip(cells: Sequence[Cell], values: Sequence[tuple[str, int, float]], title: str) -> Spec | None:
-    """Draw the raw values (stack, block, value) of one metric off the sweep, and the mean of each stack."""
+def strip(cells: Sequence[Cell], dots: Sequence[Dot], title: str) -> Spec | None:
+    """Draw the raw values of one metric off the sweep, and the mean of each stack."""
     shown = [cell for cell in cells if cell.mean is not None]
-    if not shown or not values:
+    if not shown or not dots:
         return None
-    unit = scale(max(abs(value) for _, _, value in values), shown[0].unit)
-    rows: Rows = [{"stack": stack, "block": block, "value": value / unit.factor} for stack, block, value in values]
+    unit = scale(max(abs(dot.value) for dot in dots), shown[0].unit)
+    rows: Rows = [dot._asdict() | {"value": dot.value / unit.factor} for dot in dots]
     means: Rows = [{"stack": cell.stack, "mean": (cell.mean or 0.0) / unit.factor} for cell in shown]
     least, most = min(row["value"] for row in rows), max(row["value"] for row in rows)
     wide = least > 0 and most / least > 2 * WIDE
@@ -131,43 +164,43 @@ def sweep(cells: Sequence[Cell], stacks: Sequence[str], title: str, swept: Sweep
     return _spec(alt.layer(*layers))
 
 
-def starts(phases: Sequence[tuple[str, str, float]], totals: Sequence[tuple[str, float, str]]) -> Spec | None:
-    """Draw stacked phases (stack, mark that ends it, seconds), with (stack, seconds, text) of each total."""
+def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Spec | None:
+    """Draw the stacked phases of each stack, with its total."""
     if not phases:
         return None
-    unit = scale(max(seconds for _, seconds, _ in totals), "s")
-    names = sorted({phase for _, phase, _ in phases}, key=_phase)
+    unit = scale(max(total.seconds for total in totals), "s")
+    names = sorted({phase.mark for phase in phases}, key=_rank)
     rows: Rows = [
-        {"stack": stack, "phase": phase, "time": seconds / unit.factor, "place": _phase(phase)}
-        for stack, phase, seconds in phases
+        {"stack": each.stack, "phase": each.mark, "time": each.seconds / unit.factor, "rank": _rank(each.mark)}
+        for each in phases
     ]
-    ends: Rows = [{"stack": stack, "time": seconds / unit.factor, "text": text} for stack, seconds, text in totals]
-    y = alt.Y("stack:N", sort=[stack for stack, _, _ in totals], title=None)
+    ends: Rows = [total._asdict() | {"time": total.seconds / unit.factor} for total in totals]
+    y = alt.Y("stack:N", sort=[total.stack for total in totals], title=None)
     x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=_NUMBER))
-    palette = alt.Scale(domain=names, range=[PHASES[_phase(name)] for name in names])
+    palette = alt.Scale(domain=names, range=[PHASES[_rank(name)] for name in names])
     legend = alt.Legend(title=None, orient="top", columns=4)
     colour = alt.Color("phase:N", sort=names, scale=palette, legend=legend)
     bars = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
     texts = alt.Chart(_data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
     return _spec(
         alt.layer(
-            bars.encode(x=x, y=y, color=colour, order=alt.Order("place:Q")),
+            bars.encode(x=x, y=y, color=colour, order=alt.Order("rank:Q")),
             texts.encode(x=alt.X("time:Q"), y=y, text="text:N"),
         )
     )
 
 
-def bars(values: Sequence[tuple[str, str, float]], title: str, unit: str) -> Spec | None:
-    """Draw one bar for each (stack, workload, value), those of a stack together."""
-    if not values or max(value for _, _, value in values) <= 0:
+def bars(costs: Sequence[Bar], title: str, unit: str) -> Spec | None:
+    """Draw the bars, those of a stack together."""
+    most = max((bar.value for bar in costs), default=0.0)
+    if most <= 0:
         return None
-    chosen = scale(max(value for _, _, value in values), unit)
+    chosen = scale(most, unit)
     rows: Rows = [
-        {"stack": stack, "workload": workload, "value": value / chosen.factor, "text": plus_minus(value, None, unit)}
-        for stack, workload, value in values
+        bar._asdict() | {"value": bar.value / chosen.factor, "text": plus_minus(bar.value, None, unit)} for bar in costs
     ]
-    workloads = list(dict.fromkeys(workload for _, workload, _ in values))
-    y = alt.Y("stack:N", sort=list(dict.fromkeys(stack for stack, _, _ in values)), title=None)
+    workloads = list(dict.fromkeys(bar.workload for bar in costs))
+    y = alt.Y("stack:N", sort=list(dict.fromkeys(bar.stack for bar in costs)), title=None)
     x = alt.X("value:Q", title=f"{title}, {chosen.label}", axis=alt.Axis(format=_NUMBER, tickCount=5))
     offset = alt.YOffset("workload:N", sort=workloads)
     palette = alt.Scale(domain=workloads, range=[STACKS[index % len(STACKS)] for index in range(len(workloads))])
@@ -190,7 +223,7 @@ _SIZES = (
 )
 
 
-def _phase(name: str) -> int:
+def _rank(name: str) -> int:
     return MARKS.index(name) if name in MARKS else len(MARKS)
 
 
@@ -211,8 +244,8 @@ def _log_scale(least: float, most: float) -> alt.Scale:
     return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
 
 
-def _by_verdict(channel: Any, which: int) -> Any:
-    palette = alt.Scale(domain=list(VERDICTS), range=[look[which] for look in VERDICTS.values()])
+def _by_verdict(channel: Any, column: int) -> Any:
+    palette = alt.Scale(domain=list(VERDICTS), range=[look[column] for look in VERDICTS.values()])
     return channel("verdict:N", scale=palette, legend=None)
 
 

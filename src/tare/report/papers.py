@@ -44,9 +44,9 @@ def _lines(summary: Summary, run: Run) -> Iterator[str]:
         for index, key in enumerate(grid.keys):
             groups = _groups(grid, index)
             if groups:
-                found = papers_way(groups, summary.baseline, run.record.seed)
+                tests = papers_way(groups, summary.baseline, run.record.seed)
                 yield from ("", f"## {record.name}: {_title(grid, key, unit)}", "")
-                yield from _table(found, grid.metric(key.metric).unit)
+                yield from _table(tests, grid.metric(key.metric).unit)
 
 
 def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
@@ -54,9 +54,9 @@ def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
     measured = {(trial.workload, trial.stack) for trial in trials if trial.status == "ok"}
     last: dict[tuple[str, str], int] = {}
     for trial in trials:
-        place = (trial.workload, trial.stack)
-        if place in measured:
-            last[place] = max(last.get(place, 0), trial.block)
+        cell = (trial.workload, trial.stack)
+        if cell in measured:
+            last[cell] = max(last.get(cell, 0), trial.block)
     ends = {(workload, block) for (workload, _), block in last.items()}
     return run.record.stop_reason == "decided" or len(ends) > len({workload for workload, _ in ends})
 
@@ -64,7 +64,7 @@ def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
 def _groups(grid: Grid, index: int) -> dict[str, list[float]]:
     """Give each stack's values of one key; a trial is one value."""
     rows = zip(grid.stacks, grid.values[:, index], grid.present[:, index], strict=True)
-    return {stack: [float(value) for value in values[there]] for stack, values, there in rows if there.any()}
+    return {stack: [float(value) for value in values[present]] for stack, values, present in rows if present.any()}
 
 
 def _title(grid: Grid, key: Key, unit: str) -> str:
@@ -72,14 +72,14 @@ def _title(grid: Grid, key: Key, unit: str) -> str:
     return f"{grid.metric(key.metric).title}{at}"
 
 
-def _table(found: PapersWay, unit: str) -> Iterator[str]:
-    yield _line([word.format(baseline=found.baseline) for word in _HEAD])
+def _table(answer: PapersWay, unit: str) -> Iterator[str]:
+    yield _line([word.format(baseline=answer.baseline) for word in _HEAD])
     yield _line(["---"] * len(_HEAD))
-    pairs = [_against(found.baseline, tests) for tests in (found.tukey, found.games_howell, found.dunn)]
-    for row in found.rows:
-        yield _line([*_described(row, unit), *(_p(tests.get(row.stack)) for tests in pairs), *_ranks(row, found)])
+    pairs = [_against(answer.baseline, tests) for tests in (answer.tukey, answer.games_howell, answer.dunn)]
+    for row in answer.rows:
+        yield _line([*_described(row, unit), *(_p(tests.get(row.stack)) for tests in pairs), *_ranks(row, answer)])
     yield ""
-    for test in (found.anova, found.welch, found.kruskal_wallis):
+    for test in (answer.anova, answer.welch, answer.kruskal_wallis):
         yield f"- {_whole(test)}"
 
 
@@ -98,8 +98,8 @@ def _share(share: Interval) -> str:
     return f"{share.estimate * 100:.1f} %{between}"
 
 
-def _ranks(row: Row, found: PapersWay) -> list[str]:
-    if row.stack == found.baseline:
+def _ranks(row: Row, answer: PapersWay) -> list[str]:
+    if row.stack == answer.baseline:
         return ["", ""]
     return [_number(row.ranks.p), _number(row.ranks.smallest_p)]
 

@@ -86,8 +86,8 @@ def _lasting(decided: Sequence[Cell]) -> list[str]:
 def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
     """Say what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
     rules = summary.rules_of(workload)
-    found = [(rule, _moved(summary, rule.name)) for rule in rules]
-    return tuple(text for rule, texts in found for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
+    moved = [(rule, _moved(summary, rule.name)) for rule in rules]
+    return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
 
 
 def _moved(summary: Summary, name: str) -> list[str]:
@@ -98,8 +98,8 @@ def _moved(summary: Summary, name: str) -> list[str]:
         moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
         sentences.append(f"{moved}, which cancels out; {percent(effect.error)} was left.")
         if effect.ordered:
-            place = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
-            sentences.append(f"The place in a block mattered: {place} for each place later. The order is random.")
+            slope = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
+            sentences.append(f"The place in a block mattered: {slope} for each place later. The order is random.")
     if cells:
         most = max(cells, key=lambda cell: cell.correlation)
         much = f"{most.correlation:.2f} ({most.stack})"
@@ -125,20 +125,22 @@ def place(machine: Facts) -> str:
 
 def _known(summary: Summary, machine: Facts) -> list[str]:
     """Say which stack is the cheapest; where there is no ranking, what is decided all the same."""
-    where = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
+    opening = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
     if summary.overall.standings:
-        return _cheapest(summary, where)
+        return _cheapest(summary, opening)
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     decided = [cell for cell in asked if cell.decided]
     if decided:
         counts = f"{len(decided)} of {len(asked)} results {'is' if len(decided) == 1 else 'are'} decided"
-        return [f"{where}, {counts}: {'; '.join(_by_verdict(summary, decided))}."]
+        return [f"{opening}, {counts}: {'; '.join(_by_verdict(summary, decided))}."]
     if any(cell.low is not None for cell in asked):
-        return [f"{where}, nothing can be told apart yet: every interval includes {summary.baseline}. Run more blocks."]
+        return [
+            f"{opening}, nothing can be told apart yet: every interval includes {summary.baseline}. Run more blocks."
+        ]
     if any(cell.ratio is not None for cell in asked):
         why = f"no result has {least_count()} blocks, the least for an interval"
-        return [f"{where}, nothing can be told apart yet: {why}. Run more blocks."]
-    return [f"{where}, nothing could be compared: no stack has a value beside {summary.baseline}."]
+        return [f"{opening}, nothing can be told apart yet: {why}. Run more blocks."]
+    return [f"{opening}, nothing could be compared: no stack has a value beside {summary.baseline}."]
 
 
 def _by_verdict(summary: Summary, decided: Sequence[Cell]) -> list[str]:
@@ -162,13 +164,13 @@ def _some(names: Sequence[str]) -> str:
     return listing((*names[:_NAMED], *more))
 
 
-def _cheapest(summary: Summary, where: str) -> list[str]:
+def _cheapest(summary: Summary, opening: str) -> list[str]:
     overall, baseline = summary.overall, summary.baseline
     best = overall.standings[0]
     others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
     verb = "it kept" if len(overall.standings) > 1 else "kept"
     comma = ":" if len(overall.standings) > 1 else ""
-    text = f"{where}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
+    text = f"{opening}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
     sentences = [f"{text} {interval(best)} over {listing(overall.workloads)}."]
     if overall.tied:
         sentences.append(f"{listing(overall.tied)} cannot be told from {best.stack}.")
@@ -250,8 +252,8 @@ def _lack(lacking: list[Cell], of: int) -> str:
     first = lacking[0]
     why = cut(reason(first) or "; ".join(first.notes), 70)
     words = {"skipped": "skipped", "failed": "failed", "too few blocks": "too few blocks"}.get(state(first), "no value")
-    where = "" if len(lacking) == of else f" in {listing(tuple(cell.name for cell in lacking))}"
-    return f"{words}{where}: {why}"
+    workloads = "" if len(lacking) == of else f" in {listing(tuple(cell.name for cell in lacking))}"
+    return f"{words}{workloads}: {why}"
 
 
 def _doubts(summary: Summary) -> list[str]:

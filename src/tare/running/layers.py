@@ -166,7 +166,9 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
     """
     *inner, technology = stack
     if testbed.lend is None or not inner:
-        raise Unavailable(f"{technology.name} only gives a machine, and not here", "leave out [hosts.server]")
+        raise Unavailable(
+            f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
+        )
     timeline = Timeline(technology=technology.name)
     host = Recorder(testbed.host, notes.commands)
     folder = testbed.instances / new_name(testbed.network)

@@ -99,12 +99,12 @@ def placed(machines: Reached, wanted: int) -> Placement:
     return Placement(placement.server, tuple(sorted(cpu for core in cores(machines.client) for cpu in core)), cautions)
 
 
-def emulated(there: Reached) -> tuple[Caution, ...]:
+def emulated(machines: Reached) -> tuple[Caution, ...]:
     """Warn of machines that are emulated in software: values from there hold for no real machine."""
-    machines = {"the server's": there.server, "the client's": there.client}
-    found = [name for name, host in machines.items() if is_emulated(host)]
-    text = f"{' and '.join(found)} processors are emulated in software: these are not values of any real machine"
-    return (Caution("emulated", text),) if found else ()
+    by_name = {"the server's": machines.server, "the client's": machines.client}
+    names = [name for name, host in by_name.items() if is_emulated(host)]
+    text = f"{' and '.join(names)} processors are emulated in software: these are not values of any real machine"
+    return (Caution("emulated", text),) if names else ()
 
 
 @dataclass(frozen=True)

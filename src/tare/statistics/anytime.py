@@ -51,8 +51,8 @@ def log_evidence(
 
 def widths_per_deviation(count: NDArray[np.int64], confidence: float = CONFIDENCE) -> NDArray[np.float64]:
     """Give half the width of the interval in standard deviations; infinite where there are too few values for any."""
-    each, places = np.unique(count, return_inverse=True)
-    return np.array([_width(int(one), confidence) for one in each])[places].reshape(np.shape(count))
+    each, positions = np.unique(count, return_inverse=True)
+    return np.array([_width(int(one), confidence) for one in each])[positions].reshape(np.shape(count))
 
 
 @cache
@@ -62,8 +62,8 @@ def _width(count: int, confidence: float) -> float:
         return np.inf
 
     def missing(logarithm: float) -> float:
-        found = log_evidence(np.array(np.exp(logarithm)), np.array(1.0), np.array(count))
-        return float(found) + float(np.log1p(-confidence))
+        logarithms = log_evidence(np.array(np.exp(logarithm)), np.array(1.0), np.array(count))
+        return float(logarithms) + float(np.log1p(-confidence))
 
     return float(np.exp(brentq(missing, -_FARTHEST, _FARTHEST)))
 

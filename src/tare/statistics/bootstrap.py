@@ -74,7 +74,7 @@ def _accelerated(sides: tuple[NDArray[np.float64], ...], scale: float, seed: int
     estimate = float(statistic(*sides, axis=-1)) * scale
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy warns where it then gives NaN, which is asked for below
-        found = stats.bootstrap(
+        result = stats.bootstrap(
             sides,
             statistic,
             n_resamples=_RESAMPLES,
@@ -83,7 +83,7 @@ def _accelerated(sides: tuple[NDArray[np.float64], ...], scale: float, seed: int
             rng=seed,
             vectorized=True,
         ).confidence_interval
-    low, high = float(found.low) * scale, float(found.high) * scale
+    low, high = float(result.low) * scale, float(result.high) * scale
     if not np.isfinite([low, high]).all():
         return Interval(estimate, reason="the values vary too little for an interval")
     return Interval(estimate, low, high)

@@ -53,13 +53,13 @@ class Change:
 def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
     """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
     own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
-    found = [
+    compared = [
         change(cell, after.headline(cell.headline, cell.stack), margin)
         for cell in before.headlines
         if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
     ]
-    cells = together([each.cell for each in found])
-    return tuple(replace(each, cell=cell) for each, cell in zip(found, cells, strict=True))
+    cells = together([each.cell for each in compared])
+    return tuple(replace(each, cell=cell) for each, cell in zip(compared, cells, strict=True))
 
 
 def change(before: Cell, after: Cell, margin: float) -> Change:
@@ -99,7 +99,7 @@ def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
     mean = apart if abs(apart) >= ROUNDING else 0.0
     half = half_width(before, after)
     nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
-    found = Comparison(
+    comparison = Comparison(
         mean=np.array(mean),
         half=np.array(half),
         count=np.array(min(before.count, after.count)),
@@ -112,7 +112,7 @@ def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
         alike=np.array(nearer if abs(mean) < limit else -np.inf),
         limit=limit,
     )
-    ratio = found.at(())
+    ratio = comparison.at(())
     assert ratio is not None  # noqa: S101 - both samples have values
     return ratio
 
@@ -152,11 +152,11 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
 
 def _sample(cell: Cell) -> Sample:
     logs: NDArray[np.float64] = np.log(cell.ratios)
-    found = compare(logs, np.ones(logs.shape, dtype=bool))
+    comparison = compare(logs, np.ones(logs.shape, dtype=bool))
     return Sample(
-        mean=float(found.mean),
-        deviation=float(found.deviation * cell.widening),
-        count=int(found.count),
+        mean=float(comparison.mean),
+        deviation=float(comparison.deviation * cell.widening),
+        count=int(comparison.count),
         widened=cell.widening > 1,
     )
 

@@ -127,10 +127,10 @@ def one_way_anova(groups: Groups) -> GroupTest:
     reason = _problem(arrays, least=1) or _no_variance(arrays)
     if reason:
         return GroupTest(name, reason=reason)
-    found = stats.f_oneway(*arrays.values())
+    result = stats.f_oneway(*arrays.values())
     count = sum(map(len, arrays.values()))
     # Of equal means, rounding can make F a little less than 0, which has no p.
-    statistic, chance = (float(found.statistic), found.pvalue) if found.statistic >= 0 else (0.0, 1.0)
+    statistic, chance = (float(result.statistic), result.pvalue) if result.statistic >= 0 else (0.0, 1.0)
     return GroupTest(name, statistic, len(arrays) - 1, count - len(arrays), _chance(chance))
 
 
@@ -146,12 +146,12 @@ def welch_anova(groups: Groups) -> GroupTest:
         return GroupTest(
             name, reason=reason or f"the values of {steady[0]} do not vary, and their variance is a divisor"
         )
-    found = stats.f_oneway(*arrays.values(), equal_var=False)
+    result = stats.f_oneway(*arrays.values(), equal_var=False)
     weights = np.array([len(values) / values.var(ddof=1) for values in arrays.values()])
     counts = np.array([len(values) for values in arrays.values()])
     doubt = float(((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum())
     within = (len(arrays) ** 2 - 1) / (3 * doubt)
-    return GroupTest(name, float(found.statistic), len(arrays) - 1, within, _chance(found.pvalue))
+    return GroupTest(name, float(result.statistic), len(arrays) - 1, within, _chance(result.pvalue))
 
 
 def kruskal_wallis(groups: Groups) -> GroupTest:
@@ -164,8 +164,8 @@ def kruskal_wallis(groups: Groups) -> GroupTest:
     reason = _problem(arrays, least=1) or _all_equal(arrays)
     if reason:
         return GroupTest(name, reason=reason)
-    found = stats.kruskal(*arrays.values())
-    return GroupTest(name, float(found.statistic), len(arrays) - 1, None, _chance(found.pvalue))
+    result = stats.kruskal(*arrays.values())
+    return GroupTest(name, float(result.statistic), len(arrays) - 1, None, _chance(result.pvalue))
 
 
 def tukey(groups: Groups) -> tuple[PairTest, ...]:
@@ -260,10 +260,10 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
         return RankTest(0.5, None, smallest, reason=reason)
     tied = len(np.unique(np.concatenate([one, two]))) < len(one) + len(two)
     exact = arrangements <= _EXACT_ARRANGEMENTS if tied else len(one) * len(two) <= _EXACT_PAIRS
-    found = stats.mannwhitneyu(one, two, method="exact" if exact and not tied else "asymptotic")
-    chance = _over_all_arrangements(one, two) if exact and tied else float(found.pvalue)
+    result = stats.mannwhitneyu(one, two, method="exact" if exact and not tied else "asymptotic")
+    chance = _over_all_arrangements(one, two) if exact and tied else float(result.pvalue)
     # The normal approximation, with ties, can go below what any arrangement reaches.
-    return RankTest(float(found.statistic) / (len(one) * len(two)), max(_chance(chance), smallest), smallest, exact)
+    return RankTest(float(result.statistic) / (len(one) * len(two)), max(_chance(chance), smallest), smallest, exact)
 
 
 def _over_all_arrangements(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
@@ -327,8 +327,8 @@ def _critical(groups: int, freedom: NDArray[np.float64], known: NDArray[np.bool_
     inverse = 1 / np.where(known, freedom, freedom[known].max())
     asked = np.unique(inverse)
     if len(asked) <= _NODES:
-        found = np.log(stats.studentized_range.ppf(CONFIDENCE, groups, 1 / asked))
-        return np.asarray(np.exp(found[np.searchsorted(asked, inverse)]))
+        logarithms = np.log(stats.studentized_range.ppf(CONFIDENCE, groups, 1 / asked))
+        return np.asarray(np.exp(logarithms[np.searchsorted(asked, inverse)]))
     curve = np.polynomial.Chebyshev.interpolate(
         lambda nodes: np.log(stats.studentized_range.ppf(CONFIDENCE, groups, 1 / nodes)),
         _NODES - 1,

@@ -90,10 +90,10 @@ def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]
     stacks = np.maximum((squares > 0).sum(axis=0), 2)
     series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
     sizes = _Sizes(count, series)
-    found = _dependence(_ratio(products.sum(axis=0), total), sizes, _DOUBT_OF_ALL)
+    pooled = _dependence(_ratio(products.sum(axis=0), total), sizes, _DOUBT_OF_ALL)
     drifting = _drifting(away, present, sizes)
     apart = np.sqrt(1 + (np.maximum(count, 1) - 1) * _SHARE_OF_DRIFT)
-    return Dependence(found.correlation, np.where(drifting, apart, found.factor))
+    return Dependence(pooled.correlation, np.where(drifting, apart, pooled.factor))
 
 
 def _dependence(

@@ -54,12 +54,12 @@ def moments(values: NDArray[np.float64], present: NDArray[np.bool_]) -> Moments:
     return Moments(count, mean, deviation, np.where(none, 0.0, minimum), np.where(none, 0.0, maximum))
 
 
-def description(found: Moments, place: tuple[int, ...]) -> Description | None:
+def description(moments: Moments, index: tuple[int, ...]) -> Description | None:
     """Take one row out of the moments; None where nothing was present."""
-    count = int(found.count[place])
+    count = int(moments.count[index])
     if count == 0:
         return None
-    mean = float(found.mean[place])
-    deviation = float(found.deviation[place]) if count >= 2 else None
+    mean = float(moments.mean[index])
+    deviation = float(moments.deviation[index]) if count >= 2 else None
     relative = deviation / abs(mean) if deviation is not None and mean != 0 else None
-    return Description(count, mean, deviation, relative, float(found.minimum[place]), float(found.maximum[place]))
+    return Description(count, mean, deviation, relative, float(moments.minimum[index]), float(moments.maximum[index]))

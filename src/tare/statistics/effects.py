@@ -39,7 +39,7 @@ class Effects:
         return not self.low <= 0 <= self.high
 
 
-def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], places: NDArray[np.int64]) -> Effects | None:
+def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]) -> Effects | None:
     """Estimate the effects; the arrays have the axes stack and block. None where there is too little to tell."""
     from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
@@ -47,14 +47,14 @@ def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], places: N
     freedom = int(usable.sum() - stacks - blocks)
     if stacks < 2 or freedom < 1:
         return None
-    values, order = swept(logs, usable), swept(places.astype(float), usable)
+    values, order = swept(logs, usable), swept(positions.astype(float), usable)
     spread = float((order**2).sum())
     if spread < _CLOSE:
         return None
     slope = float((values * order).sum()) / spread
     error = float(((values - slope * order) ** 2).sum()) / freedom
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * (error / spread) ** 0.5
-    rest = np.where(usable, logs - slope * places, 0.0)
+    rest = np.where(usable, logs - slope * positions, 0.0)
     rest = np.where(usable, rest - _means(rest, usable, 1), 0.0)
     means = _means(rest, usable, 0)[0][usable.any(axis=0)]
     each = float(usable.sum() / blocks)

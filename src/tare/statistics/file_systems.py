@@ -15,12 +15,12 @@ def with_file_systems_compared(trials: Sequence[Trial], baseline: str) -> list[T
     known: dict[tuple[str, str], FileSystem] = {}
     for trial in trials:
         if trial.stack == baseline:
-            known |= {(trial.workload, found.path): found for found in trial.file_systems}
+            known |= {(trial.workload, system.path): system for system in trial.file_systems}
     return [replace(trial, cautions=(*trial.cautions, *_differences(trial, known))) for trial in trials]
 
 
 def _differences(trial: Trial, known: dict[tuple[str, str], FileSystem]) -> list[Caution]:
-    pairs = ((found, known.get((trial.workload, found.path))) for found in trial.file_systems)
+    pairs = ((system, known.get((trial.workload, system.path))) for system in trial.file_systems)
     return [
         Caution("file-system-differs", f"{own.path} is on {own}, the baseline's on {other}: {_nature(own, other)}")
         for own, other in pairs

@@ -100,7 +100,7 @@ class Arranging:
     def grid(self) -> Grid:
         """Give what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
-        stack, key, number, order, _, _ = (np.array(places, dtype=np.int64) for places in self._places)
+        stack, key, number, order, _, _ = (np.array(cells, dtype=np.int64) for cells in self._places)
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
         places = np.ravel_multi_index((stack, moved[key], block), shape) if len(number) else number
@@ -155,10 +155,10 @@ class Arranging:
         def order(key: tuple[str, float | None]) -> tuple[int, bool, float]:
             return rank[key[0]], key[1] is not None, key[1] or 0.0
 
-        found = sorted(self._keys, key=order)
-        moved = np.zeros(len(found), dtype=np.int64)
-        moved[[self._keys[key] for key in found]] = np.arange(len(found))
-        return tuple(Key(*key) for key in found), moved
+        keys = sorted(self._keys, key=order)
+        moved = np.zeros(len(keys), dtype=np.int64)
+        moved[[self._keys[key] for key in keys]] = np.arange(len(keys))
+        return tuple(Key(*key) for key in keys), moved
 
 
 def arrange(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial]) -> Grid:

@@ -52,15 +52,15 @@ def headlines(grid: Grid) -> tuple[Headline, ...]:
         better = declared[0].better if declared else "higher"
         rule = HeadlineRule(grid.workload, grid.workload, (), better, "no trial of this workload has a value")
         return (_headline(grid, rule),)
-    found: list[Headline] = []
+    heads: list[Headline] = []
     for better in dict.fromkeys(metric.better for metric in seen):
         metrics = [metric for metric in seen if metric.better == better]
         names = tuple(metric.name for metric in metrics)
-        name = f"{grid.workload} {'+'.join(names)}" if found else grid.workload
+        name = f"{grid.workload} {'+'.join(names)}" if heads else grid.workload
         overall = all(metric.overall for metric in metrics)
         rule = HeadlineRule(name, grid.workload, names, better, _sentence(grid, metrics), overall)
-        found.append(_headline(grid, rule))
-    return tuple(found)
+        heads.append(_headline(grid, rule))
+    return tuple(heads)
 
 
 def _headline(grid: Grid, rule: HeadlineRule) -> Headline:

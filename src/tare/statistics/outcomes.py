@@ -23,9 +23,9 @@ def latest(trials: Sequence[Trial]) -> list[Trial]:
     """Keep one trial for each workload, stack and block, so that none counts twice: an ok one, else the latest."""
     kept: dict[tuple[str, str, int], Trial] = {}
     for trial in trials:
-        place = (trial.workload, trial.stack, trial.block)
-        if place not in kept or trial.status == "ok" or kept[place].status != "ok":
-            kept[place] = trial
+        cell = (trial.workload, trial.stack, trial.block)
+        if cell not in kept or trial.status == "ok" or kept[cell].status != "ok":
+            kept[cell] = trial
     return list(kept.values())
 
 

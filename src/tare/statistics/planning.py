@@ -34,15 +34,15 @@ def margin_reached(deviation: float, blocks: int) -> float | None:
     return float(np.expm1(width * deviation))
 
 
-def further_blocks(found: Comparison, needed: float) -> NDArray[np.float64]:
+def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]:
     """Give about how many more blocks it takes until the evidence of each row is `needed`, the logarithm of an e-value.
 
     It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
     """
-    away, wide = np.abs(found.mean)[..., np.newaxis], (found.deviation * found.widening)[..., np.newaxis]
-    room = found.limit - found.offset[..., np.newaxis] - away
-    count = found.count[..., np.newaxis] + _AHEAD
-    different = log_evidence(np.maximum(away - found.offset[..., np.newaxis], 0.0), wide, count)
+    away, wide = np.abs(comparison.mean)[..., np.newaxis], (comparison.deviation * comparison.widening)[..., np.newaxis]
+    room = comparison.limit - comparison.offset[..., np.newaxis] - away
+    count = comparison.count[..., np.newaxis] + _AHEAD
+    different = log_evidence(np.maximum(away - comparison.offset[..., np.newaxis], 0.0), wide, count)
     alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count), -np.inf)
     is_enough = np.maximum(different, alike) >= needed
     return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)

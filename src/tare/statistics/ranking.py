@@ -68,11 +68,11 @@ def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[N
 
 
 def _standing(stack: str, speeds: Comparison, index: int) -> Standing:
-    found = speeds.at((index,))
-    assert found is not None  # noqa: S101 - only asked for stacks that are known
-    return Standing(stack, found.ratio, found.low, found.high, _verdict(speeds, index))
+    speed = speeds.at((index,))
+    assert speed is not None  # noqa: S101 - only asked for stacks that are known
+    return Standing(stack, speed.ratio, speed.low, speed.high, _verdict(speeds, index))
 
 
 def _verdict(speeds: Comparison, index: int) -> Verdict:
-    found = speeds.at((index,))
-    return "no value" if found is None else in_words(found.claim, "higher")
+    speed = speeds.at((index,))
+    return "no value" if speed is None else in_words(speed.claim, "higher")

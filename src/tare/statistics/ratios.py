@@ -105,9 +105,9 @@ class Comparison:
         room = np.where(away + self.half < self.limit, self.limit - away, away) - self.offset
         return explains(room, (self.half - self.offset) / self.widening)
 
-    def at(self, place: tuple[int, ...]) -> Ratio | None:
+    def at(self, index: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""
-        count, mean, half = int(self.count[place]), float(self.mean[place]), float(self.half[place])
+        count, mean, half = int(self.count[index]), float(self.mean[index]), float(self.half[index])
         if count == 0:
             return None
         known, claim = np.isfinite(half), _claim(mean, half, self.limit)
@@ -117,13 +117,13 @@ class Comparison:
             high=backwards(mean + half) if known else None,
             n=count,
             claim=claim,
-            evidence=float(self.evidence[place]),
-            zero_width=bool(count > 1 and self.deviation[place] == 0 and self.offset[place] == 0),
-            correlation=float(self.correlation[place]),
-            widening=float(self.widening[place]),
-            in_all_stacks=bool(self.in_all_stacks[place]),
-            offset=float(self.offset[place]),
-            tolerated_autocorrelation=float(self.tolerated_autocorrelation[place]) if claim in DECIDING else None,
+            evidence=float(self.evidence[index]),
+            zero_width=bool(count > 1 and self.deviation[index] == 0 and self.offset[index] == 0),
+            correlation=float(self.correlation[index]),
+            widening=float(self.widening[index]),
+            in_all_stacks=bool(self.in_all_stacks[index]),
+            offset=float(self.offset[index]),
+            tolerated_autocorrelation=float(self.tolerated_autocorrelation[index]) if claim in DECIDING else None,
         )
 
 
@@ -148,26 +148,26 @@ def compare(
 
     `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
     """
-    found = moments(logs, present)
-    mean = np.where(np.abs(found.mean) < ROUNDING, 0.0, found.mean)
-    deviation = np.where(found.deviation < ROUNDING, 0.0, found.deviation)
+    seen = moments(logs, present)
+    mean = np.where(np.abs(seen.mean) < ROUNDING, 0.0, seen.mean)
+    deviation = np.where(seen.deviation < ROUNDING, 0.0, seen.deviation)
     own, is_rounding = autocorrelation_of_rows(logs, present, mean), deviation == 0
     factor = np.where(is_rounding, 1.0, np.maximum(own.factor, doubts.factor))
-    wide, widths = deviation * factor, widths_per_deviation(found.count)
+    wide, widths = deviation * factor, widths_per_deviation(seen.count)
     known = np.isfinite(widths)
     limit, offset = float(np.log1p(margin)), np.broadcast_to(doubts.offset, mean.shape)
     beyond, within = np.abs(mean) - offset, limit - offset - np.abs(mean)
     return Comparison(
         mean=mean,
         half=np.where(known, np.where(known, widths, 0.0) * wide + offset, np.inf),
-        count=found.count,
+        count=seen.count,
         deviation=deviation,
         correlation=np.where(is_rounding, 0.0, own.correlation),
         widening=factor,
         in_all_stacks=(factor > 1) & (doubts.factor >= own.factor),
         offset=offset,
-        different=log_evidence(np.maximum(beyond, 0.0), wide, found.count),
-        alike=np.where(within > 0, log_evidence(within, wide, found.count), -np.inf),
+        different=log_evidence(np.maximum(beyond, 0.0), wide, seen.count),
+        alike=np.where(within > 0, log_evidence(within, wide, seen.count), -np.inf),
         limit=limit,
     )
 
@@ -183,14 +183,14 @@ def compare_together(
     """
     control = reference.control
     factor = pooled_autocorrelation(_beside_one_level(logs, present, reference), present).factor
-    found = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
+    first = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
     if control is None:
-        return found
-    offset = np.zeros(found.mean.shape)
-    away = np.abs(found.mean[control])
-    offset[:] = np.where(away > found.half[control], away, 0.0)
+        return first
+    offset = np.zeros(first.mean.shape)
+    away = np.abs(first.mean[control])
+    offset[:] = np.where(away > first.half[control], away, 0.0)
     offset[control] = 0.0
-    return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else found
+    return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else first
 
 
 def _beside_one_level(

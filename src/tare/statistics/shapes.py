@@ -99,22 +99,22 @@ class Shapes:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    def notes(self, place: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
+    def notes(self, index: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
         """Say of one row of log ratios what was found; `blocks` are the numbers of its columns, as they are shown."""
-        count, size, distinct = int(self.count[place]), int(self.size[place]), int(self.distinct[place])
+        count, size, distinct = int(self.count[index]), int(self.size[index]), int(self.distinct[index])
         if distinct:
             return (f"only {distinct} different ratios in {count} blocks: the measurement is coarser than its noise",)
         if size:
-            low, high = _percents(float(self.low[place]), float(self.high[place]))
+            low, high = _percents(float(self.low[index]), float(self.high[index]))
             return (f"two groups of blocks: {size} around {low}, {count - size} around {high}",)
-        far = [block for block, away in zip(blocks, self.far[place], strict=True) if away]
-        found: tuple[str, ...] = ()
+        far = [block for block, away in zip(blocks, self.far[index], strict=True) if away]
+        notes: tuple[str, ...] = ()
         if far:
             lie, block = ("lies", "block") if len(far) == 1 else ("lie", "blocks")
-            found += (f"{len(far)} of {count} blocks {lie} far from the others: {block} {_listing(far)}",)
-        if self.heavy[place]:
-            found += ("heavy tails: more blocks lie far out than normal noise explains",)
-        return found
+            notes += (f"{len(far)} of {count} blocks {lie} far from the others: {block} {_listing(far)}",)
+        if self.heavy[index]:
+            notes += ("heavy tails: more blocks lie far out than normal noise explains",)
+        return notes
 
 
 def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
@@ -123,21 +123,21 @@ def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
     A row gets one diagnosis. In a coarse row nothing else can be judged; in one of two groups, what is far depends on
     the group; and where one single value is far, it explains the heavy tail.
     """
-    found = scores(logs, present)
-    limits = [np.interp(np.log(np.maximum(found.count, 1)), np.log(_LIMITS[:, 0]), row) for row in _LIMITS.T[1:]]
-    enough = found.count >= _LEAST_COUNT
-    coarse = enough & (2 * found.distinct <= found.count + 1)
+    scored = scores(logs, present)
+    limits = [np.interp(np.log(np.maximum(scored.count, 1)), np.log(_LIMITS[:, 0]), row) for row in _LIMITS.T[1:]]
+    enough = scored.count >= _LEAST_COUNT
+    coarse = enough & (2 * scored.distinct <= scored.count + 1)
     judged = enough & ~coarse
-    two = judged & (found.groups > limits[2])
-    far = (judged & ~two)[..., np.newaxis] & (found.distance > limits[0][..., np.newaxis])
+    two = judged & (scored.groups > limits[2])
+    far = (judged & ~two)[..., np.newaxis] & (scored.distance > limits[0][..., np.newaxis])
     return Shapes(
-        count=found.count,
-        distinct=np.where(coarse & (found.distinct > 1), found.distinct, 0),
+        count=scored.count,
+        distinct=np.where(coarse & (scored.distinct > 1), scored.distinct, 0),
         far=far[..., : logs.shape[-1]],
-        heavy=judged & ~two & (found.evenness < limits[1]) & (far.sum(axis=-1) != 1),
-        size=np.where(two, found.size, 0),
-        low=np.where(two, found.low, 0.0),
-        high=np.where(two, found.high, 0.0),
+        heavy=judged & ~two & (scored.evenness < limits[1]) & (far.sum(axis=-1) != 1),
+        size=np.where(two, scored.size, 0),
+        low=np.where(two, scored.low, 0.0),
+        high=np.where(two, scored.high, 0.0),
     )
 
 

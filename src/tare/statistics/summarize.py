@@ -146,8 +146,8 @@ def _workload(
     for trial in trials:
         if trial.workload == record.name:
             own[trial.stack].append(trial)
-    grid = arrange(record, stacks, [trial for found in own.values() for trial in found])
-    outcomes = tuple(outcome(stack, found) for stack, found in own.items())
+    grid = arrange(record, stacks, [trial for of_stack in own.values() for trial in of_stack])
+    outcomes = tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
     return _Workload(record, grid, outcomes, headlines(grid), reference)
 
 
@@ -178,7 +178,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     grid = workload.grid
     away = head.differences(workload.compared_with)
     ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
-    found = moments(grid.values, grid.present)
+    seen = moments(grid.values, grid.present)
     coarse = _are_coarse(away, head.logs, workload.row)
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
     keys, uneven = list(head.keys), unevenness_of(head, workload.compared_with, away)
@@ -192,7 +192,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
             better=head.rule.better,
             headline=head.rule.name,
         )
-        cell = _described(cell, found, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
+        cell = _described(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[workload.row]))
         cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
@@ -247,8 +247,8 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     )
 
 
-def _described(cell: Cell, found: Moments, place: tuple[int, ...]) -> Cell:
-    seen = description(found, place)
+def _described(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
+    seen = description(moments_of, index)
     if seen is None:
         return cell
     return replace(
@@ -311,18 +311,18 @@ def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
     """Doubt an interval whose blocks depend on each other, or whose baseline differs from itself."""
-    found: list[Caution] = []
+    cautions: list[Caution] = []
     if ratio.low is None:
         return ()
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
         text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
-        found.append(Caution("correlated-blocks", text))
+        cautions.append(Caution("correlated-blocks", text))
     if ratio.offset:
         share = 100 * (backwards(ratio.offset) - 1)
         text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
-        found.append(Caution("unlike-itself", text))
-    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in found)
+        cautions.append(Caution("unlike-itself", text))
+    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in cautions)
 
 
 def _blocks(count: int) -> str:

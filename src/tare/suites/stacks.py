@@ -139,7 +139,7 @@ def _nestable(document: Document, key: Key, stack: str) -> bool:
         if getattr(document.plugin(key, "technologies", name), "gives_machine", False):
             document.fault(key, f"{name} can only be the outermost layer", _turned(names))
     if len(names) == 1 and getattr(document.plugin(key, "technologies", stack), "gives_machine", False):
-        document.fault(key, f"{stack} only gives a machine", f'name what runs in it, as in "native/{stack}"')
+        document.fault(key, f"{stack} only lends a machine", f'name what runs in it, as in "native/{stack}"')
     return key not in document.faults
 
 
@@ -151,7 +151,7 @@ def refuse_far_bridges(document: Document, stacks: Sequence[Stack], near: bool) 
             if getattr(layer, "joins_client", False) and (nested or not near):
                 key = ("stacks", stack.name, *((layer.name,) if nested else ()), "network")
                 location = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
-                what = f'"{layer.network}" has the client join it, which is {location}'
+                what = f'the client would have to join "{layer.network}", but it is {location}'
                 document.fault(key, what, 'write "nat", or leave it out')
 
 

@@ -269,7 +269,7 @@ def _read_baseline(document: Document) -> str:
         wanted = "native" if "native" in names else "".join(names[:1])
     if _control_of(wanted) in names:
         document.fault(
-            ("stacks", _control_of(wanted)), "this is the baseline's second name", "give the stack another name"
+            ("stacks", _control_of(wanted)), "this is the name of the A/A control", "give the stack another name"
         )
     if names and wanted not in names:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")

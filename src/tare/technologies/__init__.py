@@ -1,4 +1,4 @@
-"""Technologies: one file each, named as the technology is."""
+"""Technologies: one file each, with the technology's name."""
 
 from tare.launch import Technology
 

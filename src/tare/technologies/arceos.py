@@ -1,8 +1,8 @@
 """ArceOS: a unikernel made of Rust crates, as the kernel of a machine in QEMU; emulated unless `accelerator = "kvm"`.
 
-What is measured is its boot code, memory and network driver, with tare's own application (`micro`) and the network
-stack smoltcp on top: its own sockets cannot be used, because they fix their address when they are built. It has no
-interrupts for its network card: it asks the card all the time, and so takes a whole CPU also when it has nothing to do.
+It runs tare's own application (`micro`) with the network stack smoltcp on ArceOS's boot code, memory management and
+network driver. ArceOS's own sockets cannot be used: they fix their address at build time. ArceOS polls its network
+card, without interrupts, so it takes a whole CPU even when it is idle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class Arceos(InQemu):
     name: ClassVar[str] = "arceos"
     title: ClassVar[str] = "ArceOS (QEMU)"
     isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    needs: ClassVar[str] = "the same packages as solo5-spt, qemu-system-x86"
     file: ClassVar[str] = "micro.arceos"
     board: ClassVar[str] = "q35"
     emulated: ClassVar[str] = "max"

@@ -1,6 +1,6 @@
-"""Bubblewrap: the sandbox of Flatpak, namespaces and nothing else, started by one small program.
+"""Bubblewrap: the sandbox of Flatpak, one small program that makes namespaces.
 
-It makes no control group and no network of its own: tare gives it both.
+It makes neither control group nor network: tare gives it both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from tare.model import Family, Problem
 
 @dataclass(frozen=True)
 class Bubblewrap(Technology):
-    """Starts the image's `init` under bwrap; the inside is entered through its namespaces."""
+    """Starts the image's `init` under bwrap; tare enters the inside through its namespaces."""
 
     name: ClassVar[str] = "bubblewrap"
     title: ClassVar[str] = "Bubblewrap"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
-    needs: ClassVar[str] = "bubblewrap"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"}
     path: ClassVar[str] = "bridge"

@@ -1,4 +1,4 @@
-"""Cloud Hypervisor: a monitor for cloud machines on KVM, with virtio devices on PCI and without a PC's old ones.
+"""Cloud Hypervisor: a monitor for cloud machines on KVM, with virtio devices on PCI and no legacy devices.
 
 Run as 50.0 and 53.0, on KVM in an emulated machine. Written to its documentation: README.md ("Custom Kernel and Disk
 Image": a kernel with the PVH entry, as Debian's is, uncompressed; `--serial tty --console off` for early messages),
@@ -23,13 +23,13 @@ _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/c
 
 @dataclass(frozen=True)
 class CloudHypervisor(Technology):
-    """Boots the image's kernel, unpacked, by a command line."""
+    """Boots the image's unpacked kernel from a command line."""
 
     name: ClassVar[str] = "cloud-hypervisor"
     title: ClassVar[str] = "Cloud Hypervisor"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest, lz4"
+    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
@@ -46,10 +46,10 @@ class CloudHypervisor(Technology):
         return missing_tools(host, self.tools) or kvm.problems(host)
 
     def form(self, host: Host) -> str:
-        """Give the words that tell the disk's format, where this version knows them.
+        """Give the option for the disk's format, if this version has it.
 
-        50.1 and newer protect the first sector of a disk whose format they had to guess, where ext4 has its superblock
-        close by; 50.0 and older refuse to be told.
+        50.1 and newer need it: they block writes to the first sector of a disk whose format they guess, which breaks
+        ext4. 50.0 and older refuse it.
         """
         help_text = host.run(_PROGRAM, "--help", timeout=20, check=False).text
         return ",image_type=raw" if "image_type" in help_text else ""

@@ -1,7 +1,7 @@
-"""crun: the container runtime in C below Podman, driven directly, without an engine.
+"""crun: the container runtime in C that Podman uses, run directly, without an engine.
 
-tare writes the OCI bundle: the namespaces, capabilities and mounts that Docker and Podman give their containers by
-default, in a network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
+tare writes the OCI bundle, with the namespaces, capabilities and mounts that Docker and Podman use by default, in a
+network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
-# What Docker leaves a container's root by default.
+# The capabilities that Docker leaves to a container's root by default.
 _CAPABILITIES = (
     "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID "
     "SYS_CHROOT"
@@ -35,7 +35,6 @@ class Crun(Technology):
     title: ClassVar[str] = "crun"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    needs: ClassVar[str] = "crun"
     path: ClassVar[str] = "bridge"
     nests: ClassVar[bool] = True
     package: ClassVar[str] = "crun"
@@ -44,15 +43,15 @@ class Crun(Technology):
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The runtime, unless a setting says where it is, and what makes networks."""
+        """The runtime, unless a setting gives its path, and `ip`."""
         return {**({} if "/" in self.program else {self.program: self.package}), "ip": "iproute2"}
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
-        """Give the options that every call of the runtime needs, for the container of this name."""
+        """Give the options that every call of the runtime for this container needs."""
         return ()
 
     def brings(self) -> Sequence[str]:
-        """Name the runtime that is not this technology's own."""
+        """Name the user's runtime."""
         return () if self.program == type(self).program else (f"runs {self.program} as root",)
 
     def version(self, host: Host) -> str:
@@ -60,7 +59,7 @@ class Crun(Technology):
         return first_line(host, self.program, "--version").rpartition("version ")[2]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the runtime is there: Debian's, or the one whose path the suite gives."""
+        """Find whether the runtime exists: Debian's, or that of the setting `program`."""
         missing = missing_tools(host, self.tools)
         if "/" in self.program and host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
             fix = f'program = "…" is the path of {self.name}\'s program on the machine under test'
@@ -83,7 +82,7 @@ class Crun(Technology):
             process = stack.enter_context(host.spawn(*run))
             process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
-            # The runtime ends its container: one that has lost its monitor takes gVisor seconds to clear away.
+            # The runtime ends its container: gVisor needs seconds to clear away one without a monitor.
             stack.callback(_end, host, process, (*command, "kill", launch.name, "KILL"))
             yield ground.instance(inside, address, self.path, runtime=self.version(host))
 

@@ -1,6 +1,6 @@
-"""Docker: containers by its daemon, driven by the `docker` client of the user, whichever daemon that talks to.
+"""Docker: containers of its daemon, which the user's `docker` client controls.
 
-With `network = "nat"`, its default, the client reaches the container over a published port, as in the 2017 paper; with
+With `network = "nat"`, the default, the client reaches the container over a published port, as in the 2017 paper; with
 `network = "bridge"` the client is a port of the container's own bridge.
 """
 
@@ -34,9 +34,14 @@ class Docker(Technology):
     title: ClassVar[str] = "Docker"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    needs: ClassVar[str] = "docker.io and its daemon"
+    needs: ClassVar[str] = "its daemon"
     nests: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
+    processes: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("docker", "ps", "--all", "--format", "{{.Names}}"),
+        ("docker", "network", "ls", "--format", "{{.Name}}"),
+    )
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
 
@@ -44,7 +49,7 @@ class Docker(Technology):
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The engine's client, and what makes networks."""
+        """The engine's client, `ip` and `iptables`."""
         return {self.program: self.package, "ip": "iproute2"}
 
     @property
@@ -62,7 +67,7 @@ class Docker(Technology):
         return first_line(host, self.program, "version", "--format", "{{.Server.Version}}")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the client is there and its engine answers."""
+        """Find whether the client is installed and its engine answers."""
         missing = missing_tools(host, self.tools)
         return missing or self.engine_problems(host)
 
@@ -77,9 +82,9 @@ class Docker(Technology):
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:
-        """Run the daemon on a host of ours that has none.
+        """Run the daemon in a machine that tare has booted.
 
-        containerd is started beside it: the daemon would give up one that needs more than 15 s, as in emulation.
+        containerd starts on its own: the daemon gives up one that needs more than 15 s, as in emulation.
         """
         with (
             _daemon(host, _CONTAINERD, "containerd", "--log-level", "error"),
@@ -124,12 +129,12 @@ class Docker(Technology):
         return (self.program, "rm", "--force", "--volumes", name)
 
     def imported(self, host: Host, image: Image) -> None:
-        """Give the engine the image, once: it stays in the engine's store under the name of its content."""
+        """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
 
     def forget(self, host: Host) -> None:
-        """Remove all images of tare's from the engine's store."""
+        """Remove all of tare's images from the engine's store."""
         select = ("images", "--quiet", "--filter", "reference=*tare-image*")
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
@@ -151,7 +156,7 @@ class Docker(Technology):
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:
-        """Make what the container's address needs; gives the address at which the client finds it."""
+        """Make the network of the container; gives its address for the client."""
         if self.network == "nat":
             yield launch.network.machine_address
             return
@@ -178,7 +183,7 @@ class Docker(Technology):
 
 @contextmanager
 def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
-    """Run a daemon; it is ready when somebody listens at its socket."""
+    """Run a daemon and wait until something listens on its socket; raises TrialFailed."""
     with host.spawn(*argv) as daemon:
         deadline = time.monotonic() + _DAEMON_SECONDS
         while f"{socket}\n" not in host.read("/proc/net/unix"):  # it may be listed below /var/run
@@ -192,7 +197,7 @@ def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
 
 
 def _helpers(host: Host, pid: int, address: str) -> tuple[int, ...]:
-    """Find the processes that an engine keeps for a container outside of it: its shim, and proxies of its ports."""
+    """Find a container's processes outside of it: its shim, and the proxies of its ports; raises TrialFailed."""
     status = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(status) < 2:
         raise TrialFailed("the container's first process has ended already", "its engine's log says why")

@@ -1,4 +1,4 @@
-"""Firecracker: a monitor for small machines on KVM, without firmware and without PCI; its devices are virtio's.
+"""Firecracker: a monitor for small machines on KVM, with virtio devices and without firmware and PCI.
 
 Run as 1.16.1, on KVM in an emulated machine. Written to "Getting Started with Firecracker" and the API's description
 (`src/firecracker/swagger/firecracker.yaml`) of version 1.13, whose names the file of `--config-file` has; the change
@@ -27,13 +27,13 @@ _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/fir
 
 @dataclass(frozen=True)
 class Firecracker(Technology):
-    """Boots the image's kernel, unpacked, from a configuration file."""
+    """Boots the image's unpacked kernel from a configuration file."""
 
     name: ClassVar[str] = "firecracker"
     title: ClassVar[str] = "Firecracker"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest, lz4, cpio"
+    needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
     hosts: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
@@ -55,9 +55,9 @@ class Firecracker(Technology):
         return self.processor_problems(host) or kvm.problems(host)
 
     def processor_problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the processor has XSAVE: without it, KVM lacks what Firecracker asks for (KVM_CAP_XCRS).
+        """Find whether the processor has XSAVE: without it, KVM lacks KVM_CAP_XCRS, which Firecracker needs.
 
-        Some emulated machines have it not, on which QEMU's guests boot.
+        Some emulated machines lack it, although QEMU's guests boot there.
         """
         flags = re.search(r"^flags\s*:(.*)$", host.read("/proc/cpuinfo"), re.MULTILINE)
         if flags is None or "xsave" in flags[1].split():
@@ -94,7 +94,7 @@ class Firecracker(Technology):
         """Describe the machine as the API does."""
         kernel = boot_medium.elf_kernel(host, launch.image)
         initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
-        # The guest ends the machine by the keyboard controller; there is no PCI to look for.
+        # The guest powers off by the keyboard controller, and must not probe for PCI.
         words = f"{guest.command_line(launch, key)} reboot=k pci=off"
         return {
             "boot-source": {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words},

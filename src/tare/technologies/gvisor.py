@@ -1,8 +1,8 @@
 """gVisor: a kernel in user space between the program and the machine, started by its OCI runtime, runsc.
 
-Its platform is systrap where runsc has it, ptrace before (2023). runsc of 2022, as Debian 12 has it, cannot use its own
-network stack in a namespace that exists already, so it is given the host's stack there; that is a caution, because
-users of gVisor normally get its own.
+Its platform is systrap if runsc has it (2023 and newer), or else ptrace. runsc of 2022, as in Debian 12, cannot use its
+own network stack in an existing namespace, so it uses the host's stack there, with a caution: users of gVisor normally
+get its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Gvisor(Crun):
     title: ClassVar[str] = "gVisor"
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
-    needs: ClassVar[str] = "runsc"
+    processes: ClassVar[tuple[str, ...]] = ("runsc-sandbox", "runsc-gofer", "exe")
     package: ClassVar[str] = "runsc"
 
     program: str = "runsc"
@@ -46,7 +46,7 @@ class Gvisor(Crun):
         return first_line(host, "sh", "-c", script, "sh", _NOTED, self.program).rpartition("v")[2]
 
     def advice(self, host: Host) -> Sequence[Problem]:
-        """Tell that an old runsc, such as Debian 12's, is not what users of gVisor run, and how to get today's."""
+        """Recommend a newer runsc in place of an old one, such as Debian 12's."""
         if self._modern(host):
             return ()
         year = re.search(r"~(20\d\d)", self.version(host))
@@ -80,5 +80,5 @@ class Gvisor(Crun):
 
 
 def _root(name: str) -> str:
-    """Where runsc keeps what it knows of a container: apart from the machine's own in /run/runsc."""
+    """Give the folder of runsc's state of a container: not the machine's own in /run/runsc."""
     return f"/run/{name}"

@@ -1,10 +1,10 @@
-"""Kata Containers: Docker's containers, each in a virtual machine of its own, by another runtime of Docker's.
+"""Kata Containers: Docker's containers, each in a virtual machine of its own, by another runtime.
 
 Written to Kata's documentation, and never run on the real thing: docs/Limitations.md, docs/design/vcpu-handling and
 docs/design/host-cgroups.md of Kata 3, and Docker's "Alternative container runtimes" (23.0 and newer start a shim such
 as `io.containerd.kata.v2` without configuration; older ones know the runtimes of their daemon.json alone). The machine
-has one CPU, as Kata's configuration has it, and one for each of `--cpus` is added; its memory is Kata's, and the
-container's is added. What is seen inside may therefore be more than was asked for, which every trial then says.
+has the CPU and the memory of Kata's configuration in addition to the container's `--cpus` and `--memory`. The inside
+may therefore have more than the limits, which is a caution of every trial.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kata(Docker):
     title: ClassVar[str] = "Kata Containers, by Docker"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
-    needs: ClassVar[str] = "Docker, containerd-shim-kata-v2, KVM"
+    needs: ClassVar[str] = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
     nests: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
 
@@ -77,7 +77,7 @@ class Kata(Docker):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Run a container in a machine; its cost is that of the machine, its shim and its file server."""
+        """Run a container in a machine; its processes are the machine, its shim and its file server."""
         with super().launch(host, launch) as instance:
             inspected = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)
             # All of them have the container's number on their command lines.

@@ -1,8 +1,8 @@
-"""libvirt: QEMU machines by libvirt's daemon, driven by `virsh`, with everything that its driver sets up around QEMU.
+"""libvirt: QEMU machines of libvirt's daemon, which `virsh` controls.
 
 The machine is that of `qemu`: q35, virtio, the image's kernel. `uri` is the connection, `type` the kind of domain:
-`kvm`, or `qemu` for emulation, which as a stack is called `libvirt-tcg`. Written to "Domain XML format" and virsh(1) of
-libvirt 9.0, and run on it. The domain is transient: nothing of it stays when it ends.
+`kvm`, or `qemu` for emulation, whose stack is `libvirt-tcg`. Written to "Domain XML format" and virsh(1) of libvirt
+9.0, and run on it. The domain is transient: nothing of it stays when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Libvirt(Technology):
     title: ClassVar[str] = "libvirt, QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
-    needs: ClassVar[str] = "libvirt and its daemon, KVM that boots a guest"
+    needs: ClassVar[str] = "its daemon, KVM that boots a guest"
     tested_in: ClassVar[str] = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
     tools: ClassVar[Mapping[str, str]] = _TOOLS
     hosts: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class Libvirt(Technology):
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:
-        """Run libvirt's daemons on a host of ours that has none."""
+        """Run libvirt's daemons in a machine that tare has booted."""
         with ExitStack() as stack:
             if self.daemon_problems(host):
                 stack.enter_context(host.spawn("virtlogd"))
@@ -79,7 +79,7 @@ class Libvirt(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Create a domain, paused; put its tap on tare's bridge; let it go."""
+        """Create a paused domain, put its tap on tare's bridge, and resume it."""
         self.imported(host, launch.image)
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
         with monitors.prepared(host, launch) as ground:
@@ -102,7 +102,7 @@ class Libvirt(Technology):
             yield replace(instance, processes=lambda: pids, cautions=cautions)
 
     def brings(self) -> Sequence[str]:
-        """Name the connection: some kinds start a program to connect with."""
+        """Name the connection: some kinds start a program."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
     def domain(self, launch: Launch, key: str, devices: guest.Devices) -> str:
@@ -110,7 +110,7 @@ class Libvirt(Technology):
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
         mode = "host-passthrough" if self.type == "kvm" else "maximum"
-        # As root and not relabeled: the image's files are not libvirt's, and its owner of machines may not read them.
+        # As root and without relabeling: libvirt's user for machines may not read the image's files.
         return f"""<domain type='{self.type}'>
   <name>{launch.name}</name>
   <memory unit='MiB'>{memory}</memory>

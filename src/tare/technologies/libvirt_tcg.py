@@ -1,4 +1,4 @@
-"""libvirt with emulation: the machine of `libvirt`, its processor translated in software by QEMU.
+"""libvirt with emulation: the machine of `libvirt`, with a processor that QEMU emulates in software.
 
 It has a name of its own so that nobody reads emulation as virtualization.
 """
@@ -19,6 +19,6 @@ class LibvirtTcg(Libvirt):
     name: ClassVar[str] = "libvirt-tcg"
     title: ClassVar[str] = "libvirt, QEMU emulation"
     family: ClassVar[Family] = "emulator"
-    needs: ClassVar[str] = "libvirt and its daemon"
+    needs: ClassVar[str] = "its daemon"
 
     type: Literal["kvm", "qemu"] = "qemu"

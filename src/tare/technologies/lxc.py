@@ -1,6 +1,6 @@
-"""LXC: system containers by liblxc, one configuration file each, started by lxc-execute.
+"""LXC: containers of liblxc, each with a configuration file, started by lxc-execute.
 
-It drops the capabilities and the system calls that LXC's own common configuration does.
+They lack the capabilities and system calls that LXC's common configuration drops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Lxc(Technology):
     title: ClassVar[str] = "LXC"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    needs: ClassVar[str] = "lxc"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"
@@ -34,7 +33,7 @@ class Lxc(Technology):
         return first_line(host, "lxc-execute", "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether LXC's tools are there."""
+        """Find whether LXC's tools are installed."""
         return missing_tools(host, self.tools)
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""LXD, or Incus where that is what is installed: system containers by a daemon, each in a user namespace of its own.
+"""LXD, or Incus if that is installed: system containers of a daemon, each in a user namespace of its own.
 
-The container's file system is a copy of the image in a storage pool of plain directories, made anew for every instance:
-that copy is part of its start. Its main process is tare's `init`, which the daemon starts in place of a system's.
+Every instance has a new copy of the image in a storage pool of plain directories: that copy is part of its start. Its
+main process is tare's `init`, in place of a system's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tare.model import Family, Image, Problem
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0
-# Debian's Incus has its daemon apart from programs for people.
+# Debian's Incus keeps its daemon outside the usual PATH.
 _INCUS = 'PATH="$PATH:/usr/libexec/incus" exec incusd --group root'
 _DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("sh", "-c", _INCUS)}
 _CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
@@ -44,8 +44,8 @@ case $2 in
 esac
 "$1" image import "$folder/metadata.tar" "$content" --alias "$3"
 """
-# A daemon whose client was killed goes on making the instance, and refuses to delete it until then; one whose machine
-# has just come back does not answer yet. Nothing can be in a pool that is gone.
+# A daemon whose client was killed goes on making the instance, and refuses to delete it until it is done. After a boot
+# the daemon does not answer at once. If the pool is gone, so is the instance.
 REMOVE = """
 attempt=0
 while [ $attempt -lt 80 ]; do
@@ -72,20 +72,23 @@ class Lxd(Technology):
     isolates: ClassVar[str] = (
         "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
     )
-    needs: ClassVar[str] = "lxd or incus, and its daemon"
+    needs: ClassVar[str] = "or Incus instead, its daemon"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
     packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = tuple(
+        (client, *words, "--format", "csv") for client in ("lxc", "incus") for words in (("list",), ("storage", "list"))
+    )
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
-        """Give the client's version; Incus says that it is Incus."""
+        """Give the client's version; for Incus, it includes the name."""
         client = client_of(host)
         version = first_line(host, client, "--version")
         return f"Incus {version}" if version and client == "incus" else version
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether a client is there and its daemon answers."""
+        """Find whether a client is installed and its daemon answers."""
         return missing_tools(host, self._installed(host)) or self.engine_problems(host)
 
     def _installed(self, host: Host) -> dict[str, str]:
@@ -105,7 +108,7 @@ class Lxd(Technology):
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:
-        """Run the daemon on a host of ours that has none."""
+        """Run the daemon in a machine that tare has booted."""
         if not self.engine_problems(host):
             yield
             return
@@ -121,11 +124,11 @@ class Lxd(Technology):
             yield
 
     def imported(self, host: Host, image: Image) -> None:
-        """Give the daemon the image, once: it stays in the daemon's store under the name of its content."""
+        """Import the image into the daemon, once: it stays in the daemon's store under the name of its content."""
         keep(host, image.archive, alias_of(image))
 
     def forget(self, host: Host) -> None:
-        """Remove all images of tare's from the daemon's store."""
+        """Remove all of tare's images from the daemon's store."""
         client = client_of(host)
         listed = host.run(client, "image", "list", "--format", "csv", "--columns", "l", timeout=SECONDS, check=False)
         for alias in re.findall(r"^\"?(tare-image-[^\s\",]+)", listed.text, re.MULTILINE):
@@ -151,7 +154,7 @@ class Lxd(Technology):
             folder = group_folder(reader, pid)
             monitor = int(reader.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
             root = f"/proc/{pid}/root/"
-            # The copy of the image must not be written to the disk while something is measured.
+            # The disk must not be busy with the copy of the image during the measurement.
             reader.run("sync", "--file-system", root, timeout=SECONDS)
             before = bytes_of(reader, root)
             yield Instance(
@@ -166,7 +169,7 @@ class Lxd(Technology):
 
 
 def client_of(host: Host) -> str:
-    """Find which client is installed; `lxc`, LXD's, where there is neither."""
+    """Give the installed client; `lxc`, that of LXD, if there is none."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
 
 
@@ -177,7 +180,7 @@ def package_for(host: Host) -> str:
 
 
 def keep(host: Host, file: Path, alias: str) -> None:
-    """Give the daemon an archive or a disk under a name, unless it has that already."""
+    """Import an archive or a disk into the daemon under a name, unless it has that."""
     client = client_of(host)
     if host.run(client, "image", "info", alias, timeout=SECONDS, check=False).exit_code:
         host.run("sh", "-c", _IMPORT, "sh", client, str(file), alias, timeout=_IMPORT_SECONDS)
@@ -222,12 +225,12 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
 
 
 def cpus_of(launch: Launch) -> str:
-    """Give the CPUs as the daemon takes them: a number alone would be a count."""
+    """Give the CPUs for the daemon, which takes a single number as a count."""
     return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 
 
 def proof_of(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
-    """Give the versions of the daemon and of what it drives, under a name of its own."""
+    """Give the versions of the daemon and of its driver, by name."""
     environment = asked(host, client, "/1.0")["environment"]
     versions = dict(zip(environment["driver"].split(" | "), environment["driver_version"].split(" | "), strict=True))
     return {environment["server"]: environment["server_version"], name: versions[driver], "storage": "dir"}
@@ -240,5 +243,5 @@ def asked(host: Host, client: str, path: str) -> dict[str, Any]:
 
 
 def bytes_of(host: Host, path: str) -> int:
-    """Give the bytes that a file, or a folder without what is mounted on it, takes on the disk."""
+    """Give the bytes that a file, or a folder without mounted file systems, takes on the disk."""
     return int(host.run("du", "-sx", "-B1", path, timeout=SECONDS).text.split()[0])

@@ -1,8 +1,8 @@
-"""Virtual machines of LXD, or of Incus where that is what is installed: QEMU with KVM, by their daemon.
+"""Virtual machines of LXD, or of Incus if that is installed: QEMU with KVM, by their daemon.
 
-The disk is a copy of the image's in a storage pool of plain directories, made anew for every instance, as with LXD's
-containers: that copy is part of its start. LXD's machines boot by UEFI alone, so a CD that is made for each instance
-boots the image's kernel. Written to "Instance options" and "Type: disk", "Type: nic" of LXD 5.0's documentation.
+Every instance has a new copy of the image's disk in a storage pool of plain directories, as with LXD's containers: that
+copy is part of its start. LXD's machines boot only by UEFI, so each boots the image's kernel from a CD of its own.
+Written to "Instance options" and "Type: disk", "Type: nic" of LXD 5.0's documentation.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _DRIVER_FIX = "apt-get install qemu-system-x86 ovmf lxd-agent, modprobe vhost_vs
 
 @dataclass(frozen=True)
 class LxdVm(Lxd):
-    """Starts a machine of LXD or Incus; the inside is entered over SSH."""
+    """Starts a machine of LXD or Incus; tare enters the inside over SSH."""
 
     name: ClassVar[str] = "lxd-vm"
     title: ClassVar[str] = "LXD, virtual machine"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "lxd or incus, its daemon and driver of QEMU, KVM that boots a guest, xorriso, mtools, cpio"
+    needs: ClassVar[str] = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests: ClassVar[bool] = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
     packages: ClassVar[tuple[str, ...]] = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
@@ -55,7 +55,7 @@ class LxdVm(Lxd):
     path: ClassVar[str] = "tap"
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether a daemon answers that can run machines, and whether a guest boots on KVM."""
+        """Find whether a daemon that can run machines answers, and whether a guest boots on KVM."""
         missing = missing_tools(host, self._installed(host))
         missing = missing or boot_medium.missing_files(host, boot_medium.EFI_STUB) or self.engine_problems(host)
         if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
@@ -69,11 +69,11 @@ class LxdVm(Lxd):
         keep(host, image.disk, _alias(image))
 
     def forget(self, host: Host) -> None:
-        """Nothing: `lxd` removes all images of tare's from the same daemon."""
+        """Do nothing: `lxd` removes all of tare's images from the same daemon."""
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Create a machine, start it, and put its tap on tare's bridge: it boots long after that."""
+        """Create a machine, start it, and put its tap on tare's bridge before it boots."""
         self.imported(host, launch.image)
         client, name = client_of(launch.ledger.host), launch.name
         with monitors.prepared(host, launch) as ground:
@@ -93,7 +93,7 @@ class LxdVm(Lxd):
             host.run(client, "start", name, timeout=SECONDS)
             ground.stack.enter_context(launch.network.adopted(launch.network.device("t")))
             pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
-            # The daemon pins the virtual processors alone.
+            # The daemon pins only the virtual processors.
             host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
             proof = proof_of(reader, client, "qemu", "qemu")
             instance = ground.booted(console, disk, self.path, accelerator="kvm", **proof)

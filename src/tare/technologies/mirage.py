@@ -1,11 +1,10 @@
 """MirageOS: your unikernel in OCaml, in a Solo5 tender or in QEMU.
 
-It is started as MirageOS 4.11 and Solo5 document it (Solo5's docs/building.md): `solo5-hvt` (KVM) or `solo5-spt` (a
-process that may make only a handful of system calls) with the tap as the device `service`, or QEMU for the virtio
-target; the unikernel's own arguments are `--ipv4=ADDRESS/24 --ipv4-gateway=GATEWAY` and then `arguments`. It uses one
-CPU.
+tare starts it as MirageOS 4.11 and Solo5 document (Solo5's docs/building.md): by `solo5-hvt` (KVM) or `solo5-spt` (a
+process with only a few system calls) with the tap as the device `service`, or by QEMU for the virtio target. The
+unikernel's own arguments are `--ipv4=ADDRESS/24 --ipv4-gateway=GATEWAY` and then `arguments`. It uses one CPU.
 
-Limits: MirageOS knows no open files, so the suite's limit of them means nothing to it; none of the papers measured it.
+Limits: MirageOS has no open files, so their limit does not apply; none of the papers measured it.
 
 Settings beside those of every image of your own: `tender`, which must be the target that the image was built for:
 `hvt`, `spt` or `virtio`; `device`, the name of the network device in the unikernel's manifest. `accelerator` is for
@@ -31,7 +30,7 @@ class Mirage(OwnImage):
 
     name: ClassVar[str] = "mirage"
     title: ClassVar[str] = "MirageOS, an image of yours"
-    needs: ClassVar[str] = "an image of yours, a Solo5 tender or qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours, a Solo5 tender"
     board: ClassVar[str] = "pc,acpi=off"
     one_cpu: ClassVar[bool] = True
     without_kvm: ClassVar[str] = "build the image for spt or virtio"
@@ -41,22 +40,22 @@ class Mirage(OwnImage):
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The tender, or QEMU, which also proves for `hvt` that KVM works."""
+        """The tender, and QEMU for `virtio` and for the proof of KVM."""
         tender = {} if self.tender == "virtio" else {f"solo5-{self.tender}": "solo5"}
         return {**tender, **({"ip": "iproute2"} if self.tender == "spt" else QEMU_TOOLS)}
 
     @property
     def needs_kvm(self) -> bool:
-        """`hvt` has nothing but KVM; `spt` never needs it."""
+        """Whether the tender is `hvt`."""
         return self.tender == "hvt" or (self.tender == "virtio" and self.accelerator == "kvm")
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
-        """All but Solo5, which Debian has not."""
+        """All but Solo5, which Debian does not have."""
         return tuple(package for package in super().debian_packages if package != "solo5")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what every image needs; see `OwnImage.problems`. Debian has no Solo5."""
+        """Find what is missing; see `OwnImage.problems`. Solo5 comes from opam."""
         problems = super().problems(host)
         return tuple(
             Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in problems

@@ -1,13 +1,13 @@
 """Nanos: your disk image of a unikernel that runs one Linux program, made by `ops`, in QEMU.
 
-It is booted as `ops` 0.1.46 starts it: QEMU boots the disk of a q35 machine with virtio-scsi and virtio-net. Nanos
-reads its address from the disk, so `ops image create` has to put it there (OPS documentation, RunConfig.IPAddress):
-198.18.0.10 with the gateway 198.18.0.1, unless the machine has routes there already, and one more for each further
-image in a suite; an error says which it should have been. Its program and the program's arguments are on the disk too.
+tare boots it as `ops` 0.1.46 does: QEMU boots the disk of a q35 machine with virtio-scsi and virtio-net. Nanos reads
+its address from the disk, so `ops image create` must write it there (OPS documentation, RunConfig.IPAddress):
+198.18.0.10 with the gateway 198.18.0.1, unless the machine has a route there, and one more for each further image in a
+suite; an error then gives the right one. The disk also holds the program and its arguments.
 
-Limits: it reports 65536 open files and does not let that be changed; none of the papers measured it.
+Limits: it reports 65536 open files, which cannot be changed; none of the papers measured it.
 
-Settings: `image` is the disk, from ~/.ops/images; `arguments` has to stay empty.
+Settings: `image` is the disk, from ~/.ops/images; `arguments` must be empty.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Nanos(OwnImage):
 
     name: ClassVar[str] = "nanos"
     title: ClassVar[str] = "Nanos, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     board: ClassVar[str] = "q35"
     built_in_address: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class Nanos(OwnImage):
         )
 
     def hint(self, launch: Launch) -> str:
-        """Tell which address the image should have."""
+        """Give the address that the image should have."""
         network = launch.network
         options = f"--ip-address {network.instance_address} --netmask {NETMASK} --gateway {network.gateway}"
-        return f"its address is built in; here it has to be made with: ops image create {options}"
+        return f"its address is built in; make it for this machine with: ops image create {options}"

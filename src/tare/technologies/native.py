@@ -1,9 +1,9 @@
 """Bare metal: the image's programs on the machine itself, in a chroot, with no isolation but the limits.
 
-It is the baseline. It runs the same bytes as every other stack, because VTmark (section 5) could not explain why Podman
-beat a bare metal that ran another user space. For the same reason its server is, like theirs, in a network namespace on
-tare's bridge: in the machine's own it would also pay for the machine's firewall, and containers would seem to beat it.
-With `network = "host"` it uses the machine's own network.
+It is the baseline. It runs the same bytes as every other stack: VTmark (section 5) could not explain why Podman beat a
+bare metal that ran another user space. Its server is in a network namespace on tare's bridge, as in other stacks: in
+the machine's own namespace the firewall would slow it down, and containers would seem faster. With `network = "host"`
+it uses the machine's own network.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from tare.model import Family, Problem
 
 @dataclass(frozen=True)
 class Native(Technology):
-    """Starts nothing but the image's `init` in a control group and a chroot."""
+    """Starts the image's `init` in a control group and a chroot."""
 
     name: ClassVar[str] = "native"
     title: ClassVar[str] = "bare metal"
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
-    needs: ClassVar[str] = "root, iproute2, util-linux"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "prlimit": "util-linux"}
 
@@ -44,7 +43,7 @@ class Native(Technology):
         return host.run("uname", "-r", timeout=10).text.strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Root and two tools are all that it takes."""
+        """Find whether tare is root and its two tools are installed."""
         return missing_tools(host, self.tools)
 
     @contextmanager

@@ -19,13 +19,12 @@ _ENTERED = Caution(
 
 @dataclass(frozen=True)
 class Nspawn(Technology):
-    """Starts the image's `init` under systemd-nspawn; the inside is entered through its namespaces."""
+    """Starts the image's `init` under systemd-nspawn; tare enters the inside through its namespaces."""
 
     name: ClassVar[str] = "nspawn"
     title: ClassVar[str] = "systemd-nspawn"
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    needs: ClassVar[str] = "systemd-container"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {
         "systemd-nspawn": "systemd-container",
@@ -39,7 +38,7 @@ class Nspawn(Technology):
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether systemd-nspawn is there."""
+        """Find whether systemd-nspawn is installed."""
         return missing_tools(host, self.tools)
 
     @contextmanager

@@ -1,11 +1,11 @@
-"""OpenStack: a server of a given flavor and image, in which other technologies are measured; bare metal is a flavor.
+"""OpenStack: a server of a given flavor and image, in which tare measures other technologies; bare metal is a flavor.
 
-It is asked for through openstacksdk, with a key pair made for it alone, entered over SSH, and deleted with all that was
-made for it, each named `tare-…`. It only gives a machine: the stack is written `native/openstack` or
-`docker/openstack`. The client has to be on the server's network, as in the papers.
+tare requests it through openstacksdk, with a key pair of its own, enters it over SSH, and deletes it with all that it
+made, each named `tare-…`. It only lends a machine: write the stack as `native/openstack` or `docker/openstack`. The
+client must be on the server's network, as in the papers.
 
-The server's SSH host key is always checked. It is the one that cloud-init prints on the console, or, where a machine of
-bare metal has none, one that is made here and given to cloud-init.
+tare always checks the server's SSH host key. It reads the key that cloud-init prints on the console; a machine of bare
+metal without a console gets a key from tare through cloud-init.
 
 Settings: `cloud`, its name in clouds.yaml; `flavor`, `image` and `network`, by the cloud's names; `user`, whom the
 image lets in, who may use sudo; `floating_network`, from which a floating address is taken; `allow_from`, such as
@@ -41,7 +41,7 @@ _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 
 @dataclass(frozen=True)
 class Openstack(Technology):
-    """Asks a cloud for a server."""
+    """Lends a server of a cloud."""
 
     name: ClassVar[str] = "openstack"
     title: ClassVar[str] = "OpenStack server"
@@ -72,9 +72,9 @@ class Openstack(Technology):
             return ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the settings name a cloud that clouds.yaml has; the cloud itself is not asked."""
+        """Find whether the settings name a cloud of clouds.yaml; it does not contact the cloud."""
         if not isinstance(host, LocalHost):
-            return (Problem("openstack gives a machine of its own", "leave out [hosts.server]"),)
+            return (Problem("openstack lends a machine of its own", "leave out [hosts.server]"),)
         if problems := missing_tools(host, self.tools):
             return problems
         if not self.version(host):
@@ -90,10 +90,10 @@ class Openstack(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Ask for a server, and enter it as root; it is ready when SSH answers."""
+        """Request a server, and enter it as root; it is ready when SSH answers."""
         if not isinstance(launch.ledger.host, LocalHost):
             hint = "leave out [hosts.server], and write it as the outermost layer"
-            raise Unavailable("openstack gives a machine of its own, so it cannot be inside another", hint)
+            raise Unavailable("openstack lends a machine of its own, so it cannot be inside another", hint)
         socket = f"/run/{launch.name}.ssh"
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
@@ -102,14 +102,14 @@ class Openstack(Technology):
             yield replace(server, inside=inside)
 
     def brings(self) -> Sequence[str]:
-        """Name the cloud and what is started there."""
+        """Name the cloud and the image of its servers."""
         return (f"starts servers of {self.image} in the cloud {self.cloud}, which may cost",)
 
     @contextmanager
     def lent(
         self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
     ) -> Iterator[tuple[Machine, Instance]]:
-        """Give a server, which has the name of the `folder`; it is deleted after the block."""
+        """Lend a server with the name of the `folder`; delete it after the block."""
         with ExitStack() as stack:
             stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
             wanted = self._wanted(host, folder)
@@ -136,7 +136,7 @@ class Openstack(Technology):
             )
 
     def _wanted(self, host: Host, folder: Path) -> Wanted:
-        """Make the keys of a server, and say what it is to be."""
+        """Make the keys of a server, and describe it."""
         host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
         names = (folder.name, self.flavor, self.image, self.network)
         public_key = new_key(host, f"{folder}/key")
@@ -147,7 +147,7 @@ class Openstack(Technology):
         return replace(wanted, host_key=(host.read(f"{folder}/host_key"), public_key))
 
     def _configured(self, host: Host, folder: Path, server: Server, keys: Sequence[str]) -> Machine:
-        """Write what OpenSSH's client has to know of the server."""
+        """Write the configuration of OpenSSH's client for the server."""
         host.write(f"{folder}/known_hosts", "".join(f"{folder.name} {key}\n" for key in keys))
         lines = (
             *(f"Host {folder.name}", f"HostName {server.address}", f"HostKeyAlias {folder.name}", f"User {self.user}"),

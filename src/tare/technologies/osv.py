@@ -1,20 +1,20 @@
 """OSv: your image of a unikernel that runs unchanged Linux programs, in QEMU.
 
-It is booted as OSv 0.57 documents it in its README (Networking) and does it in scripts/run.py with `--kernel`: QEMU
-boots the kernel, whose command line is `--ip=eth0,ADDRESS,NETMASK --defaultgw=GATEWAY --nameserver=GATEWAY` and then
-`arguments`, the application with its own. Network and disk are virtio.
+tare boots it as OSv 0.57 does in its README (Networking) and in scripts/run.py with `--kernel`: QEMU boots the kernel
+with the command line `--ip=eth0,ADDRESS,NETMASK --defaultgw=GATEWAY --nameserver=GATEWAY` and then `arguments`, the
+application's command line. Network and disk are virtio.
 
-Limits: its table of open files has 16384 places (`fs_max_file_descriptors`), whatever the suite asks for. The 2017
+Limits: its table of open files has 16384 entries (`fs_max_file_descriptors`), whatever the suite asks for. The 2017
 paper (section V) adapted OSv's settings to those of Linux and left out HTTP, for want of an adequate server; with Redis
 (section VI-B) OSv needed distinctly more memory than Linux, probably by a leak. The 2015 report served HTTP and DNS
 from it: lighttpd hung under Xen, not under KVM (section 2.1), and with 128 MB of memory it ran out at 4000 requests a
 second (section 3.3).
 
-Debian's redis-server as OSv's own linker loads it dies at boot in one start of sixteen, by an assertion in malloc. With
-`arguments = "/lib64/ld-linux-x86-64.so.2 /redis-server …"`, the linker of Linux in the image, it does not.
+If OSv's own linker loads Debian's redis-server, one start of sixteen dies at boot by an assertion in malloc. With the
+linker of Linux in the image, `arguments = "/lib64/ld-linux-x86-64.so.2 /redis-server …"`, it does not.
 
-Settings beside those of every image of your own: `image` is the kernel, `loader-stripped.elf`; `disk`, where the
-application is not part of it, its `usr.img`.
+Settings beside those of every image of your own: `image` is the kernel, `loader-stripped.elf`; `disk` is its `usr.img`,
+if the application is not part of the kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Osv(OwnImage):
 
     name: ClassVar[str] = "osv"
     title: ClassVar[str] = "OSv, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     disk: str = ""

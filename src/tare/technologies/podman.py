@@ -1,4 +1,4 @@
-"""Podman: containers without a daemon, driven as Docker is; run by root, with the networks of root."""
+"""Podman: containers without a daemon, with Docker's command line; run by root, with root's networks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tare.launch import Launch, first_line
 from tare.model import Problem
 from tare.technologies.docker import Docker
 
-# Of a tare that was killed, the mount of the container's network namespace is gone with tare's own mounts, and Podman
-# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either
-# where its network is made by CNI, whose notes then tell the file, and stay as well.
+# Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman
+# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either if
+# CNI made its network; then CNI's notes name the file, and stay as well.
 _REMOVE = """
 notes=/var/lib/cni/results/$1-
 keys=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null
@@ -54,18 +54,23 @@ class Podman(Docker):
 
     name: ClassVar[str] = "podman"
     title: ClassVar[str] = "Podman"
-    needs: ClassVar[str] = "podman and its network plug-ins"
     packages: ClassVar[tuple[str, ...]] = ("containernetworking-plugins", "iptables")
+    needs: ClassVar[str] = ""
+    processes: ClassVar[tuple[str, ...]] = ("conmon",)
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("podman", "ps", "--all", "--format", "{{.Names}}"),
+        ("podman", "network", "ls", "--format", "{{.Name}}"),
+    )
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
-        """Nothing: it has no daemon."""
+        """Do nothing: it has no daemon."""
         yield
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why Podman cannot work; it has no daemon."""
+        """Find why Podman does not work."""
         output = host.run("podman", "info", timeout=30, check=False)
         if output.exit_code == 0:
             return ()
@@ -104,7 +109,7 @@ class Podman(Docker):
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
             stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, launch.name, bridge))
-            # A Docker daemon beside it drops what is forwarded, and Podman's plug-ins only let answers pass.
+            # A Docker daemon beside it drops forwarded packets, and Podman's plug-ins accept only answers.
             source = bridge if self.network == "bridge" else f"{network.prefix}-m"
             rule = ("FORWARD", "-i", source, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
             stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))

@@ -1,7 +1,7 @@
 """QEMU with KVM: a full virtual machine that boots the image with Debian's kernel, disk and network by virtio.
 
-KVM counts as usable only after a small guest has really booted on it within seconds: a /dev/kvm that answers proves
-nothing. Where it does not, `qemu-tcg` runs the same machine in emulation, under a name of its own.
+KVM counts as usable only after a small guest has booted on it within seconds: a /dev/kvm that answers proves nothing.
+Without KVM, `qemu-tcg` runs the same machine in emulation.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tare.model import Family, Image, Problem
 
 @dataclass(frozen=True)
 class Qemu(Technology):
-    """Boots the image; the inside is entered over SSH."""
+    """Boots the image; tare enters the inside over SSH."""
 
     name: ClassVar[str] = "qemu"
     title: ClassVar[str] = "QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "qemu-system-x86, KVM that boots a guest"
+    needs: ClassVar[str] = "KVM that boots a guest"
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = monitors.KVM_TOOLS
     hosts: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class Qemu(Technology):
         return kvm.qemu_version(host)
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether QEMU and its tools are there, and whether a guest boots on KVM."""
+        """Find whether QEMU and its tools are installed, and whether a guest boots on KVM."""
         return missing_tools(host, self.tools) or self.acceleration_problems(host)
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
@@ -51,7 +51,7 @@ class Qemu(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Boot a machine on a fresh overlay of the image's disk; it is up when it has told its SSH host key."""
+        """Boot a machine on a fresh overlay of the image's disk, and wait for its SSH host key."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             ground.requested()

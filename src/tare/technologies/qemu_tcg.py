@@ -1,4 +1,4 @@
-"""QEMU in emulation (TCG): the machine of `qemu` without KVM, its processor translated in software.
+"""QEMU in emulation (TCG): the machine of `qemu` without KVM, with a processor emulated in software.
 
 It works everywhere and is many times slower. It has a name of its own so that nobody reads emulation as virtualization.
 """
@@ -25,7 +25,7 @@ class QemuTcg(Qemu):
     title: ClassVar[str] = "QEMU emulation"
     family: ClassVar[Family] = "emulator"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
-    needs: ClassVar[str] = "qemu-system-x86"
+    needs: ClassVar[str] = ""
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask

@@ -1,13 +1,13 @@
 """Rumprun: your image of a unikernel made of NetBSD's drivers and one POSIX program, in QEMU.
 
-It is booted as Rumprun documents it (doc/config.md, its last state of May 2020) and as its tool `rumprun kvm` does it:
-QEMU boots the multiboot kernel, and the kernel's command line is JSON with the program's `cmdline` and a `net` with the
-static address. It uses one CPU.
+tare boots it as Rumprun documents (doc/config.md, last changed in May 2020) and as its tool `rumprun kvm` does: QEMU
+boots the multiboot kernel, whose command line is JSON with the program's `cmdline` and a `net` with the static address.
+It uses one CPU.
 
-Limits: the number of open files cannot be set for good, says the 2017 paper (section V): start Rumprun with `-e
-RUMPRUN_SYSPROXY=tcp://0:12345`, then raise `proc.N.rlimit.descriptors.soft` and `.hard` from outside by rumpctrl's
-`sysctl -w`. Here `environment` does the former; the latter has no place in an instance that lives for one trial, so
-give the image a higher limit, or it few clients. Its program may call neither fork nor exec (section II-B).
+Limits: the number of open files cannot be set permanently (2017 paper, section V): one starts Rumprun with `-e
+RUMPRUN_SYSPROXY=tcp://0:12345`, and raises `proc.N.rlimit.descriptors.soft` and `.hard` from outside by rumpctrl's
+`sysctl -w`. `environment` can do the former, but tare does not do the latter: build the image with a higher limit, or
+use few clients. Its program may call neither fork nor exec (section II-B).
 
 Settings beside those of every image of your own: `disk`, such as the data.iso of rumprun-packages, and `mountpoint`,
 where it is mounted; `environment`, texts such as `NAME=VALUE`.
@@ -29,7 +29,7 @@ class Rumprun(OwnImage):
 
     name: ClassVar[str] = "rumprun"
     title: ClassVar[str] = "Rumprun, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     one_cpu: ClassVar[bool] = True
 
     disk: str = ""
@@ -58,7 +58,7 @@ class Rumprun(OwnImage):
         )
 
     def _configuration(self, boot: Boot) -> str:
-        """Write the kernel's JSON. It has several keys `env`, which JSON frowns on and Rumprun wants."""
+        """Write the kernel's JSON. Rumprun wants one key `env` for each variable, which JSON discourages."""
         static = {"method": "static", "addr": boot.address, "mask": str(PREFIX), "gw": boot.gateway}
         data = {"source": "dev", "path": "/dev/ld0a", "fstype": "blk", "mountpoint": self.mountpoint}
         entries = [

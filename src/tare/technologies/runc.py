@@ -1,4 +1,4 @@
-"""runc: the reference container runtime, below Docker, driven directly with the same bundle as crun."""
+"""runc: the reference container runtime, which Docker uses, run directly with the same bundle as crun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Runc(Crun):
 
     name: ClassVar[str] = "runc"
     title: ClassVar[str] = "runc"
-    needs: ClassVar[str] = "runc"
     package: ClassVar[str] = "runc"
 
     program: str = "runc"

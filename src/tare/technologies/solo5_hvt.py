@@ -1,7 +1,7 @@
-"""Solo5's tender hvt: the unikernel is a KVM guest of the least kind, without firmware, devices or a Linux in it.
+"""Solo5's tender hvt: the unikernel is a minimal KVM guest, without firmware, emulated devices or Linux.
 
-The unikernel is tare's own application (`micro`), with the network stack smoltcp in it. KVM is proved by QEMU where
-that is installed, as for `qemu`; where it is not, by the unikernel itself, once it is built.
+The unikernel is tare's own application (`micro`) with the network stack smoltcp. QEMU proves that KVM works, as for
+`qemu`; without QEMU, the unikernel does, once it is built.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Solo5Hvt(Solo5):
     name: ClassVar[str] = "solo5-hvt"
     title: ClassVar[str] = "Solo5 hvt (KVM)"
     isolates: ClassVar[str] = "one application with its own network stack, alone on a virtual processor"
-    needs: ClassVar[str] = "the same packages as solo5-spt, KVM that boots a guest"
+    needs: ClassVar[str] = "KVM that boots a guest"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     tender: ClassVar[str] = "solo5-hvt"
+    processes: ClassVar[tuple[str, ...]] = (tender,)
     file: ClassVar[str] = "micro.hvt"
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
@@ -42,7 +43,7 @@ class Solo5Hvt(Solo5):
         return kvm.problems(host, "use solo5-spt")
 
     def _boots(self, host: Host) -> bool:
-        """Tell whether the unikernel comes as far as serving."""
+        """Tell whether the unikernel boots and serves."""
         folder = unikernels_on(host)
         tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
         command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")

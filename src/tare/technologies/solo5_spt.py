@@ -1,7 +1,7 @@
-"""Solo5's tender spt: the unikernel is a process that may make only a handful of system calls, which seccomp checks.
+"""Solo5's tender spt: the unikernel is a process that seccomp restricts to a few system calls.
 
-No hardware is needed for it, and none is emulated. The unikernel is tare's own application (`micro`), with the network
-stack smoltcp in it.
+It needs no virtualization hardware and emulates none. The unikernel is tare's own application (`micro`) with the
+network stack smoltcp.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ class Solo5Spt(Solo5):
     name: ClassVar[str] = "solo5-spt"
     title: ClassVar[str] = "Solo5 spt (seccomp)"
     isolates: ClassVar[str] = "one application with its own network stack, held to a few system calls by seccomp"
-    needs: ClassVar[str] = "cargo-web, rustc-web, rust-web-src, lld, libseccomp-dev to build it once"
     tender: ClassVar[str] = "solo5-spt"
+    processes: ClassVar[tuple[str, ...]] = (tender,)
     file: ClassVar[str] = "micro.spt"

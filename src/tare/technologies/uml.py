@@ -1,12 +1,10 @@
-"""User-mode Linux: a kernel that is a program of the machine's, and whose processes are processes of the machine's.
+"""User-mode Linux: a kernel that is a process of the machine, as are its processes.
 
-It is not Debian's cloud kernel but the one of the package `user-mode-linux`, without modules of its own in the image;
-it has one CPU. Written to "User Mode Linux HOWTO v2" and the boot parameters of Linux 6.1 (`linux --help`): `ubd0=`,
-`mem=`, `eth0=tuntap,DEVICE,ADDRESS`, `con0=`. Newer kernels have lost that transport of packets: `vector = true`
-takes theirs.
+It is the kernel of the package `user-mode-linux`, not Debian's cloud kernel; it has no modules in the image, and one
+CPU. Written to "User Mode Linux HOWTO v2" and the boot parameters of Linux 6.1 (`linux --help`): `ubd0=`, `mem=`,
+`eth0=tuntap,DEVICE,ADDRESS`, `con0=`. Newer kernels lack the transport `tuntap`: `vector = true` uses theirs.
 
-It does not run on every CPU: Linux 6.1's cannot save the registers of one with AVX-512, and panics in its first
-program.
+It does not run on every CPU: with AVX-512, Linux 6.1's cannot save the registers, and panics in its first program.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Uml(Technology):
     title: ClassVar[str] = "User-mode Linux"
     family: ClassVar[Family] = "type 2"
     isolates: ClassVar[str] = "a kernel of its own, as a program of the machine's kernel"
-    needs: ClassVar[str] = "user-mode-linux, a CPU on which it runs a program"
+    needs: ClassVar[str] = "a CPU on which it runs a program"
     tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     path: ClassVar[str] = "tap"
@@ -50,7 +48,7 @@ class Uml(Technology):
         return first_line(host, _PROGRAM, "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the kernel is there, and whether it runs a program on this CPU."""
+        """Find whether the kernel is installed, and whether it runs a program on this CPU."""
         if missing := missing_tools(host, self.tools):
             return missing
         try:
@@ -79,7 +77,7 @@ class Uml(Technology):
             tap = ground.stack.enter_context(launch.network.tap(headers=self.vector))
             words = guest.command_line(launch, ground.key, root="/dev/ubda", console="tty0").split()
             launch.timeline.mark("started")
-            # Its memory is a file: in the instance's folder, which is gone afterwards.
+            # Its memory is a file in the instance's folder, which is removed afterwards.
             kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine(launch, disk, tap), *words)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
             yield ground.booted(console, disk, self.path, uml=self.version(host))

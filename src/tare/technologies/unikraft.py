@@ -1,7 +1,7 @@
 """Unikraft: your image of a unikernel built from small libraries, in QEMU.
 
-It is booted as Unikraft documents it since 0.16.1 (its release notes, "netdev.ip"; here up to 0.17): QEMU boots the
-kernel with the command line `netdev.ip=ADDRESS/24:GATEWAY -- ` and then `arguments`. The image has to be built with
+tare boots it as Unikraft documents since 0.16.1 (release notes, "netdev.ip"; run up to 0.17): QEMU boots the kernel
+with the command line `netdev.ip=ADDRESS/24:GATEWAY -- ` and then `arguments`. Build the image with
 `CONFIG_LIBUKNETDEV_EINFO_LIBPARAM`, which reads it.
 
 Limits: it opens as many files as it was built for (`CONFIG_LIBPOSIX_FDTAB_MAXFDS`, 1024 unless said), whatever the
@@ -28,7 +28,7 @@ class Unikraft(OwnImage):
 
     name: ClassVar[str] = "unikraft"
     title: ClassVar[str] = "Unikraft, an image of yours"
-    needs: ClassVar[str] = "an image of yours, qemu-system-x86"
+    needs: ClassVar[str] = "an image of yours"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
 
     initrd: str = ""
@@ -40,7 +40,7 @@ class Unikraft(OwnImage):
         return (self.initrd,) if self.initrd else ()
 
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - it does not depend on the instance
-        """Tell what newer ones need of an emulated processor."""
+        """Give a hint about newer ones on an emulated processor."""
         return (
             "0.17 needs RDSEED, which QEMU 7.2 does not emulate; 0.16.3 does not" if self.accelerator == "tcg" else ""
         )

@@ -1,4 +1,4 @@
-"""VirtualBox: a machine of VBoxManage's, run by VBoxHeadless, on its own kernel module instead of KVM.
+"""VirtualBox: a machine that VBoxManage makes and VBoxHeadless runs, on its own kernel module instead of KVM.
 
 Written to Oracle's documentation, and never run on the real thing: "Oracle VM VirtualBox User Manual" 6.0 (VTmark's
 version), chapter 7 (createvm, modifyvm, storagectl, storageattach, controlvm, unregistervm) and section 7.1.2
@@ -9,35 +9,29 @@ controllers, and virtio of the network cards. The kernel cannot be given directl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tare.contracts import Host, Instance
 from tare.guests import boot_medium, guest, monitors
-from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Image, Problem
+from tare.guests.virtual_pc import VirtualPc
+from tare.launch import Launch, missing_tools
+from tare.model import Problem
 
 _SECONDS = 120.0
-_DRIVERS = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
 _INSTALL = "install VirtualBox from virtualbox.org: Debian has no package of it"
 
 
 @dataclass(frozen=True)
-class Virtualbox(Technology):
+class Virtualbox(VirtualPc):
     """Registers a machine for each instance, and removes it with its disk."""
 
     name: ClassVar[str] = "virtualbox"
     title: ClassVar[str] = "VirtualBox"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
-    needs: ClassVar[str] = "VirtualBox and its kernel modules, xorriso, isolinux, cpio"
-    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
-    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "bridge"
+    needs: ClassVar[str] = "VirtualBox and its kernel modules"
+    drivers: ClassVar[tuple[str, ...]] = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
 
     controller: Literal["BusLogic", "VirtIO"] = "BusLogic"
 
@@ -47,7 +41,7 @@ class Virtualbox(Technology):
         return next((line for line in reversed(lines) if line[:1].isdigit()), "")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether VirtualBox and its kernel modules are there."""
+        """Find whether VirtualBox is installed and its kernel modules are loaded."""
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
             return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, self.tools)
@@ -59,19 +53,13 @@ class Virtualbox(Technology):
                 return (Problem(f"the kernel module {module} is not loaded: no {device}", fix),)
         return ()
 
-    def imported(self, host: Host, image: Image) -> None:
-        """Make an initial RAM disk with the drivers of its controllers."""
-        guest.with_disk(host, image)
-        boot_medium.initrd(host, image, *_DRIVERS)
-
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Register and start a machine on a copy of the image's disk that is allocated in full."""
+        """Register and start a machine on a fully allocated copy of the image's disk."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
-            initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
-            cd = boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+            cd = self.boot_cd(host, launch, ground)
             card = ground.stack.enter_context(launch.network.port())
             ground.requested()
             group = ground.group()

@@ -1,4 +1,4 @@
-"""VMware Workstation and Player: a machine that is described by a .vmx file and driven by vmrun.
+"""VMware Workstation and Player: a machine with a .vmx file, which vmrun controls.
 
 Written to VMware's documentation, and never run on the real thing: "Using vmrun to Control Virtual Machines" (VIX 1.15;
 `-T ws|player`, start … nogui, stop … hard, list) and "Using VMware Workstation Pro" 15 to 17 (virtual networks: the
@@ -12,40 +12,34 @@ first turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tare.contracts import Host, Instance
-from tare.guests import boot_medium, guest, monitors
-from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Image, Problem
+from tare.guests import boot_medium, monitors
+from tare.guests.virtual_pc import VirtualPc
+from tare.launch import Launch, missing_tools
+from tare.model import Problem
 
 _SECONDS = 120.0
-_DRIVERS = ("sd_mod", "vmw_pvscsi", "vmxnet3")
 _INSTALL = "install VMware Workstation or Player from Broadcom's site: Debian has no package of it"
 _NETWORKING = "/etc/vmware/networking"
-# VMware's bridges are started anew with one more; the lines of tare's are those with the name of its network card.
+# Restarts VMware's networks with one more bridge; tare's lines have the name of its network card.
 _RESTART = "vmware-networks --stop; vmware-networks --start"
 _BRIDGE = f'echo "add_bridge_mapping $1 $2" >>{_NETWORKING}; {_RESTART}'
 _UNBRIDGE = f'sed -i "/^add_bridge_mapping $1 /d" {_NETWORKING}; {_RESTART}'
 
 
 @dataclass(frozen=True)
-class Vmware(Technology):
+class Vmware(VirtualPc):
     """Writes a machine for each instance, and removes it with its disk."""
 
     name: ClassVar[str] = "vmware"
     title: ClassVar[str] = "VMware Workstation"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
-    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules, xorriso, isolinux, cpio"
-    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
-    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "bridge"
+    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules"
+    drivers: ClassVar[tuple[str, ...]] = ("sd_mod", "vmw_pvscsi", "vmxnet3")
 
     product: Literal["ws", "player"] = "ws"
 
@@ -55,7 +49,7 @@ class Vmware(Technology):
         return match[1] if match else ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether VMware and what makes its CD are there, and whether it works."""
+        """Find whether VMware and the tools for its CD are installed, and whether it works."""
         if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
             return (Problem("vmrun is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, self.tools)
@@ -64,7 +58,7 @@ class Vmware(Technology):
         return self.service_problems(host)
 
     def service_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find whether its modules are loaded, its license is accepted, and nobody else uses its networks."""
+        """Find whether its modules are loaded, its license is accepted, and no other machine uses its networks."""
         for device in ("/dev/vmmon", "/dev/vmnet0"):
             if host.run("test", "-c", device, timeout=10, check=False).exit_code:
                 module = device.removeprefix("/dev/").rstrip("0")
@@ -78,19 +72,13 @@ class Vmware(Technology):
             return (Problem("other VMware machines run: their network would be interrupted", "shut them down"),)
         return ()
 
-    def imported(self, host: Host, image: Image) -> None:
-        """Make an initial RAM disk with the drivers of its controllers."""
-        guest.with_disk(host, image)
-        boot_medium.initrd(host, image, *_DRIVERS)
-
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Write and start a machine on a copy of the image's disk that is allocated in full."""
+        """Write and start a machine on a fully allocated copy of the image's disk."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
-            initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
-            boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+            self.boot_cd(host, launch, ground)
             card = ground.stack.enter_context(launch.network.port())
             number = str(free_vmnet(host.read(_NETWORKING)))
             ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", _UNBRIDGE, "sh", card))
@@ -108,7 +96,7 @@ class Vmware(Technology):
 
 
 def free_vmnet(networking: str) -> int:
-    """Give the number of a virtual network that VMware's configuration does not mention: 0, 1 and 8 are its own."""
+    """Give the number of a free virtual network of VMware; 0, 1 and 8 are its own."""
     words = re.findall(r"^answer VNET_(\d+)_|^add_bridge_mapping \S+ (-?\d+)", networking, flags=re.MULTILINE)
     taken = {0, 1, 8, *(int(answer or mapping) for answer, mapping in words)}
     return next(number for number in range(2, 255) if number not in taken)

@@ -1,9 +1,8 @@
-"""Xen: a guest beside the first domain, driven by Xen's own `xl`; its disk and network are Xen's rings.
+"""Xen: a guest beside the first domain, which `xl` controls; its disk and network are paravirtual.
 
 The guest writes to a snapshot of the image's disk by the device mapper, as guests on logical volumes do, so that PV and
-PVH need no process in the first domain. Its network card is a port of tare's bridge like every other's. tare's own
-tests run PV and PVH in an emulated machine; `hvm` is written to the documentation of xl.cfg(5) and was never seen to
-come up.
+PVH need no process in the first domain. tare's own tests run PV and PVH in an emulated machine; `hvm` is written to
+xl.cfg(5), and no test has seen it boot.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ xenstore-read "/local/domain/$(xl domid "$1")/image/device-model-pid" 2>/dev/nul
 """
 _FLOATING = Caution(
     "not-pinned",
-    "the first domain's CPUs run on any of the machine's: boot Xen with dom0_vcpus_pin, so that numbers mean the same",
+    "the first domain's CPUs are not pinned to the machine's: boot Xen with dom0_vcpus_pin",
 )
 
 
@@ -51,8 +50,9 @@ class Xen(Technology):
     title: ClassVar[str] = "Xen"
     family: ClassVar[Family] = "type 1"
     isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
-    needs: ClassVar[str] = "a machine that runs Xen, xen-utils in its dom0"
+    needs: ClassVar[str] = "a machine that runs Xen"
     tools: ClassVar[Mapping[str, str]] = _PACKAGES
+    lists: ClassVar[tuple[tuple[str, ...], ...]] = (("xl", "list"),)
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     path: ClassVar[str] = "tap"
 
@@ -62,7 +62,7 @@ class Xen(Technology):
         return line.partition(":")[2].strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether this is the first domain of Xen, and whether its tools are there and answer."""
+        """Find whether this is the first domain of Xen, and whether its tools are installed and work."""
         if host.read("/sys/hypervisor/type").strip() != "xen":
             fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
             return (Problem("the machine does not run on Xen", fix),)
@@ -81,7 +81,7 @@ class Xen(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Boot a domain on a snapshot of the image's disk; it is up when it has told its SSH host key."""
+        """Boot a domain on a snapshot of the image's disk, and wait for its SSH host key."""
         self.imported(host, launch.image)
         with monitors.prepared(host, launch) as ground:
             ground.requested()
@@ -92,7 +92,7 @@ class Xen(Technology):
             host.write(file, self.configuration(launch, ground.key, guest.Devices(disk, card)))
             ground.stack.enter_context(launch.ledger.undone_by("xl", "destroy", launch.name))
             launch.timeline.mark("started")
-            # Nobody watches over the domain from outside (-e): the ledger ends it.
+            # No process of xl monitors the domain (-e): the ledger ends it.
             console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
             with _explained(console):
                 instance = ground.booted(console, disk, self.path, mode=self.mode, xen=self.version(host))
@@ -128,7 +128,7 @@ def _card(launch: Launch) -> str:
 
 @contextmanager
 def _explained(console: Process) -> Iterator[None]:
-    """Let a failure have xl's first error for a reason: the others follow from it."""
+    """Give a failure xl's first error as its reason: the others follow from it."""
     try:
         yield
     except TrialFailed as error:
@@ -139,7 +139,7 @@ def _explained(console: Process) -> Iterator[None]:
 
 
 def _described(host: Host, instance: Instance) -> Instance:
-    """Add what Xen says of the domain: the memory that is its own, its CPUs, and its device model's process, if any."""
+    """Add what Xen reports of the domain: its memory, its CPUs, and the process of its device model, if any."""
     listed, *vcpus = host.run("sh", "-c", _ASK, "sh", instance.name, timeout=_SECONDS).text.strip().splitlines()
     model = [int(line) for line in vcpus if line.isdigit()]
     affinity = [line.split()[6] for line in vcpus if line.startswith(instance.name)]

@@ -98,7 +98,9 @@ class Telemetry:
             doubts.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
             doubts.append(throttling_caution(self.start.throttled, self.end.throttled))
             if not (self.start.together and self.end.together):
-                doubts.append(Caution("telemetry", "the machine did not tell what happened on it while the trial ran"))
+                doubts.append(
+                    Caution("telemetry", "the machine's counters could not be read at the beginning or the end")
+                )
         if self.trouble:
             doubts.append(Caution("telemetry", f"the telemetry of this trial was not kept: {self.trouble}"))
         return tuple(caution for caution in doubts if caution)

@@ -5,8 +5,9 @@ over `clients` connections. The 2017 paper (section V-A, Figure 3) served its in
 in steps of 100 with weighttp, keep-alive on. nginx has its default settings and sendfile, without access log or cache
 of open files, so each request opens and reads the file. The worker runs as root: a container may have no other user.
 
-A refused or broken connection, an answer after more than 10 s, or a status other than 200 to 399 fails the trial. wrk's
-time includes the connecting of the clients: many clients on a slow stack need a longer `duration`.
+A refused or broken connection, an answer after more than 10 s, a status other than 200 to 399, or a page that is not of
+the file's size (an image of yours has its own) fails the trial. wrk's time includes the connecting of the clients: many
+clients on a slow stack need a longer `duration`.
 
 Settings: `clients`; `duration` of each point, rounded up to whole seconds, which is how wrk counts; `keep_alive`, or
 else every request takes a new connection; `size` of the file.
@@ -54,12 +55,15 @@ _RESULT = re.compile(
     r"Running \S+ test @ \S+\n"
     r"  1 threads and (?P<clients>\d+) connections\n"
     r"  Thread Stats .*\n    Latency .*\n    Req/Sec .*\n"
-    r"  \d+ requests in \S+, \S+ read\n"
+    r"  (?P<requests>\d+) requests in \S+, (?P<read>\d+\.\d+)(?P<unit>[KMGTP]?)B read\n"
     r"(?P<trouble>(?:  Socket errors: .*\n)?(?:  Non-2xx or 3xx responses: .*\n)?)"
     r"Requests/sec: +(?P<rate>\d+\.\d+)\n"
     r"Transfer/sec: .*\n",
     re.ASCII,
 )
+_UNITS = ("", "K", "M", "G", "T", "P")  # of 1024 each
+_ROUNDED = 0.01  # wrk rounds what it read to hundredths of a unit
+_LARGEST_HEAD = 1024  # bytes before a page
 
 
 def _servable(size_bytes: int) -> int:
@@ -90,6 +94,11 @@ class HttpLoad(Workload):
         """The server's TCP port: not HTTP's own, which the machine may use."""
         return _PORT
 
+    @property
+    def page_bytes(self) -> int:
+        """The size of the page, which every server has to give alike: an image of the user's has a page of its own."""
+        return 1024
+
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run wrk once for each number of clients; raises TrialFailed if it or the server fails."""
         return (self._run(setup, clients) for clients in self.clients)
@@ -100,7 +109,7 @@ class HttpLoad(Workload):
         if [each.label for each in raw] != labels:
             raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
         return tuple(
-            Value("throughput", float(clients), _rate(each.text, clients))
+            Value("throughput", float(clients), _rate(each.text, clients, self.page_bytes))
             for clients, each in zip(self.clients, raw, strict=True)
         )
 
@@ -137,6 +146,11 @@ class Nginx(HttpLoad):
         super().__post_init__()
         _servable(self.size)
 
+    @property
+    def page_bytes(self) -> int:
+        """The size of the file."""
+        return self.size
+
     def service(self, listen: str) -> Service:
         """Give nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
         configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{_PORT}").replace("FILE", _FILE_PATH)
@@ -145,13 +159,24 @@ class Nginx(HttpLoad):
         return Service(argv, _PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
 
 
-def _rate(text: str, clients: int) -> float:
+def _rate(text: str, clients: int, page_bytes: int) -> float:
     """Read the requests a second from the output of wrk 4.1."""
     match = _RESULT.fullmatch(text)
     hint = "`tare show` has the whole output; it is that of `wrk` with one thread"
     if match and match["trouble"]:
         raise TrialFailed(f"wrk with {clients} clients: {' '.join(match['trouble'].split())}", hint)
     rate = float(match["rate"]) if match and int(match["clients"]) == clients else 0.0
-    if not 0 < rate < math.inf:
+    if match is None or not 0 < rate < math.inf:
         raise TrialFailed(f"wrk gave no rate for {clients} clients; it printed {text[:800]!r}", hint)
+    _check_size(int(match["requests"]), float(match["read"]) * 1024 ** _UNITS.index(match["unit"]), clients, page_bytes)
     return rate
+
+
+def _check_size(requests: int, read_bytes: float, clients: int, page_bytes: int) -> None:
+    """Raise TrialFailed where the pages cannot have had the size: what wrk read has heads too, and parts at its end."""
+    least = requests * page_bytes * (1 - _ROUNDED)
+    most = (requests + clients) * (page_bytes + _LARGEST_HEAD) * (1 + _ROUNDED)
+    if not least <= read_bytes <= most:
+        each = f"{read_bytes / max(requests, 1):.0f} bytes an answer"
+        hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
+        raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint)

@@ -92,7 +92,7 @@ def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     code, said = cleaned()
     assert code == 3
     error, hint = said.splitlines()[-2:]
-    assert error == "error: not all is clean: on this machine: sh: did not end within 0.5 s"
+    assert error == "error: not everything could be undone: on this machine: sh: did not end within 0.5 s"
     assert hint == f"hint: mend that, then `tare clean` again; what is left to undo is in {ledgers}"
     assert not any(thing.exists() for thing in (first, last, other))
     assert {path: left.entries for path, left in leftovers(ledgers).items()} == {path: (SLOW,)}
@@ -109,7 +109,7 @@ def test_an_undo_that_fails_is_said_and_kept_and_the_others_are_done(
     assert code == 3
     assert said.splitlines()[0] == "undone: rmdir /tmp/tare-gone"
     assert said.splitlines()[1].startswith(f"not undone: rmdir {busy}"[:120])
-    assert "error: not all is clean: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
+    assert "error: not everything could be undone: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
     assert not thing.exists()
     assert leftovers(ledgers) == {path: Leftovers(None, (("rmdir", str(busy)),))}
 
@@ -124,7 +124,7 @@ def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp
     assert code == 3
     lines = said.splitlines()
     assert lines[0] == "not undone: 2 things on root@tare-nowhere.invalid"
-    assert lines[-2].startswith("error: not all is clean: on root@tare-nowhere.invalid: SSH to ")
+    assert lines[-2].startswith("error: not everything could be undone: on root@tare-nowhere.invalid: SSH to ")
     assert not thing.exists()
     assert [path.name for path in ledgers.iterdir()] == [away.name]
     assert away.read_text(encoding="utf-8") == before

@@ -129,7 +129,7 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
     code, text = said(capsys, "plan", path)
     assert code == 0
     assert text.splitlines()[-7:] == [
-        "beyond what tare starts itself, this suite brings along:",
+        "this suite also executes or opens, outside tare:",
         "  theirs: boots /tmp/kernel",
         "  theirs: boots /tmp/usr.img",
         "  far: virsh connects to qemu+ext:///system?command=/tmp/x",

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from plug_ins import own
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.model import Output
@@ -19,7 +20,7 @@ from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.whetstone import Whetstone
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
-KERNELS = ("dhrystone", "whetstone", "ramspeed")
+KERNELS = tuple(name for name in own("workloads") if (PROGRAMS / f"{name}.c").exists())
 FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SMALL = Ramspeed(mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
 

@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import re
 import resource
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from fakes import LIMITS, Bench, Watcher, suite
+from fakes import LIMITS, Bench, Watcher, by_stack, planned, suite
 from tare_fake.technology import FakeHost
 
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
 from tare.journal import load_raw
-from tare.model import Facts, Problem, Trial
-from tare.running.schedule import Pace, Schedule, TimeLeft
+from tare.model import Facts, Problem
+from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan
-from tare.suites.suite import Suite
 from tare.workloads.dhrystone import Dhrystone
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    folder = tmp_path / "run"
-    return Bench(folder, Watcher(folder / "trials.jsonl"))
-
-
-def by_stack(trials: Sequence[Trial], stack: str, workload: str = "dhrystone") -> list[Trial]:
-    return [trial for trial in trials if (trial.stack, trial.workload) == (stack, workload)]
-
-
-def planned(suite: Suite) -> list[str]:
-    return [step.trial for block in plan(suite) for step in block.steps]
-
 
 # --- the fake itself -----------------------------------------------------------------------------------------------
 
@@ -253,58 +235,6 @@ def test_a_budget_that_is_enough_changes_nothing(bench: Bench) -> None:
     assert len(bench.trials) == 8
 
 
-def _schedule(budget: float | None, done: int = 0, blocks: int = 8) -> Schedule:
-    """Schedule blocks of workloads whose blocks take 2, 20 and 200 s; the first ones may be done."""
-    seconds = {"startup": 1.0, "dhrystone": 10.0, "whetstone": 100.0}
-    what = suite("a:", blocks=blocks, workloads=("whetstone", "startup", "dhrystone"))
-    pace = Pace({each.name: each.workload for each in what.workloads})
-    for name, each in seconds.items():
-        for stack in ("a", "a-again"):
-            pace.learn(Trial("t", 0, 0, name, stack, "ok", "", 0.0, each))
-    return Schedule(plan(what)[done:], budget, time.monotonic(), pace, done)
-
-
-def _order(schedule: Schedule, nearness: Mapping[str, float] | None = None) -> str:
-    """Put blocks in order; every workload is as near to a decision as the others unless said."""
-    near = nearness or {"startup": 1.0, "dhrystone": 1.0, "whetstone": 1.0}
-    return " ".join(f"{block.workload[0]}{block.index}" for block in schedule.in_order(near).blocks)
-
-
-_ROUNDS = " ".join(f"{name}{index}" for index in range(8) for name in "wsd")
-
-
-def test_without_a_budget_or_with_one_that_lasts_the_order_is_the_plans() -> None:
-    assert _order(_schedule(None)) == _order(_schedule(1777.0)) == _ROUNDS
-
-
-def test_every_workload_gets_the_least_number_of_blocks_before_any_gets_more() -> None:
-    early = " ".join(f"{name}{index}" for index in range(5) for name in "wsd")
-    assert _order(_schedule(1111.0)) == f"{early} s5 s6 s7 d5 d6 d7 w5 w6 w7"
-
-
-def test_where_the_budget_is_too_short_for_all_the_quickest_workloads_get_their_interval_first() -> None:
-    without_whetstone = "s1 s2 s3 s4 d1 d2 d3 d4 s5 s6 s7 d5 d6 d7 w1 w2 w3 w4 w5 w6 w7"
-    assert _order(_schedule(1109.0)) == _order(_schedule(111.0)) == f"w0 s0 d0 {without_whetstone}"
-    assert _order(_schedule(101.0, done=3)) == without_whetstone
-
-
-def test_after_that_blocks_go_where_most_decisions_are_near_for_their_time() -> None:
-    late = _schedule(300.0, done=15)
-    assert _order(late, {"startup": 0.001, "dhrystone": 0.1, "whetstone": 1.1}) == "w5 w6 w7 d5 d6 d7 s5 s6 s7"
-    assert _order(late, {"startup": 0.0, "dhrystone": 0.2, "whetstone": 1.1}) == "d5 d6 d7 w5 w6 w7 s5 s6 s7"
-
-
-def test_a_workload_whose_interval_seems_too_far_goes_before_one_that_no_block_decides() -> None:
-    """Only its first trials may have been slow: 80 s of blocks are to come, and 60 s are left."""
-    order = _order(_schedule(60.0, done=3), {"startup": 0.001, "dhrystone": 0.5, "whetstone": 0.5})
-    assert order.startswith("s1 s2 s3 s4 d1 d2 d3 d4 d5 d6 d7")
-
-
-def test_an_order_that_was_made_for_too_short_a_time_is_not_kept_once_everything_fits() -> None:
-    short = _schedule(111.0).in_order({"startup": 1.0, "dhrystone": 1.0, "whetstone": 1.0})
-    assert _order(replace(short, budget_seconds=1777.0)) == _ROUNDS
-
-
 def test_the_time_left_is_never_more_than_the_budget(bench: Bench) -> None:
     bench.work(suite("a:", "b:", blocks=8, workloads=("startup",)), budget=5.0)
     assert len(bench.watcher.begun) >= 2
@@ -358,101 +288,6 @@ def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_the_others_go_on(benc
     [bad], [good] = by_stack(bench.trials, "bad"), by_stack(bench.trials, "good")
     assert (bad.status, bad.turns) == ("failed", ())
     assert (good.status, len(good.values[0].turns)) == ("ok", 10)
-
-
-def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
-    pace = Pace({"dhrystone": Dhrystone()})
-    for seconds in (40.0, 2.0, 3.0):
-        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "ok", "", 0.0, seconds))
-    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
-    assert {pace.seconds_of(step) for step in block.steps if step.stack == "a"} == {3.0}
-
-
-def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
-    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
-    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
-    step = next(step for step in block.steps if step.stack == "a")
-    assert pace.seconds_of(step) == pytest.approx(3.24)  # 1.24 of the workload, 2 to start and end
-    for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
-        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
-    assert pace.seconds_of(step) == 3.0
-    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.24)
-
-
-# --- stopping and going on -----------------------------------------------------------------------------------------
-
-
-def stopping(at: int, blocks: int = 3) -> Suite:
-    return suite("a:", f'b: stack = "stopped"\nat = {at}', "c:", blocks=blocks)
-
-
-def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        bench.work(stopping(at=3))
-    [*_, (interrupted, _, _)] = bench.watcher.begun
-    assert (interrupted.stack, interrupted.workload, interrupted.block) == ("b", "dhrystone", 1)
-    whole = [step.trial for step, _, _ in bench.watcher.begun if step.block == 0]
-    assert [trial.trial for trial in bench.all_trials] == whole  # what took turns with it is lost, too
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 6])
-def test_a_resumed_run_has_the_trials_of_an_uninterrupted_one(bench: Bench, at: int) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        bench.work(stopping(at))
-    before = bench.all_trials
-    assert bench.work(stopping(at=1000)) == "plan"
-    assert bench.all_trials[: len(before)] == before
-    assert [trial.trial for trial in bench.all_trials] == planned(stopping(1))
-    assert len({trial.trial for trial in bench.all_trials}) == 24
-    assert {trial.status for trial in bench.trials} == {"ok"}
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
-def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: int) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        bench.work(stopping(at))
-    stopped = bench.watcher.begun[-1][0]
-    before = {trial.trial for trial in bench.all_trials}
-    same_block = {
-        step.trial
-        for block in plan(stopping(at))
-        for step in block.steps
-        if (step.workload, step.block) == (stopped.workload, stopped.block)
-    }
-    bench.work(stopping(at=1000))
-    cautioned = {trial.trial for trial in bench.all_trials if "resumed-block" in {each.kind for each in trial.cautions}}
-    assert cautioned == (same_block - before if same_block & before else set())
-
-
-def test_some_of_these_blocks_were_stopped_in_their_middle() -> None:
-    orders = [[step.stack for step in block.steps].index("b") for block in plan(stopping(at=1))]
-    assert set(orders) & {1, 2}
-
-
-def test_a_run_stopped_between_blocks_has_no_doubts_when_it_goes_on(bench: Bench) -> None:
-    what = suite("a:", "b:")
-    bench.work(what, budget=0.0)
-    bench.work(what)
-    assert len(bench.trials) == 8
-    assert not any(caution.kind == "resumed-block" for trial in bench.trials for caution in trial.cautions)
-
-
-def test_nothing_is_done_again_in_a_run_that_is_complete(bench: Bench) -> None:
-    what = suite("a:", "b:")
-    bench.work(what)
-    before = (bench.folder / "trials.jsonl").read_bytes()
-    assert bench.work(what) == "plan"
-    assert (bench.folder / "trials.jsonl").read_bytes() == before
-
-
-def test_a_run_goes_on_after_a_torn_last_line(bench: Bench) -> None:
-    what = suite("a:", "b:")
-    bench.work(what, budget=0.0)
-    path = bench.folder / "trials.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-40])
-    assert bench.work(what) == "plan"
-    assert [trial.trial for trial in bench.all_trials] == planned(what)
 
 
 # --- what comes after ----------------------------------------------------------------------------------------------

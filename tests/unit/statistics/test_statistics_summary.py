@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
+from runs import make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Better, Caution, Family, Metric, Trial
+from tare.model import Better, Caution, Family, Trial
 from tare.report.numbers import glyph
 from tare.report.words import firmness, trust
 from tare.statistics.cells import LASTING, Cell
@@ -298,140 +298,5 @@ def test_a_caution_is_counted_once_a_trial_and_the_baselines_touch_the_ratio() -
     assert [caution.stack for caution in summary.headline("dhrystone", "native").cautions] == ["native"]
 
 
-def test_points_are_compared_one_by_one_in_their_order() -> None:
-    cells = [cell for cell in summarize(_swept()).of("redis") if cell.stack == "docker" and cell.metric == "get"]
-    assert [(cell.point, round(cell.ratio or 0, 3)) for cell in cells] == [(1.0, 0.5), (50.0, 0.8)]
-
-
-def test_a_swept_headline_is_the_geometric_mean_over_points_and_metrics() -> None:
-    summary = summarize(_swept())
-    cell = summary.headline("redis", "docker")
-    # get: sqrt(0.5 * 0.8); set: sqrt(0.9 * 0.9); headline: the geometric mean of both
-    assert cell.ratio == pytest.approx(0.754460, abs=1e-6)
-    assert (cell.mean, cell.n, cell.metric) == (None, 2, "get, set")
-    assert summary.rule("redis").text == "geometric mean of GET and SET, each over 2 points"
-
-
-def test_a_trial_without_all_points_is_no_part_of_a_swept_headline() -> None:
-    run = _swept()
-    trials = [replace(t, values=t.values[1:]) if t.stack == "docker" and t.block == 1 else t for t in run.trials]
-    cell = summarize(replace(run, trials=tuple(trials))).headline("redis", "docker")
-    assert (cell.n, cell.verdict) == (1, "too few blocks")
-
-
-@pytest.mark.parametrize("name", ["average", "total", "copy-2"])
-def test_the_headline_is_of_the_metrics_that_the_workload_declares_for_it(name: str) -> None:
-    """Whatever they are called."""
-    apart = Metric("copy", "Copy", "bytes/s", "higher", headline=False)
-    record = replace(DHRYSTONE, metrics=(apart, Metric(name, "Sum", "bytes/s", "higher")))
-    trials = [
-        make_trial(stack, block, [measured("copy", 1.0), replace(measured(name, value), unit="bytes/s")])
-        for stack, value in (("native", 10.0), ("docker", 8.0))
-        for block in range(2)
-    ]
-    summary = summarize(make_run(trials, [record]))
-    assert summary.headline("dhrystone", "docker").ratio == pytest.approx(0.8)
-    assert (summary.rule("dhrystone").metrics, summary.rule("dhrystone").text) == ((name,), "Sum")
-
-
-def test_throughput_and_latency_are_a_headline_each_and_both_are_decided() -> None:
-    record = replace(
-        DHRYSTONE, metrics=(Metric("speed", "Speed", "iterations/s", "higher"), Metric("delay", "Delay", "s", "lower"))
-    )
-    factors = {"native": (1.0, 1.0), "docker": (0.5, 1.25)}
-    trials = [
-        make_trial(
-            stack,
-            block,
-            [
-                measured("speed", 10.0 * speed * 1.001 ** (block % 3)),
-                replace(measured("delay", 5.0 * delay * 1.001 ** (block % 2), better="lower"), unit="s"),
-            ],
-        )
-        for stack, (speed, delay) in factors.items()
-        for block in range(6)
-    ]
-    summary = summarize(make_run(trials, [record]))
-    assert [(rule.name, rule.metrics) for rule in summary.rules] == [
-        ("dhrystone", ("speed",)),
-        ("dhrystone delay", ("delay",)),
-    ]
-    throughput, latency = (summary.headline(name, "docker") for name in ("dhrystone", "dhrystone delay"))
-    assert throughput.ratio == pytest.approx(0.5, rel=1e-3)
-    assert latency.ratio == pytest.approx(1.25, rel=1e-3)
-    assert (throughput.verdict, latency.verdict, latency.better) == ("worse", "worse", "lower")
-
-
-def test_a_metric_that_nobody_declared_is_no_part_of_the_headline() -> None:
-    run = pairs([90, 91, 90, 91, 90], [100] * 5)
-    trials = tuple(replace(t, values=(*t.values, measured("odd", 1.0 + t.block))) for t in run.trials)
-    assert summarize(replace(run, trials=trials)).rule("dhrystone").metrics == ("speed",)
-
-
-def test_a_workload_without_intervals_takes_the_ranking_from_none() -> None:
-    """Redis has one block, dhrystone ten: the overall speed is dhrystone's."""
-    noise = [1.0, 1.01, 0.99, 1.02, 0.98] * 2
-    trials = [
-        make_trial(stack, block, [measured("speed", 100.0 * factor * noise[block])])
-        for stack, factor in (("native", 1.0), ("crun", 0.999), ("docker", 0.7))
-        for block in range(10)
-    ]
-    trials += [make_trial(stack, 0, [measured("get", 10.0, 1.0)], "redis") for stack in ("native", "crun", "docker")]
-    summary = summarize(make_run(trials, [DHRYSTONE, REDIS]))
-    assert summary.overall.workloads == ("dhrystone",)
-    assert [each.stack for each in summary.overall.standings] == ["crun", "docker"]
-    early = summarize(make_run([trial for trial in trials if trial.block < 4], [DHRYSTONE, REDIS]))
-    assert (early.overall.workloads, early.overall.standings) == ((), ())
-
-
-def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
-    run = pairs([90, 91, 90, 91, 90], [100] * 5)
-    cell = _docker(replace(run, record=replace(run.record, workloads=())))
-    assert (cell.verdict, cell.unit) == ("worse", "iterations/s")
-
-
-def test_the_cheapest_stack_is_found_with_those_that_cannot_be_told_from_it() -> None:
-    overall = summarize(believable_run()).overall
-    assert [standing.stack for standing in overall.standings] == [
-        "bubblewrap",
-        "crun",
-        "docker",
-        "docker-bridge",
-        "qemu-tcg",
-    ]
-    assert overall.missing == ("gvisor", "qemu", "docker/qemu")
-    assert "startup" not in overall.workloads
-    assert overall.standings[-1].verdict == "worse"
-
-
-def test_overall_speed_inverts_what_is_better_when_lower() -> None:
-    overall = summarize(pairs([200, 201, 199, 200, 201], [100] * 5, "lower")).overall
-    assert overall.standings[0].speed == pytest.approx(0.5, abs=1e-3)
-    assert overall.standings[0].verdict == "worse"
-
-
-def test_the_interval_of_a_single_workloads_standing_is_its_headlines() -> None:
-    run = pairs([80, 90, 100, 85, 95], [100] * 5)
-    standing, cell = summarize(run).overall.standings[0], _docker(run)
-    assert standing.low == pytest.approx(cell.low)
-    assert standing.high == pytest.approx(cell.high)
-
-
-def test_no_number_of_a_summary_is_without_a_value() -> None:
-    for cell in summarize(believable_run()).cells:
-        assert all(math.isfinite(value) for value in asdict(cell).values() if isinstance(value, float))
-
-
 def _is(trial: Trial, stack: str, block: int) -> bool:
     return (trial.stack, trial.block) == (stack, block)
-
-
-def _swept() -> Run:
-    factors = {"native": (1.0, 1.0, 1.0, 1.0), "docker": (0.5, 0.8, 0.9, 0.9)}
-    places = (("get", 1.0), ("get", 50.0), ("set", 1.0), ("set", 50.0))
-    trials = [
-        make_trial(stack, block, [measured(m, 1000.0 * f, p) for (m, p), f in zip(places, found, strict=True)], "redis")
-        for stack, found in factors.items()
-        for block in range(2)
-    ]
-    return make_run(trials, [REDIS])

@@ -257,13 +257,13 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         (
             '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docker]\nnetwork = "bridge"\n'
             + REDIS,
-            'stacks.d.docker.network: "bridge" has the client join it, which is outside of qemu',
+            'stacks.d.docker.network: the client would have to join "bridge", but it is outside of qemu',
             'write "nat", or leave it out',
         ),
         (
             '[suite]\nstacks = ["p"]\n[stacks.p]\nstack = "docker"\nnetwork = "bridge"\n[hosts.server]\nssh = "a"\n'
             + REDIS,
-            'stacks.p.network: "bridge" has the client join it, which is on another machine',
+            'stacks.p.network: the client would have to join "bridge", but it is on another machine',
             'write "nat", or leave it out',
         ),
         (
@@ -291,11 +291,11 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             "suite.stacks[0]: remote needs the setting address",
             'write a table [stacks.NAME] with stack = "remote/qemu" and below it [stacks.NAME.remote] with address = …',
         ),
-        # what only gives a machine
-        (STACK % "lender", "suite.stacks[0]: lender only gives a machine", LENT),
+        # what only lends a machine
+        (STACK % "lender", "suite.stacks[0]: lender only lends a machine", LENT),
         (
             '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "lender"\ncloud = "a"\n' + REDIS,
-            "stacks.d.stack: lender only gives a machine",
+            "stacks.d.stack: lender only lends a machine",
             LENT,
         ),
         (

@@ -95,7 +95,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     with LocalHost().spawn("sh", "-c", script, "sh", *said) as console, pytest.raises(TrialFailed) as caught:
         guest.watch_boot(console, launch)
     assert str(caught.value) == "the guest did not boot: it began again"
-    assert caught.value.hint == "before that, it said: 'Kernel panic - not syncing: no root'"
+    assert caught.value.hint == "before that, it printed: 'Kernel panic - not syncing: no root'"
 
 
 def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:

@@ -178,7 +178,7 @@ def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) ->
     files = FarFiles(Far(answers=[RECORDED, TRAFFIC.format(0, 0)]))
     with sample(tmp_path / "trial.parquet", lambda: [731], files, FAR) as telemetry:
         pass
-    text = "the machine did not tell what happened on it while the trial ran"
+    text = "the machine's counters could not be read at the beginning or the end"
     assert telemetry.cautions() == (Caution("telemetry", text),)
     assert _rows(tmp_path / "trial.parquet", "cpu_user", "host") == [(0.0,), (None,)]
 

@@ -90,6 +90,20 @@ def test_errors_that_wrk_counted_fail_the_trial_and_are_quoted(name: str, troubl
     assert failure.value.hint
 
 
+@pytest.mark.parametrize(("size", "told"), [(6144, "1264 bytes an answer; the page has 6144"), (128, "128")])
+def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: int, told: str) -> None:
+    with pytest.raises(TrialFailed, match=told) as failure:
+        Nginx(size=size).parse([captured(clients) for clients in CLIENTS])
+    assert failure.value.hint
+    assert f"/file of {size} bytes" in failure.value.hint
+
+
+def test_the_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
+    text = sample("clients-50").replace("49339 requests in 1.00s, 59.48MB", "60 requests in 1.00s, 1.62GB")
+    workload = Nginx(clients=(50,), size=16 << 20)
+    assert workload.parse([replace(captured(50), text=text)]) == (Value("throughput", 50.0, 49301.24),)
+
+
 @pytest.mark.parametrize("number", ["0.00", "-1.00", "nan", "-nan", "inf", "", "fast", "1e400", "9" * 400 + ".0"])
 def test_a_rate_that_is_no_positive_number_fails_the_trial_and_is_quoted(number: str) -> None:
     text = sample("clients-50").replace("49301.24", number)

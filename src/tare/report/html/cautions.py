@@ -43,15 +43,15 @@ def doubts(summary: Summary) -> tuple[Doubt, ...]:
 
     A single value may have a caution that no headline has. Where both have it, the headline's counts are given.
     """
-    found: dict[str, dict[tuple[str, str], CautionCount]] = {}
+    by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in (*summary.headlines, *summary.cells):
         for caution in cell.cautions:
-            found.setdefault(caution.kind, {}).setdefault((cell.workload, caution.stack), caution)
+            by_kind.setdefault(caution.kind, {}).setdefault((cell.workload, caution.stack), caution)
     with_values = dict.fromkeys(summary.workloads, 0)
     for cell in _first_headlines(summary):
         with_values[cell.workload] += cell.trials > 0
-    entries = enumerate(found.items(), start=1)
-    return tuple(_doubt(number, kind, places, with_values) for number, (kind, places) in entries)
+    entries = enumerate(by_kind.items(), start=1)
+    return tuple(_doubt(number, kind, cells, with_values) for number, (kind, cells) in entries)
 
 
 def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
@@ -59,31 +59,31 @@ def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
     return tuple(cell for cell in summary.headlines if cell.headline == cell.workload)
 
 
-def _doubt(number: int, kind: str, places: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
-    texts = tuple(dict.fromkeys(text for caution in places.values() for text in caution.texts))
-    where: dict[str, list[CautionCount]] = {}
-    for (workload, _), caution in places.items():
-        where.setdefault(workload, []).append(caution)
-    lines = tuple(f"{workload}: {_touched(found, with_values[workload])}" for workload, found in where.items())
+def _doubt(number: int, kind: str, cells: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
+    texts = tuple(dict.fromkeys(text for caution in cells.values() for text in caution.texts))
+    by_workload: dict[str, list[CautionCount]] = {}
+    for (workload, _), caution in cells.items():
+        by_workload.setdefault(workload, []).append(caution)
+    lines = tuple(f"{workload}: {_touched(counts, with_values[workload])}" for workload, counts in by_workload.items())
     return Doubt(number, kind, texts[:_MOST_TEXTS], max(len(texts) - _MOST_TEXTS, 0), lines)
 
 
-def _touched(found: list[CautionCount], stacks: int) -> str:
+def _touched(cautions: list[CautionCount], stacks: int) -> str:
     """Name the stacks that a caution touches and how many of their trials; all of them in two words."""
-    counts = {f"{caution.trials} of {caution.of}" for caution in found}
-    if len(found) == stacks > 2 and len(counts) == 1:
+    counts = {f"{caution.trials} of {caution.of}" for caution in cautions}
+    if len(cautions) == stacks > 2 and len(counts) == 1:
         return f"every stack {counts.pop()}"
-    return ", ".join(f"{caution.stack} {caution.trials} of {caution.of}" for caution in found)
+    return ", ".join(f"{caution.stack} {caution.trials} of {caution.of}" for caution in cautions)
 
 
 def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
     """Give the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
-    found: dict[int, list[str]] = {}
+    by_number: dict[int, list[str]] = {}
     numbers = {doubt.kind: doubt.number for doubt in numbered}
     for caution in cell.cautions:
         text = f"{caution.kind}: {caution.stack}, {caution.trials} of {caution.of} trials"
-        found.setdefault(numbers[caution.kind], []).append(text)
-    return tuple((number, "; ".join(texts)) for number, texts in sorted(found.items()))
+        by_number.setdefault(numbers[caution.kind], []).append(text)
+    return tuple((number, "; ".join(texts)) for number, texts in sorted(by_number.items()))
 
 
 def skips(summary: Summary) -> tuple[Reason, ...]:
@@ -106,10 +106,10 @@ def failures(summary: Summary) -> tuple[Reason, ...]:
 
 def _grouped(summary: Summary, reasons: _Reasons) -> tuple[Reason, ...]:
     grouped = []
-    for (text, hint), places in reasons.items():
+    for (text, hint), cells in reasons.items():
         lines = []
-        for stack in dict.fromkeys(stack for stack, _ in places):
-            own = [workload for at, workload in places if at == stack]
+        for stack in dict.fromkeys(stack for stack, _ in cells):
+            own = [workload for at, workload in cells if at == stack]
             lines.append(f"{stack}: {_where(own, summary)}")
         grouped.append(Reason(text, tuple(lines), hint))
     return tuple(grouped)

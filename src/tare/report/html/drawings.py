@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint, Layer, Sweep
+from tare.model import Footprint, Layer, Mark, Sweep
 from tare.report import figures
 from tare.report.svg import draw
 from tare.statistics.cells import HeadlineRule, Summary
@@ -60,10 +60,10 @@ def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing |
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
     moments = {stack: _moments(run, stack) for stack in summary.stacks}
-    moments = {stack: found for stack, found in moments.items() if found}
+    moments = {stack: marks for stack, marks in moments.items() if marks}
     if not moments:
         return ()
-    totals = {stack: found[-1][1] for stack, found in moments.items()}
+    totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
     drawings = [_start(moments, "start", "From the request to each mark of the timeline, medians of the trials.")]
     quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
     if len(quick) > 1:
@@ -99,13 +99,13 @@ class LayerRow:
 
 def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
     """Tell what each layer of the nested stacks adds, from the outermost to the innermost."""
-    found: dict[tuple[str, int], list[Layer]] = {}
+    by_depth: dict[tuple[str, int], list[Layer]] = {}
     for trial in run.trials:
         if trial.status == "ok":
-            for place, layer in enumerate(trial.layers):
-                found.setdefault((trial.stack, place), []).append(layer)
-    places = [(stack, place) for stack in summary.stacks for place in range(len(found)) if (stack, place) in found]
-    return tuple(_layer_row(stack, found[stack, place]) for stack, place in places)
+            for depth, layer in enumerate(trial.layers):
+                by_depth.setdefault((trial.stack, depth), []).append(layer)
+    rows = [(stack, depth) for stack in summary.stacks for depth in range(len(by_depth)) if (stack, depth) in by_depth]
+    return tuple(_layer_row(stack, by_depth[stack, depth]) for stack, depth in rows)
 
 
 def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
@@ -138,55 +138,54 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
     metrics = [metric for metric in record.metrics if metric.name in names]
     for index, metric in enumerate(metrics[:_MOST_STRIPS]):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
-        values = [
-            (trial.stack, trial.block, value.value)
+        dots = [
+            figures.Dot(trial.stack, trial.block, value.value)
             for trial in run.trials
             if trial.workload == record.name and trial.status == "ok"
             for value in trial.values
             if value.metric == metric.name and value.point is None
         ]
         caption = f"{metric.title}: every trial a dot, the mean a bar."
-        drawings.append(_drawing(figures.strip(cells, values, metric.title), f"{prefix}p{index}", caption))
+        drawings.append(_drawing(figures.strip(cells, dots, metric.title), f"{prefix}p{index}", caption))
     return drawings
 
 
-def _start(moments: dict[str, list[tuple[str, float]]], prefix: str, caption: str) -> Drawing | None:
+def _start(moments: dict[str, list[Mark]], prefix: str, caption: str) -> Drawing | None:
     phases, totals = [], []
-    for stack, found in moments.items():
-        for (_, before), (name, after) in zip([("", 0.0), *found], found, strict=False):
-            phases.append((stack, name, max(after - before, 0.0)))
-        totals.append((stack, found[-1][1], format_duration(found[-1][1])))
+    for stack, marks in moments.items():
+        for before, mark in zip([Mark("", 0.0), *marks], marks, strict=False):
+            phases.append(figures.Phase(stack, mark.name, max(mark.seconds - before.seconds, 0.0)))
+        totals.append(figures.Total(stack, marks[-1].seconds, format_duration(marks[-1].seconds)))
     return _drawing(figures.starts(phases, totals), prefix, caption)
 
 
-def _moments(run: Run, stack: str) -> list[tuple[str, float]]:
+def _moments(run: Run, stack: str) -> list[Mark]:
     """Give the median of each mark that most trials have, in order of time: an instance starts alike for all."""
     trials = [trial for trial in run.trials if trial.status == "ok" and trial.timeline and trial.stack == stack]
     seen: dict[str, list[float]] = {}
     for trial in trials:
         for mark in trial.timeline:
             seen.setdefault(mark.name, []).append(mark.seconds)
-    medians = [(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
-    return _of_the_stack(sorted((mark for mark in medians if mark[0] != "requested"), key=lambda mark: mark[1]))
+    medians = [Mark(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
+    return _of_the_stack(sorted((mark for mark in medians if mark.name != "requested"), key=lambda mark: mark.seconds))
 
 
-def _of_the_stack(moments: list[tuple[str, float]]) -> list[tuple[str, float]]:
+def _of_the_stack(moments: list[Mark]) -> list[Mark]:
     """Sum the outer layers of a nested stack up, until the last of them was ready and the inner engine ran."""
-    ready = [seconds for name, seconds in moments if name.endswith(":ready")]
-    asked = [seconds for name, seconds in moments if name.endswith(":requested")]
-    own = [moment for moment in moments if ":" not in moment[0]]
-    return [*(("outer layers", each) for each in ready[-1:]), *(("engine", each) for each in asked[-1:]), *own]
+    ready = [Mark("outer layers", mark.seconds) for mark in moments if mark.name.endswith(":ready")]
+    asked = [Mark("engine", mark.seconds) for mark in moments if mark.name.endswith(":requested")]
+    return [*ready[-1:], *asked[-1:], *(mark for mark in moments if ":" not in mark.name)]
 
 
-def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[tuple[str, str, float]]:
+def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[figures.Bar]:
     """Give the median of each stack and workload, in the run's order."""
-    found: dict[tuple[str, str], list[int]] = {}
+    values: dict[tuple[str, str], list[int]] = {}
     for trial in run.trials:
         value = read(trial.footprint) if trial.footprint and trial.status == "ok" else None
         if value is not None:
-            found.setdefault((trial.stack, trial.workload), []).append(value)
-    places = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
-    return [(*place, float(statistics.median(found[place]))) for place in places if place in found]
+            values.setdefault((trial.stack, trial.workload), []).append(value)
+    cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
+    return [figures.Bar(*cell, float(statistics.median(values[cell]))) for cell in cells if cell in values]
 
 
 def _memory(footprint: Footprint) -> int | None:

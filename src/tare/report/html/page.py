@@ -232,7 +232,7 @@ def _section(summary: Summary, run: Run, index: int) -> Section:
 
 def _by_point(cells: Sequence[Cell]) -> list[Cell]:
     """Put the stacks of one metric and point below each other, where the eye compares them."""
-    order = {place: index for index, place in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
+    order = {point: index for index, point in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
     return sorted((cell for cell in cells if cell.trials), key=lambda cell: order[cell.metric, cell.point])
 
 

@@ -30,7 +30,7 @@ def stack_facts(stack: str, run: Run) -> StackFacts:
     paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
     limits = next((limits_of(trial.limits) for trial in own if trial.limits), ())
     proof = dict(entry for trial in own for entry in trial.proof)
-    file_systems = tuple(dict.fromkeys(found for trial in own for found in trial.file_systems))
+    file_systems = tuple(dict.fromkeys(system for trial in own for system in trial.file_systems))
     return StackFacts(stack, listing(paths), limits, file_systems, tuple(proof.items()), tuple(_commands(own)))
 
 

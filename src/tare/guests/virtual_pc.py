@@ -1,0 +1,40 @@
+"""A virtual PC with a BIOS, which boots from a CD: what the monitors share that start one without KVM.
+
+It cannot be given the kernel directly, and its controllers may be others than virtio's: the CD's initial RAM disk has
+the drivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tare.contracts import Host
+from tare.guests import boot_medium, guest, monitors
+from tare.launch import Launch, Technology
+from tare.model import Family, Image
+
+
+@dataclass(frozen=True)
+class VirtualPc(Technology):
+    """Boots the image from a CD. `drivers` are the kernel modules of its controllers, in the order of loading."""
+
+    family: ClassVar[Family] = "type 2"
+    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
+    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
+    hosts: ClassVar[bool] = True
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    path: ClassVar[str] = "bridge"
+    drivers: ClassVar[tuple[str, ...]]
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make an initial RAM disk with the drivers of its controllers."""
+        guest.with_disk(host, image)
+        boot_medium.initrd(host, image, *self.drivers)
+
+    def boot_cd(self, host: Host, launch: Launch, ground: monitors.Ground) -> str:
+        """Make the CD of an instance; gives its path."""
+        initrd = boot_medium.initrd(host, launch.image, *self.drivers)
+        return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))

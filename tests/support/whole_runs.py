@@ -1,0 +1,66 @@
+"""Suites of whole runs on real technologies, and what has to be there after one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tare.journal import load
+from tare.model import Trial
+from tare.suites.plan import plan
+from tare.suites.suite import read_suite
+
+SUITE = """\
+[suite]
+stacks = ["native", "crun", "bubblewrap", "docker"]
+blocks = 2
+seed = 5
+
+[[workloads]]
+use = "dhrystone"
+duration = "200ms"
+
+[[workloads]]
+use = "startup"
+"""
+SERVED = """\
+[suite]
+stacks = ["native", "crun", "nspawn"]
+blocks = 1
+
+[[workloads]]
+use = "nginx"
+clients = [5]
+duration = "1s"
+"""
+# What a run of tare's own fakes takes depends on nothing but tare; this one hangs in its first trial for a minute.
+HANGING = """\
+[suite]
+stacks = ["stuck"]
+
+[stacks.stuck]
+stack = "fake"
+fails = "hang"
+
+[[workloads]]
+use = "dhrystone"
+"""
+
+
+def planned(suite: Path) -> list[str]:
+    """Trials of a suite that are no skips."""
+    return [step.trial for block in plan(read_suite(suite)) for step in block.steps if step.stack != "docker"]
+
+
+def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:
+    """Check that no trial of a run is lost or doubled, and give them."""
+    trials = load(run).trials
+    counts = Counter(trial.trial for trial in trials if trial.status != "skipped")
+    assert set(counts) == set(planned(suite))
+    assert set(counts.values()) == {1}
+    assert [(trial.trial, trial.reason) for trial in trials if trial.status == "failed"] == []
+    assert Counter((trial.stack, trial.workload) for trial in trials if trial.status == "skipped") == {
+        ("docker", "dhrystone"): 1,
+        ("docker", "startup"): 1,
+    }
+    return trials

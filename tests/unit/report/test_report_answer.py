@@ -1,0 +1,100 @@
+"""The answer at the head of the page: what is known, in sentences."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from pages import Page, html_of
+from runs import DHRYSTONE, MACHINE, believable_run, make_run, measured
+
+from tare.model import Metric
+from tare.report import find
+from tare.report.words import answer
+from tare.statistics.summarize import summarize
+
+
+def test_the_answer_names_the_cheapest_and_what_cannot_be_told_apart() -> None:
+    sentences = answer(summarize(believable_run()), MACHINE)
+    assert sentences[0].startswith(
+        "On this machine (Imaginary CPU 9000, 2 CPUs, 8 GiB, Debian GNU/Linux 12), the cheapest of"
+    )
+    assert " 5 stacks was bubblewrap: it kept 99.5 % of native's speed [98.9, 100.1] over" in sentences[0]
+    assert "bubblewrap and crun are equivalent to native within 3 %." in sentences
+    assert any(each.startswith("native against itself (A/A) shows what could be resolved here: ") for each in sentences)
+    assert any(sentence.startswith("The most expensive was qemu-tcg, at 8.6") for sentence in sentences)
+    assert any(
+        "gvisor (failed in nginx: nginx did not answer on port 8080 within 20 s)" in sentence for sentence in sentences
+    )
+
+
+def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
+    summary = summarize(believable_run())
+    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.control]
+
+    def said(withstood: list[float]) -> str:
+        kept = {
+            id(cell): replace(cell, tolerated_autocorrelation=each)
+            for cell, each in zip(decided, withstood, strict=False)
+        }
+        cells = tuple(kept.get(id(cell), replace(cell, verdict="undecided")) for cell in summary.headlines)
+        sentences = answer(replace(summary, headlines=cells), MACHINE)
+        return next(each for each in sentences if "decision" in each)
+
+    lasting = "would hold even if noise lasted from block to block (a correlation of 0.5)"
+    resting = "on blocks that do not depend on each other"
+    first, second, *_ = (f"{cell.stack} in {cell.workload}" for cell in decided)
+    assert said([0.5]) == f"The one decision {lasting}."
+    assert said([0.49]) == f"The one decision rests {resting}."
+    assert said([0.5, 0.9]) == f"All 2 decisions {lasting}."
+    assert said([0.1, 0.2]) == f"All 2 decisions rest {resting}."
+    assert said([0.1, 0.9]) == f"Of 2 decisions, 1 {lasting}; {first} rests {resting}."
+    assert said([0.1, 0.2, 0.9]) == f"Of 3 decisions, 1 {lasting}; {first} and {second} rest {resting}."
+    assert f"; {first}, {second}, " in said([0.1] * 8 + [0.9])
+    assert f" and 2 more rest {resting}." in said([0.1] * 8 + [0.9])
+
+
+def test_the_answer_of_one_block_claims_nothing() -> None:
+    sentences = answer(summarize(believable_run(blocks=1)), MACHINE)
+    assert any("nothing can be told apart yet" in sentence for sentence in sentences)
+    assert not any("equivalent" in sentence or "cannot be told" in sentence for sentence in sentences)
+
+
+def test_the_answer_says_what_is_known_though_one_workload_has_one_block() -> None:
+    run = believable_run()
+    early = replace(run, trials=tuple(trial for trial in run.trials if trial.workload != "redis" or trial.block == 0))
+    sentences = answer(summarize(early), MACHINE)
+    assert "the cheapest of 5 stacks was bubblewrap" in sentences[0]
+    assert sentences[0].endswith(" over dhrystone, ramspeed and nginx.")
+    assert "Too few blocks for an interval, which needs 5: redis (n=1)." in sentences
+    assert not any("nothing" in sentence for sentence in sentences)
+
+
+def test_the_answer_without_a_ranking_gives_the_decided_results_first() -> None:
+    """No stack has an interval in both workloads."""
+    run = believable_run()
+    where = {"crun": "dhrystone", "qemu-tcg": "dhrystone", "docker": "nginx", "native": "both"}
+    trials = [t for t in run.trials if where.get(t.stack) in (t.workload, "both") and t.status == "ok"]
+    record = replace(run.record, stacks=tuple(where), control="")
+    sentences = answer(summarize(replace(run, record=record, trials=tuple(trials))), MACHINE)
+    assert "2 of 15 results are decided: worse: qemu-tcg in dhrystone (9.0 %) and docker in nginx (8" in sentences[0]
+
+
+def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
+    run = believable_run()
+    record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("delay", "Delay", "s", "lower")))
+    trials = [
+        replace(trial, values=(*trial.values, measured("delay", 1e6 / trial.values[0].value, better="lower")))
+        for trial in run.trials
+        if trial.workload == "dhrystone" and trial.status == "ok"
+    ]
+    run = make_run(trials, [record])
+    text = Page(html_of(run)).text
+    assert "dhrystone ↑ more is better dhrystone delay ↓ less is better" in text
+    assert "The headline of dhrystone delay is: Delay. Less is better." in text
+    assert " dhrystone delay: The largest correlation of a block's ratio" in text
+    found = json.loads(find("json")(summarize(run), run)["report.json"])["headlines"]
+    assert {(cell["headline"], cell["better"]) for cell in found} == {
+        ("dhrystone", "higher"),
+        ("dhrystone delay", "lower"),
+    }

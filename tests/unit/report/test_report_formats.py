@@ -1,0 +1,153 @@
+"""The formats that programs read, and where reports are written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import COSTS, NO_KVM, believable_run, pairs, write
+
+from tare.errors import UsageError
+from tare.journal import load
+from tare.report import find, formats, write_report
+from tare.statistics.summarize import summarize
+
+
+def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() -> None:
+    run = believable_run()
+    document = json.loads(find("json")(summarize(run), run)["report.json"])
+    assert document["format"] == 2
+    cell = next(c for c in document["headlines"] if (c["workload"], c["stack"]) == ("redis", "docker"))
+    assert (cell["decision"], cell["n"]) == ("worse", 8)
+    assert cell["interval"][0] < cell["estimate"] < cell["interval"][1]
+    assert {caution["kind"] for caution in cell["cautions"]} == {"steal", "client-bound"}
+    skipped = next(c for c in document["headlines"] if c["stack"] == "qemu")
+    assert (skipped["estimate"], skipped["interval"], skipped["skipped"]) == (None, None, NO_KVM)
+
+
+def test_json_never_holds_what_is_no_json() -> None:
+    run = pairs([float("nan"), 90, 91], [100, float("inf"), 100])
+    assert b"NaN" not in find("json")(summarize(run), run)["report.json"]
+
+
+def test_csv_has_one_row_for_each_value_of_an_ok_trial() -> None:
+    run = believable_run()
+    rows = _rows(find("csv")(summarize(run), run)["values.csv"])
+    assert len(rows) == sum(len(trial.values) for trial in run.trials if trial.status == "ok")
+    first = rows[0]
+    assert (first["workload"], first["stack"], first["block"], first["metric"], first["point"]) == (
+        "dhrystone",
+        "native",
+        "0",
+        "speed",
+        "",
+    )
+    assert float(first["value"]) == run.trials[0].values[0].value
+
+
+def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
+    believable = believable_run()
+    redis = [trial for trial in believable.trials if trial.workload == "redis" and trial.stack in ("native", "docker")]
+    run = replace(believable, trials=tuple(redis))
+    text = find("papers")(summarize(run), run)["papers.md"].decode()
+    assert text.count("one-way ANOVA: F(1, 14) = ") == len({(v.metric, v.point) for t in redis for v in t.values}) > 4
+    row = next(line for line in text.splitlines() if line.startswith("| docker |"))
+    assert "| 8 |" in row
+    assert not re.search(r"\bnan\b", text.lower())
+    early = replace(run, record=replace(run.record, stop_reason="decided"))
+    assert "these tests are too sure" in find("papers")(summarize(early), early)["papers.md"].decode()
+
+
+def test_the_papers_way_says_so_too_where_a_single_stack_left_early() -> None:
+    run = pairs([90, 91, 90, 91, 90], [100] * 5)
+    left = replace(run, trials=tuple(t for t in run.trials if t.stack == "native" or t.block < 4))
+    texts = [find("papers")(summarize(each), each)["papers.md"].decode() for each in (run, left)]
+    assert ["these tests are too sure" in text for text in texts] == [False, True]
+
+
+def test_csv_summary_has_one_row_for_each_cell() -> None:
+    run = pairs([90, 91, 90, 91, 90], [100] * 5)
+    rows = _rows(find("csv")(summarize(run), run)["summary.csv"])
+    assert [(row["stack"], row["n"], row["decision"]) for row in rows] == [
+        ("native", "5", "baseline"),
+        ("docker", "5", "worse"),
+    ]
+    assert rows[0]["low"] == ""
+
+
+def test_csv_lets_no_spreadsheet_run_a_strangers_formula() -> None:
+    run = pairs([90, -1], [100, 100])
+    run = replace(run, record=replace(run.record, suite='=HYPERLINK("x")'))
+    rows = _rows(find("csv")(summarize(run), run)["values.csv"])
+    assert rows[0]["suite"] == '\'=HYPERLINK("x")'
+    assert rows[-1]["value"] == "-1"
+
+
+def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
+    run = load(write(believable_run(tmp_path / "run", blocks=2)))
+    written = write_report([run])
+    assert [path.relative_to(run.folder).as_posix() for path in written] == [
+        "report/index.html",
+        "report/values.csv",
+        "report/summary.csv",
+        "report/report.json",
+    ]
+    assert all(path.stat().st_size > 100 for path in written)
+
+
+def test_reports_of_several_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    runs = [replace(pairs([90], [100]), folder=tmp_path / name) for name in ("one", "two")]
+    written = write_report(runs, ["json"], tmp_path / "out")
+    assert written == [tmp_path / "out/one/report.json", tmp_path / "out/two/report.json"]
+
+
+def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no report format named 'pdf'") as error:
+        write_report([pairs([90], [100])], ["json", "pdf"], tmp_path)
+    assert error.value.hint == "there are csv, html, json, papers"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["figures", "terminal", "../html", "nothing"])
+def test_what_is_no_format_is_not_found_as_one(name: str) -> None:
+    assert name not in formats()
+    with pytest.raises(UsageError):
+        find(name)
+
+
+def test_the_builder_is_seeded() -> None:
+    assert believable_run(seed=3) == believable_run(seed=3)
+    assert believable_run(seed=3) != believable_run(seed=4)
+    assert set(COSTS) < set(believable_run().record.stacks)
+
+
+def _rows(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode())))
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.html.new"])
+def test_a_report_is_written_through_no_link_of_a_strangers_run(tmp_path: Path, name: str) -> None:
+    run = believable_run(tmp_path / "run", blocks=2)
+    mine = tmp_path / "mine"
+    mine.write_text("precious", encoding="utf-8")
+    (write(run) / "report").mkdir()
+    (run.folder / "report" / name).symlink_to(mine)
+    write_report([run], ["html"])
+    assert mine.read_text(encoding="utf-8") == "precious"
+    assert "<html" in (run.folder / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_report_goes_to_no_folder_that_is_a_link_in_a_run(tmp_path: Path) -> None:
+    run = believable_run(tmp_path / "run", blocks=2)
+    (tmp_path / "mine").mkdir()
+    (write(run) / "report").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="report: is a symbolic link") as caught:
+        write_report([run], ["csv"])
+    assert caught.value.hint == f"rm {run.folder / 'report'}"
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert write_report([run], ["csv"], tmp_path / "mine")

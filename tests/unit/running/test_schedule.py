@@ -1,0 +1,86 @@
+"""Which blocks go first, and whether they fit the budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from fakes import suite
+
+from tare.model import Trial
+from tare.running.schedule import Pace, Schedule
+from tare.suites.plan import plan
+from tare.workloads.dhrystone import Dhrystone
+
+
+def _schedule(budget: float | None, done: int = 0, blocks: int = 8) -> Schedule:
+    """Schedule blocks of workloads whose blocks take 2, 20 and 200 s; the first ones may be done."""
+    seconds = {"startup": 1.0, "dhrystone": 10.0, "whetstone": 100.0}
+    what = suite("a:", blocks=blocks, workloads=("whetstone", "startup", "dhrystone"))
+    pace = Pace({each.name: each.workload for each in what.workloads})
+    for name, each in seconds.items():
+        for stack in ("a", "a-again"):
+            pace.learn(Trial("t", 0, 0, name, stack, "ok", "", 0.0, each))
+    return Schedule(plan(what)[done:], budget, time.monotonic(), pace, done)
+
+
+def _order(schedule: Schedule, nearness: Mapping[str, float] | None = None) -> str:
+    """Put blocks in order; every workload is as near to a decision as the others unless said."""
+    near = nearness or {"startup": 1.0, "dhrystone": 1.0, "whetstone": 1.0}
+    return " ".join(f"{block.workload[0]}{block.index}" for block in schedule.in_order(near).blocks)
+
+
+_ROUNDS = " ".join(f"{name}{index}" for index in range(8) for name in "wsd")
+
+
+def test_without_a_budget_or_with_one_that_lasts_the_order_is_the_plans() -> None:
+    assert _order(_schedule(None)) == _order(_schedule(1777.0)) == _ROUNDS
+
+
+def test_every_workload_gets_the_least_number_of_blocks_before_any_gets_more() -> None:
+    early = " ".join(f"{name}{index}" for index in range(5) for name in "wsd")
+    assert _order(_schedule(1111.0)) == f"{early} s5 s6 s7 d5 d6 d7 w5 w6 w7"
+
+
+def test_where_the_budget_is_too_short_for_all_the_quickest_workloads_get_their_interval_first() -> None:
+    without_whetstone = "s1 s2 s3 s4 d1 d2 d3 d4 s5 s6 s7 d5 d6 d7 w1 w2 w3 w4 w5 w6 w7"
+    assert _order(_schedule(1109.0)) == _order(_schedule(111.0)) == f"w0 s0 d0 {without_whetstone}"
+    assert _order(_schedule(101.0, done=3)) == without_whetstone
+
+
+def test_after_that_blocks_go_where_most_decisions_are_near_for_their_time() -> None:
+    late = _schedule(300.0, done=15)
+    assert _order(late, {"startup": 0.001, "dhrystone": 0.1, "whetstone": 1.1}) == "w5 w6 w7 d5 d6 d7 s5 s6 s7"
+    assert _order(late, {"startup": 0.0, "dhrystone": 0.2, "whetstone": 1.1}) == "d5 d6 d7 w5 w6 w7 s5 s6 s7"
+
+
+def test_a_workload_whose_interval_seems_too_far_goes_before_one_that_no_block_decides() -> None:
+    """Only its first trials may have been slow: 80 s of blocks are to come, and 60 s are left."""
+    order = _order(_schedule(60.0, done=3), {"startup": 0.001, "dhrystone": 0.5, "whetstone": 0.5})
+    assert order.startswith("s1 s2 s3 s4 d1 d2 d3 d4 d5 d6 d7")
+
+
+def test_an_order_that_was_made_for_too_short_a_time_is_not_kept_once_everything_fits() -> None:
+    short = _schedule(111.0).in_order({"startup": 1.0, "dhrystone": 1.0, "whetstone": 1.0})
+    assert _order(replace(short, budget_seconds=1777.0)) == _ROUNDS
+
+
+def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
+    pace = Pace({"dhrystone": Dhrystone()})
+    for seconds in (40.0, 2.0, 3.0):
+        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "ok", "", 0.0, seconds))
+    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
+    assert {pace.seconds_of(step) for step in block.steps if step.stack == "a"} == {3.0}
+
+
+def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
+    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
+    [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
+    step = next(step for step in block.steps if step.stack == "a")
+    assert pace.seconds_of(step) == pytest.approx(3.6)  # 0.2 + 1.4 of the workload, 2 to start and end
+    for seconds, status in ((2.0, "ok"), (4.0, "ok"), (100.0, "failed")):
+        pace.learn(Trial("t", 0, 0, "dhrystone", "a", "failed" if status == "failed" else "ok", "", 0.0, seconds))
+    assert pace.seconds_of(step) == 3.0
+    assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.6)
