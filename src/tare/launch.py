@@ -73,6 +73,26 @@ class Launch:
     timeline: Timeline = field(default_factory=Timeline)
     answer_port: int = ANSWER_PORT
     start_seconds: float = START_SECONDS
+    known: dict[str, str] = field(default_factory=dict)  # of the host, for the whole run
+
+    def version(self, technology: Technology, host: Host) -> str:
+        """Give the version of the technology's tool, which is asked once in a run."""
+        return self._once("version", technology, lambda: technology.version(host))
+
+    def imported(self, technology: Technology, host: Host) -> None:
+        """Let the technology prepare the host for the image, once in a run."""
+
+        def prepare() -> str:
+            technology.imported(host, self.image)
+            return self.image.digest
+
+        self._once(f"image {self.image.digest}", technology, prepare)
+
+    def _once(self, what: str, technology: Technology, find: Callable[[], str]) -> str:
+        key = f"{what} of {technology!r}"
+        if key not in self.known:
+            self.known[key] = find()
+        return self.known[key]
 
     @property
     def open_files(self) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
     """
     options = f"lowerdir={image.root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     with (
-        ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)),
-        ledger.undone_by("umount", "--lazy", str(folder / "root")),
+        ledger.undone_by("rm", "-rf", "--one-file-system", str(folder), lane="root"),
+        ledger.undone_by("umount", "--lazy", str(folder / "root"), lane="root"),
     ):
         ledger.host.run("sh", "-c", _FRESH, "sh", str(folder), options, timeout=_SECONDS)
         yield folder / "root"

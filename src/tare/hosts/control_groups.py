@@ -22,7 +22,7 @@ _JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125;
 # One command, because each costs a round trip to a machine over SSH. Standard input has lines of `FILE VALUE`. A kernel
 # that does not count swap lacks its file. $0 is the leaf, which has no settings.
 _MAKE = """
-for folder do mkdir "$folder" 2>/dev/null || { echo "$folder" >&2; exit 1; }; done
+mkdir "$@" || exit 1
 while read -r file value; do
     case $file in *swap*|*memsw*) [ -e "$file" ] || continue ;; esac
     echo "$value" 2>/dev/null > "$file" || { echo "${file##*/} = $value" >&2; exit 1; }
@@ -31,16 +31,15 @@ if [ -n "$0" ]; then mkdir "$0"; fi
 """
 # A group can be removed once its processes are gone and its children are removed.
 _REMOVE = """
-for group do
-    [ -d "$group" ] || continue
-    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        find "$group" -name cgroup.procs -exec cat {} + | while read -r process; do kill -9 "$process"; done
-        find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
-        sleep 0.05
-    done
-    [ ! -d "$group" ] || { echo "$group: cannot be removed" >&2; failed=1; }
+left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
+for attempt in $(seq 100); do
+    find "$@" -depth -type d -exec rmdir {} + 2>/dev/null
+    left "$@" || exit 0
+    find "$@" -name cgroup.procs -exec cat {} + 2>/dev/null | while read -r process; do kill -9 "$process"; done
+    sleep 0.01
 done
-exit ${failed:-0}
+for group do [ ! -d "$group" ] || echo "$group: cannot be removed" >&2; done
+exit 1
 """
 _NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
 
@@ -116,7 +115,7 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
         if layout.version == 2:
             _enable(ledger.host, layout.roots[0])
         everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
-        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere))
+        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere, lane="group"))
         _make(group, limits)
         yield group
 

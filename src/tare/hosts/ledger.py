@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,47 +58,83 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._entries: list[tuple[str, ...]] = []
         self._overdue: list[tuple[str, ...]] = []
+        self._overlaps = 0  # blocks of `overlapping`
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._writing = threading.Lock()
 
     @contextlib.contextmanager
-    def undone_by(self, *argv: str) -> Iterator[None]:
-        """Run a command after the block; if this process cannot, `tare clean` does."""
+    def overlapping(self) -> Iterator[None]:
+        """Let undos of different lanes overlap in the block, at whose end all are done.
+
+        Most of their time is waiting: the kernel removes a device, a mount or a control group when nothing uses it.
+        """
+        self._overlaps += 1
+        try:
+            yield
+        finally:
+            self._overlaps -= 1
+            self._settle()
+
+    @contextlib.contextmanager
+    def undone_by(self, *argv: str, lane: str = "") -> Iterator[None]:
+        """Run a command after the block; if this process cannot, `tare clean` does.
+
+        Undos of one `lane` keep their order. One without a lane begins when all before it have ended.
+        """
         if not _undoes_ours(argv):
             raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
-        self._entries.append(argv)
-        self._write()
+        with self._writing:
+            self._entries.append(argv)
+            self._write()
         try:
             yield
         finally:
             # If the machine does not answer, the entry stays until it does, or for `tare clean`.
-            self._overdue.append(argv)
-            self.catch_up()
+            if lane and self._overlaps:
+                self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
+            else:
+                self._overdue.append(argv)
+                self.catch_up()
 
     def catch_up(self) -> None:
         """Undo what is overdue because the host did not answer. What cannot be undone stays in the file."""
-        while self._overdue:
-            argv = self._overdue.pop(0)
-            try:
-                trouble = trouble_of(self.host, argv)
-            except Unreachable:
-                self._overdue.insert(0, argv)
-                break
+        self._settle()
+        overdue, self._overdue = self._overdue, []
+        for argv in overdue:
+            if self._overdue:  # the host does not answer
+                self._overdue.append(argv)
+            else:
+                self._undo(argv)
+
+    def _undo(self, argv: tuple[str, ...]) -> None:
+        try:
+            trouble = trouble_of(self.host, argv)
+        except Unreachable:
+            self._overdue.append(argv)
+            return
+        with self._writing:
             if not trouble and argv in self._entries:
                 self._entries.remove(argv)
-        self._write_less()
+            with contextlib.suppress(OSError):  # a full disk: to undo an entry twice does no harm
+                self._write()
+
+    def _settle(self) -> None:
+        """Wait for the undos that overlap."""
+        for lane in self._lanes.values():
+            lane.shutdown()
+        self._lanes.clear()
 
     def sweep(self) -> None:
         """Undo all remaining entries: an interrupt may have come between an entry and its block.
 
         What cannot be undone stays in the file, for `tare clean`.
         """
+        self._settle()
         with contextlib.suppress(Unreachable):
             for index in reversed(range(len(self._entries))):
                 if not trouble_of(self.host, self._entries[index]):
                     del self._entries[index]
-        self._write_less()
-
-    def _write_less(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: to undo an entry twice does no harm
+        with contextlib.suppress(OSError):
             self._write()
 
     def _write(self) -> None:
@@ -113,7 +151,12 @@ class DoomedLedger(Ledger):
         """Do nothing."""
 
     @contextlib.contextmanager
-    def undone_by(self, *argv: str) -> Iterator[None]:  # noqa: ARG002 - the instance's end undoes everything
+    def overlapping(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+    @contextlib.contextmanager
+    def undone_by(self, *argv: str, lane: str = "") -> Iterator[None]:  # noqa: ARG002 - the instance's end undoes everything
         """Do nothing."""
         yield
 

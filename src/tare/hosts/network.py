@@ -148,10 +148,10 @@ class Network:
         """Make a namespace for an instance, connected to the bridge; gives its name."""
         name, port = f"{self.prefix}-inside-{self.slot:02}", self.device("i")
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name))
+            stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name, lane="network"))
             self.ip(f"netns add {name}")
             # The kernel deletes the port with the namespace, but later; the name is needed again soon.
-            stack.enter_context(self.ledger.undone_by("ip", *self._there, "link", "delete", port))
+            stack.enter_context(self.ledger.undone_by("ip", *self._there, "link", "delete", port, lane="network"))
             pair = f"link add {port} type veth peer name eth0 netns {name}"
             self.ip_in(self.lan, pair, f"link set {port} master bridge up")
             self.ip_in(
@@ -172,7 +172,7 @@ class Network:
         name = self.device("t")
         if self.level:  # in our guests, nothing loads the module on demand
             self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
-        with self.ledger.undone_by("ip", *self._there, "link", "delete", name):
+        with self.ledger.undone_by("ip", *self._there, "link", "delete", name, lane="network"):
             kind = "mode tap vnet_hdr" if headers else "mode tap"
             self.ip_in(self.lan, f"tuntap add dev {name} {kind}", f"link set {name} master bridge up")
             yield name

@@ -48,6 +48,7 @@ class Testbed:
     instances: Path
     telemetry: Path
     outer: Image | None = None
+    known: dict[str, str] = field(default_factory=dict)  # of the host; see Launch
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around answered, on our clock
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
@@ -204,6 +205,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
         alive=[],
+        known={},
     )
 
 
@@ -252,7 +254,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
     knocks: list[Process] = []
     timeline = Timeline(technology=technology.name)
     seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
-    with ExitStack() as stack:
+    with testbed.ledger.overlapping(), ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
             argv = (KNOCK, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
@@ -270,6 +272,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             timeline=timeline,
             answer_port=ports[0],
             start_seconds=seconds,
+            known=testbed.known,
         )
         host = Recorder(testbed.host, notes.commands)
         try:

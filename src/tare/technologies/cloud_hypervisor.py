@@ -62,7 +62,7 @@ class CloudHypervisor(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk, form = ground.disk("raw"), self.form(host)
             ground.requested()
@@ -80,5 +80,5 @@ class CloudHypervisor(Technology):
             )
             launch.timeline.mark("started")
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            proof = {"accelerator": "kvm", "cloud-hypervisor": self.version(host)}
+            proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
             yield ground.booted(console, disk, self.path, **proof)

@@ -84,7 +84,7 @@ class Crun(Technology):
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
             # The runtime ends its container: gVisor needs seconds to clear away one without a monitor.
             stack.callback(_end, host, process, (*command, "kill", launch.name, "KILL"))
-            yield ground.instance(inside, address, self.path, runtime=self.version(host))
+            yield ground.instance(inside, address, self.path, runtime=launch.version(self, host))
 
 
 def _end(host: Host, process: Process, kill: tuple[str, ...]) -> None:

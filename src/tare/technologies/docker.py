@@ -95,7 +95,7 @@ class Docker(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Run a container, detached, whose main process is `init`."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with ExitStack() as stack:
             address = stack.enter_context(self._network(host, launch))
             # The name is free, or `--rm` of an earlier container has not come to its end.
@@ -120,7 +120,7 @@ class Docker(Technology):
                 address=address,
                 path=self.path,
                 processes=lambda: (*processes_below(launch.ledger.host, folder), *around),
-                proof={"version": self.version(host), "control group": folder},
+                proof={"version": launch.version(self, host), "control group": folder},
                 disk=lambda: int(self._inspect(host, launch.name, "--size")["SizeRw"]),
             )
 

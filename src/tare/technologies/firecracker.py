@@ -76,7 +76,7 @@ class Firecracker(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("raw")
             ground.requested()
@@ -88,7 +88,7 @@ class Firecracker(Technology):
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=self.version(host))
+            yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=launch.version(self, host))
 
     def configuration(self, host: Host, launch: Launch, key: str, devices: guest.Devices) -> dict[str, object]:
         """Describe the machine as the API does."""

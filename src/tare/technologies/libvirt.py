@@ -80,7 +80,7 @@ class Libvirt(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Create a paused domain, put its tap on tare's bridge, and resume it."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
         with monitors.prepared(host, launch) as ground:
             ground.requested()
@@ -96,7 +96,7 @@ class Libvirt(Technology):
             most = f"{guest.with_monitor(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
-            instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=self.version(host))
+            instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=launch.version(self, host))
             pids = _processes(host, launch.name)
             cautions = (guest.EMULATED,) if self.type == "qemu" else ()
             yield replace(instance, processes=lambda: pids, cautions=cautions)

@@ -54,7 +54,7 @@ class Lxc(Technology):
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
             environment = [word for entry in ENVIRONMENT for word in ("--set-var", entry)]
             inside = ExecHost(host, *launch.open_files, *attach, *environment, "--")
-            yield ground.instance(inside, address, self.path, liblxc=self.version(host))
+            yield ground.instance(inside, address, self.path, liblxc=launch.version(self, host))
 
 
 def _configuration(launch: Launch, root: str, network: str) -> str:

@@ -137,7 +137,7 @@ class Lxd(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Create a container and start it."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         client, name, address = client_of(launch.ledger.host), launch.name, launch.network.instance_address
         with ExitStack() as stack:
             card = stack.enter_context(_card(host, launch))

@@ -74,7 +74,7 @@ class LxdVm(Lxd):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Create a machine, start it, and put its tap on tare's bridge before it boots."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         client, name = client_of(launch.ledger.host), launch.name
         with monitors.prepared(host, launch) as ground:
             initrd, serial = boot_medium.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")

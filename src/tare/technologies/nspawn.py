@@ -59,5 +59,5 @@ class Nspawn(Technology):
             command = (*ground.group.join, *nspawn, *options, limit, "--", INIT, launch.listen(address))
             process = stack.enter_context(host.spawn(*command))
             process.read_line(20)
-            instance = ground.instance(ground.entered(host), address, self.path, systemd=self.version(host))
+            instance = ground.instance(ground.entered(host), address, self.path, systemd=launch.version(self, host))
             yield replace(instance, cautions=(_ENTERED,))

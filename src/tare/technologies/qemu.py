@@ -52,7 +52,7 @@ class Qemu(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk, and wait for its SSH host key."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             ground.requested()
             group, disk = ground.group(), ground.overlay()
@@ -61,7 +61,7 @@ class Qemu(Technology):
             machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, disk, tap))
             command = (*machine, "-append", guest.command_line(launch, ground.key))
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            proof = {"accelerator": self.acceleration[1], "qemu": self.version(host)}
+            proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
             yield ground.booted(console, disk, self.path, **proof)
 
 

@@ -69,7 +69,7 @@ class Uml(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a kernel on a copy of the image's disk."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("raw")
             ground.requested()
@@ -80,7 +80,7 @@ class Uml(Technology):
             # Its memory is a file in the instance's folder, which is removed afterwards.
             kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine(launch, disk, tap), *words)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
-            yield ground.booted(console, disk, self.path, uml=self.version(host))
+            yield ground.booted(console, disk, self.path, uml=launch.version(self, host))
 
     def machine(self, launch: Launch, disk: str, tap: str) -> tuple[str, ...]:
         """Give the parameters that describe the machine."""

@@ -56,7 +56,7 @@ class Virtualbox(VirtualPc):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Register and start a machine on a fully allocated copy of the image's disk."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
             cd = self.boot_cd(host, launch, ground)
@@ -73,7 +73,7 @@ class Virtualbox(VirtualPc):
             console = ground.stack.enter_context(host.spawn(*boot_medium.with_console(serial, *start)))
             ground.stack.enter_context(launch.ledger.undone_by("VBoxManage", "controlvm", launch.name, "poweroff"))
             instance = ground.booted(
-                console, disk, self.path, virtualbox=self.version(host), controller=self.controller
+                console, disk, self.path, virtualbox=launch.version(self, host), controller=self.controller
             )
             yield replace(instance, disk=lambda: None)  # it was written in full before
 

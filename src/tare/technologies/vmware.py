@@ -75,7 +75,7 @@ class Vmware(VirtualPc):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Write and start a machine on a fully allocated copy of the image's disk."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
             self.boot_cd(host, launch, ground)
@@ -91,7 +91,7 @@ class Vmware(VirtualPc):
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by(*run, "stop", file, "hard"))
             host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)
-            instance = ground.booted(console, disk, self.path, vmrun=self.version(host), controller="pvscsi")
+            instance = ground.booted(console, disk, self.path, vmrun=launch.version(self, host), controller="pvscsi")
             yield replace(instance, disk=lambda: None)  # it was written in full before
 
 

@@ -82,7 +82,7 @@ class Xen(Technology):
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
         """Boot a domain on a snapshot of the image's disk, and wait for its SSH host key."""
-        self.imported(host, launch.image)
+        launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             ground.requested()
             disk = ground.stack.enter_context(snapshots.snapshot(host, launch))
@@ -95,7 +95,7 @@ class Xen(Technology):
             # No process of xl monitors the domain (-e): the ledger ends it.
             console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
             with _explained(console):
-                instance = ground.booted(console, disk, self.path, mode=self.mode, xen=self.version(host))
+                instance = ground.booted(console, disk, self.path, mode=self.mode, xen=launch.version(self, host))
             yield _described(host, instance)
 
     def configuration(self, launch: Launch, key: str, devices: guest.Devices) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,53 @@ def test_what_is_inside_is_undone_first(ledger: Ledger, tmp_path: Path) -> None:
             assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 2
         assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 1
     assert not outer.exists()
+
+
+def _slow_removal(path: Path) -> tuple[str, ...]:
+    return ("sh", "-c", 'sleep 0.5; rm "$1"', "sh", str(path))
+
+
+def test_undos_of_different_lanes_overlap_and_those_of_one_keep_their_order(ledger: Ledger, tmp_path: Path) -> None:
+    outer, inner, other = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner", tmp_path / "tare-other"
+    with ledger.overlapping():
+        with (
+            ledger.undone_by("rmdir", str(outer), lane="root"),
+            ledger.undone_by(*_slow_removal(inner), lane="root"),
+            ledger.undone_by(*_slow_removal(other), lane="group"),
+        ):
+            outer.mkdir()
+            inner.touch()
+            other.touch()
+        began = time.monotonic()
+    assert 0.4 < time.monotonic() - began < 0.95
+    assert not outer.exists()
+    assert not other.exists()
+    assert not ledger.path.exists()
+
+
+def test_an_undo_without_a_lane_waits_for_those_before_it(ledger: Ledger, tmp_path: Path) -> None:
+    outer, inner = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner"
+    with ledger.overlapping():
+        with ledger.undone_by("rmdir", str(outer)):
+            outer.mkdir()
+            with ledger.undone_by(*_slow_removal(inner), lane="root"):
+                inner.touch()
+        assert not outer.exists()
+
+
+def test_lanes_do_not_overlap_outside_of_such_a_block(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.undone_by(*_slow_removal(thing), lane="root"):
+        thing.touch()
+    assert not thing.exists()
+    assert not ledger.path.exists()
+
+
+def test_what_cannot_be_undone_in_a_lane_stays_written(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.overlapping(), ledger.undone_by("rmdir", str(thing), lane="root"):
+        thing.touch()
+    assert ledger.path.read_text(encoding="utf-8") == json.dumps(["rmdir", str(thing)]) + "\n"
 
 
 def test_an_undo_that_fails_does_not_stop_the_others(ledger: Ledger, tmp_path: Path) -> None:
