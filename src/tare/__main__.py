@@ -54,10 +54,7 @@ def _faults(error: TareError | typer.TyperException) -> tuple[Fault, ...]:
         return error.faults
     if isinstance(error, TareError):
         return (Fault(str(error), error.hint or _USUAL_HINTS.get(error.exit_code, "")),)
-    message = error.format_message().rstrip(".")
-    if not message:  # the help was asked for by giving no arguments, and is already on the screen
-        return ()
-    return (_usage_fault(message, error),)
+    return (_usage_fault(error.format_message().rstrip("."), error),)
 
 
 def _usage_fault(message: str, error: typer.TyperException) -> Fault:

@@ -1,9 +1,11 @@
-"""What tare itself costs: a trial around an empty program, less the same program by hand with the technology's tool.
+"""What tare itself costs: how long a word to an instance takes to have its effect, and what a trial adds.
 
-Both are done in turn, so that what changes on the machine meanwhile meets both; the medians are compared. By hand there
-is no limit, no network to the client, no telemetry and no answer to wait for: the difference is all of that.
+The trial is one around an empty program, less the same program by hand with the technology's tool. Both are done in
+turn, so that what changes on the machine meanwhile meets both; the medians are compared. By hand there is no limit, no
+network to the client, no telemetry and no answer to wait for: the difference is all of that.
 
     make bench
+    with-engines python tests/bench/harness_cost.py native crun
 """
 
 from __future__ import annotations
@@ -20,21 +22,24 @@ from pathlib import Path
 from typing import ClassVar
 
 from tare import plugins
-from tare.contracts import Setup, Workload
+from tare.contracts import Host, Setup, Workload
 from tare.hosts.chroot import fresh_root
 from tare.hosts.cpus import choose_cpus
+from tare.hosts.exec import RUN
 from tare.hosts.facts import read_cores
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.lock import only_one
 from tare.images.image import built_image
 from tare.model import Image, Limits, Metric, Raw, Service, Sweep, Value
-from tare.running.layers import Testbed
+from tare.running.layers import Notes, Testbed, started
 from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 
 _TIMES = 9
 _EMULATED_TIMES = 3
+_WORDS = 101
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _HOST = LocalHost()
 
 
@@ -135,8 +140,53 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
     return ours[1:], raw[1:]  # the first ones only warm caches
 
 
+@dataclass(frozen=True)
+class Words:
+    """Seconds from a word to an instance's resident process: until a new program begins, and to a running one.
+
+    A guest's clock is not the machine's: there, both are half of the way there and back.
+    """
+
+    starting: float
+    telling: float
+
+
+def words_of(inside: Host) -> Words:
+    """Measure how long a word takes to have its effect inside."""
+    same_clock = inside.read(_BOOT) == _HOST.read(_BOOT) != ""
+    starting, telling = [], []
+    for _ in range(_WORDS):
+        began = time.monotonic()
+        clock = int(inside.run(RUN, "--clock", timeout=60).text) / 1e9
+        starting.append(clock - began if same_clock else (time.monotonic() - began) / 2)
+    with inside.spawn("cat") as process:
+        for _ in range(_WORDS):
+            began = time.monotonic()
+            process.send("go\n")
+            telling.append((process.read_line(60).seconds - began) / 2)
+    return Words(statistics.median(starting), statistics.median(telling))
+
+
+def print_words(here: Testbed, names: Sequence[str]) -> None:
+    """Print how long words to an instance of each technology take."""
+    print("| technology | a program begins after, ms | a running one hears after, ms |\n| --- | --- | --- |")
+    for name in names:
+        with started(here, (plugins.find("technologies", name)(),), None, Notes()) as parts:
+            inside = parts[0].instance.inside
+            if inside is not None:
+                words = words_of(inside)
+                print(f"| {name} | {words.starting * 1e3:.2f} | {words.telling * 1e3:.2f} |", flush=True)
+    print(flush=True)
+
+
+def usable(name: str) -> bool:
+    """Tell whether the empty program can be run in a technology here."""
+    technology = plugins.find("technologies", name)()
+    return not technology.problems(_HOST) and not technology.refuses(Empty())
+
+
 def main() -> None:
-    """Print a Markdown table."""
+    """Print two Markdown tables, of all technologies or those that are named."""
     isolate_mounts()
     image = built_image(lambda text: print(text, file=sys.stderr))
     placement = choose_cpus(read_cores(read_text), 1)
@@ -148,11 +198,10 @@ def main() -> None:
         here = stack.enter_context(
             prepared_testbed(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
         )
+        names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
+        print_words(here, names)
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
-        for name in plugins.names("technologies"):
-            technology = plugins.find("technologies", name)()
-            if technology.problems(_HOST) or technology.refuses(Empty()):
-                continue
+        for name in names:
             ours, raw = compare(here, name)
             seconds = statistics.median(ours)
             more = f"{statistics.median(raw):.3f} | {seconds - statistics.median(raw):.3f}" if raw else "|"

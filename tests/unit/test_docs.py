@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
-from typer.main import get_command
 
 from plug_ins import own
-from tare.cli import app, screen
+from tare import cli
+from tare.cli import command, screen
 from tare.doctor.noise import Noise
 from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
@@ -51,7 +51,7 @@ from tare.suites.suite import parse_suite
 from tare.telemetry.readings import Reading
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
-COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
+COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 

@@ -7,10 +7,12 @@ from typing import Annotated
 import pytest
 import typer
 
+from tare import cli
 from tare.__main__ import run
+from tare.cli import COMMANDS, what_it_does
 from tare.errors import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False)
 
 ERRORS: dict[str, BaseException] = {
     "suite": SuiteError(
@@ -65,10 +67,33 @@ def test_help_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_arguments_show_the_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(app, []) == 2
+    assert run(cli.app, []) == 2
     captured = capsys.readouterr()
     assert "Usage: tare" in captured.out
     assert captured.err == ""
+
+
+def test_the_help_is_there_before_any_large_library_is_loaded() -> None:
+    script = """
+import sys
+from tare import cli
+from tare.__main__ import run
+from tare.cli import COMMANDS, what_it_does
+from tare.cli import app
+assert run(app, ["--help"]) == 0
+print(*{"duckdb", "numpy", "pydantic", "rich", "scipy"} & set(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_of_each_command_what_its_own_help_begins_with(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli.app, [name, "--help"]) == 0
+    words = capsys.readouterr().out.split()
+    assert " ".join(what_it_does(name).split()) in " ".join(words)
 
 
 def test_a_wrong_suite_prints_two_lines_for_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +175,9 @@ def test_an_exit_that_is_not_ours_goes_on() -> None:
 def test_a_reader_that_goes_away_ends_the_program_quietly(lines: int) -> None:
     program = f"""
 import sys, time, typer
+from tare import cli
 from tare.__main__ import run
+from tare.cli import COMMANDS, what_it_does
 app = typer.Typer()
 @app.command()
 def talk() -> None:

@@ -1,34 +1,71 @@
-"""The commands, one file each: parse, call, print. Data goes to standard output, all else to standard error."""
+"""Commands: one file each, thin: parse, call, print. Data goes to standard output, all else to standard error."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import ast
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from tare import __version__
-from tare.cli.catalogue import technologies, workloads
-from tare.cli.clean import clean
-from tare.cli.compare import compare
-from tare.cli.doctor import doctor
-from tare.cli.image import image
-from tare.cli.plan import plan
-from tare.cli.reparse import reparse
-from tare.cli.report import report
-from tare.cli.run import run
-from tare.cli.shell import shell
-from tare.cli.show import show
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+COMMANDS = (
+    *("doctor", "plan", "run", "report", "compare", "show", "reparse", "shell"),
+    *("technologies", "workloads", "image", "clean"),
+)
+_FILES = {"technologies": "catalogue", "workloads": "catalogue"}  # of the others, the file has the command's name
+_NO_COMMAND = 2  # as for other wrong usage
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def command(name: str) -> Command:
+    """Give a command; only now its file is loaded, and the libraries that it needs."""
+    alone = typer.Typer(add_completion=False, context_settings=_SETTINGS)
+    alone.command()(getattr(importlib.import_module(f"tare.cli.{_FILES.get(name, name)}"), name))
+    return get_command(alone)
+
+
+def what_it_does(name: str) -> str:
+    """Give the first sentence of a command's docstring, without loading its file."""
+    source = Path(__file__).with_name(f"{_FILES.get(name, name)}.py").read_text(encoding="utf-8")
+    functions = {each.name: each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)}
+    return (ast.get_docstring(functions[name]) or "").partition("\n")[0]
+
+
+class _Commands(TyperGroup):
+    """The commands of tare: names, until one is called. Its file is loaded then."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in COMMANDS}})
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Find the command that is called, and load it."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, command(name) if name and found else found, rest
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
+        """Write what each command does."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what_it_does(name)) for name in COMMANDS])
+
 
 app = typer.Typer(
     name="tare",
+    cls=_Commands,
     help="What a virtualization technology weighs, compared with bare metal on this machine.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its libraries take a quarter of a second
 )
-for command in (doctor, plan, run, report, compare, show, reparse, shell, technologies, workloads, image, clean):
-    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -39,8 +76,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def tare(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback takes it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
     """Measure what a virtualization technology weighs, compared with bare metal on this machine."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(_NO_COMMAND)
