@@ -28,7 +28,7 @@ def packages(technologies: Iterable[type[Technology]]) -> set[str]:
     return {package for each in technologies for package in each().debian_packages}
 
 
-def testable() -> list[type[Technology]]:
+def startable() -> list[type[Technology]]:
     """Give the technologies that a test on this machine may start: a hypervisor of type 1 would have to be below it."""
     return [each for each in own("technologies").values() if each.family != "type 1"]
 
@@ -79,7 +79,7 @@ def main(what: str, *without: str) -> None:
     if what == "docs":
         CATALOGUE.write_text(written(CATALOGUE.read_text(encoding="utf-8")), encoding="utf-8")
         return
-    technologies = {"packages": in_contract, "test-packages": testable}[what]()
+    technologies = {"packages": in_contract, "test-packages": startable}[what]()
     sys.stdout.write(" ".join(sorted(packages(technologies) - {*without})) + "\n")
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from declared import packages, testable
+from declared import packages, startable
 from runs import pairs
 
 from plug_ins import own
@@ -109,7 +109,7 @@ def test_what_the_tests_of_a_plug_in_need_is_declared_by_it_and_not_in_the_makef
     found = re.search(r"^TEST_PACKAGES := (.*)$", makefile, re.MULTILINE)
     assert found
     assert not set(found[1].split()) & packages(own("technologies").values())
-    assert {"user-mode-linux", "ovmf", "isolinux", "libvirt-clients"} <= packages(testable())
+    assert {"user-mode-linux", "ovmf", "isolinux", "libvirt-clients"} <= packages(startable())
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
