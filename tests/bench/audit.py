@@ -3,8 +3,9 @@
     make audit
 
 Thousands of simulated runs of known effects under known noise, with a decision after every block, and beside them how
-others decide on the same trials; some hundred runs of tare's own loop on fakes; and, as root with `--container`, a
-kernel with 3 % more work in a container.
+others decide on the same trials; blocks in rounds, turn by turn, under bursts of the machine and stalls of a stack;
+some hundred runs of tare's own loop on fakes; and, as root with `--container`, a kernel with 3 % more work in a
+container.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from audit_runs import (
     make_world,
     tally,
 )
+from audit_turns import MOMENTS, in_turns
 
 RUNS = 10_000
 SEED = 20210501
@@ -106,7 +108,7 @@ def main() -> None:
     effects = np.repeat(list(LOOPS), list(LOOPS.values())).tolist()
     numbers = [number for count in LOOPS.values() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
-        tables, breaks = pool.submit(matrix), pool.map(broken, BREAKS)
+        tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
         looped: list[Looped] = list(pool.map(loop, effects, numbers))
@@ -122,6 +124,7 @@ def main() -> None:
         coverages={each.kind.name: each.coverage for each in studied},
         matrices=tables.result(),
         breaks=list(breaks),
+        in_turns=list(turns),
         looped=looped,
         container=cells,
     )

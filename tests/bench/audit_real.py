@@ -31,6 +31,9 @@ from tare.running.layers import Recorder
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.statistics.cells import Cell
+from tare.statistics.grid import arrange
+from tare.statistics.ratios import Reference
+from tare.statistics.rounds import differences
 from tare.statistics.summarize import summarize
 from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
@@ -86,12 +89,9 @@ def _check_draws(run: Run, seed: int, effect: float) -> None:
 
 def _ratios(run: Run) -> np.ndarray:
     """Give a run's log ratios as rows of one run; 0 for what it had no need to measure."""
-    speeds = {(trial.stack, trial.block): trial.values[0].value for trial in run.trials}
+    grid = arrange(run.record.workloads[0], ("a", "b", "a-again"), run.trials)
     found = np.zeros((1, 3, BLOCKS))
-    for row, stack in enumerate(("a", "b", "a-again")):
-        for block in range(BLOCKS):
-            if (stack, block) in speeds:
-                found[0, row, block] = np.log(speeds[stack, block] / speeds["a", block])
+    found[0][:, list(grid.blocks)] = differences(grid, Reference(0, 2)).logs[:, 0]
     return found
 
 

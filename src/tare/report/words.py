@@ -33,7 +33,19 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
 def trust(summary: Summary) -> list[str]:
     """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
     firm = firmness([cell for cell in summary.headlines if cell.stack != summary.control])
-    return [*resolution(summary), *firm, *_too_fast(summary)]
+    return [*resolution(summary), *firm, *_too_fast(summary), *_stalling(summary)]
+
+
+def _stalling(summary: Summary) -> list[str]:
+    """Name the cells whose ratio hides slow turns, with what the means over all turns say."""
+    names = []
+    for cell in summary.headlines:
+        if not any(caution.kind == "stalls" for caution in cell.cautions):
+            continue
+        shares = f"{percent(cell.slow_turns or 0)} of its turns, {percent(cell.slow_turns_of_baseline or 0)} of"
+        mean = "" if cell.mean_ratio is None else f", mean of all {percent(cell.mean_ratio)}"
+        names.append(f"{cell.stack} in {cell.name} ({shares} {summary.baseline}'s{mean})")
+    return [f"Slow turns, which the ratio of a usual turn does not show: {_some(names)}."] if names else []
 
 
 def _too_fast(summary: Summary) -> list[str]:

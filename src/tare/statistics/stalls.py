@@ -78,9 +78,15 @@ def slow_turns(grid: Grid, reference: Reference) -> Slow | None:
 
 
 def are_slow(speeds: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which turns are slow, from the logarithms of speeds; the first axis are stacks, the last one rounds."""
-    away = speeds - center(speeds, usable)[..., np.newaxis]
-    return np.asarray(usable & (away - center(away, usable, axis=0) < np.log1p(-SLOW)))
+    """Tell which turns are slow, from the logarithms of speeds; the first axis are stacks, the last one rounds.
+
+    The centers of stacks, of rounds, and of stacks again are swept out (Tukey, Exploratory Data Analysis, 1977, chapter
+    11: median polish): where a burst has half of a block's rounds, the first ones lie anywhere between fast and slow.
+    """
+    left = speeds - center(speeds, usable)[..., np.newaxis]
+    left = left - center(left, usable, axis=0)
+    left = left - center(left, usable)[..., np.newaxis]
+    return np.asarray(usable & (left < np.log1p(-SLOW)))
 
 
 def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: Reference) -> Slow:
@@ -158,7 +164,11 @@ def unevenness_of(head: Headline, reference: Reference, centers: Differences) ->
 
 
 def _beside_centers(slow: Slow, means: Differences, centers: Differences) -> Uneven:
+    return Uneven(slow, moments(means.logs, means.both).mean, are_apart(means, centers))
+
+
+def are_apart(means: Differences, centers: Differences) -> NDArray[np.bool_]:
+    """Tell where what the means of blocks (last axis) and their centers say differs by more than its noise."""
     both = means.both & centers.both
     found = compare(np.where(both, means.logs - centers.logs, 0.0), both)
-    differs = (np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE)
-    return Uneven(slow, moments(means.logs, both).mean, differs)
+    return np.asarray((np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE))

@@ -115,6 +115,17 @@ def test_a_run_in_turns_is_decided_and_described() -> None:
     assert docker.mean == pytest.approx(95 * 0.9 * 0.95, rel=0.03)
 
 
+def test_turns_in_steps_that_are_larger_than_their_noise_are_called_coarse() -> None:
+    chance, trials = np.random.default_rng(7), []
+    for block in range(8):
+        for stack, speed in zip(STACKS, (100.0, 90.0, 100.0, 100.0), strict=True):
+            turns = speed + (chance.random(9) < 0.2)  # a clock that ticks once in a turn, or twice
+            trials.append(make_trial(stack, block, [in_turns(*turns)]))
+    cell = summarize(make_run(trials)).headline("dhrystone", "docker")
+    assert (cell.verdict, cell.is_firm) == ("worse", False)
+    assert "coarse-values" in [caution.kind for caution in cell.cautions]
+
+
 @given(TURNS, TURNS, TURNS)
 def test_swapping_two_stacks_negates(one: list[float], two: list[float], three: list[float]) -> None:
     there, back = grid_in_turns(one, two, three, three), grid_in_turns(two, one, three, three)

@@ -11,6 +11,7 @@ from runs import DHRYSTONE, make_run, make_trial, measured
 
 from tare.model import Better, Metric
 from tare.report import json as report_json
+from tare.report.words import trust
 from tare.statistics.cells import Cell, Summary
 from tare.statistics.center import center
 from tare.statistics.ratios import Reference
@@ -108,6 +109,13 @@ def test_a_stack_that_stalls_in_a_tenth_of_its_turns_is_called_so_with_what_it_c
     for cell in cells_of(summary, "crun"):
         assert (cell.cautions, cell.slow_turns) == ((), 0.0)
         assert not [note for note in cell.notes if "all turns" in note]
+
+
+def test_the_answer_names_what_stalls_with_what_it_costs() -> None:
+    [sentence] = [text for text in trust(in_turns("docker")) if "Slow turns" in text]
+    start = "Slow turns, which the ratio of a usual turn does not show: docker in dhrystone (10 % of its turns, 0 % of"
+    assert sentence.startswith(f"{start} native's, mean of all 9")
+    assert not [text for text in trust(in_turns("nothing")) if "Slow turns" in text]
 
 
 def test_a_baseline_that_stalls_is_said_beside_every_stack() -> None:
