@@ -207,6 +207,8 @@ class Attempt:
         host, beside = outermost.host, outermost.testbed.local and workload.rounds > 1
         spent = Spent(host, outermost.testbed.limits.cpus)
         quiet = Quiet(host, outermost.instance.processes) if beside else None
+        if quiet:
+            self._open.callback(quiet.resume)
         self._going = _Going(parts, setup, telemetry, spent, quiet)
 
     def _turn(self, going: _Going, number: int, since: float) -> bool:
@@ -228,6 +230,8 @@ class Attempt:
         going, notes = self._going, self._notes
         if going is None:
             return
+        if going.quiet:
+            going.quiet.resume()
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
         self._going = None
