@@ -87,6 +87,12 @@ print(*{"duckdb", "numpy", "pydantic", "rich", "scipy"} & set(sys.modules), file
     assert done.stderr == "\n"
 
 
+def test_a_run_begins_before_the_large_parts_of_scipy_are_loaded() -> None:
+    script = "import sys, tare.cli.run; print(*{'scipy.optimize', 'scipy.stats', 'duckdb'} & set(sys.modules))"
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_says_of_each_command_what_its_own_help_begins_with(
     name: str, capsys: pytest.CaptureFixture[str]

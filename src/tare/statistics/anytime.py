@@ -16,8 +16,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 CONFIDENCE = 0.95
 # Variance of the prior on the effect, in variances of a value, and the prior's weight. The first is as wide as what a
@@ -65,7 +65,7 @@ def _width(count: int, confidence: float) -> float:
         logarithms = log_evidence(np.array(np.exp(logarithm)), np.array(1.0), np.array(count))
         return float(logarithms) + float(np.log1p(-confidence))
 
-    return float(np.exp(brentq(missing, -_FARTHEST, _FARTHEST)))
+    return float(np.exp(scipy.optimize.brentq(missing, -_FARTHEST, _FARTHEST)))
 
 
 def least_count() -> int:

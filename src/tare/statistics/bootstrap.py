@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 CONFIDENCE = 0.95
 _RESAMPLES = 9999
@@ -74,7 +74,7 @@ def _accelerated(sides: tuple[NDArray[np.float64], ...], scale: float, seed: int
     estimate = float(statistic(*sides, axis=-1)) * scale
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy warns where it then gives NaN, which is asked for below
-        result = stats.bootstrap(
+        result = scipy.stats.bootstrap(
             sides,
             statistic,
             n_resamples=_RESAMPLES,

@@ -17,8 +17,8 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from tare.statistics.bootstrap import Interval, bootstrap_mean, bootstrap_share
 from tare.statistics.describe import Description, describe
@@ -127,7 +127,7 @@ def one_way_anova(groups: Groups) -> GroupTest:
     reason = _problem(arrays, least=1) or _no_variance(arrays)
     if reason:
         return GroupTest(name, reason=reason)
-    result = stats.f_oneway(*arrays.values())
+    result = scipy.stats.f_oneway(*arrays.values())
     count = sum(map(len, arrays.values()))
     # Of equal means, rounding can make F a little less than 0, which has no p.
     statistic, chance = (float(result.statistic), result.pvalue) if result.statistic >= 0 else (0.0, 1.0)
@@ -146,7 +146,7 @@ def welch_anova(groups: Groups) -> GroupTest:
         return GroupTest(
             name, reason=reason or f"the values of {steady[0]} do not vary, and their variance is a divisor"
         )
-    result = stats.f_oneway(*arrays.values(), equal_var=False)
+    result = scipy.stats.f_oneway(*arrays.values(), equal_var=False)
     weights = np.array([len(values) / values.var(ddof=1) for values in arrays.values()])
     counts = np.array([len(values) for values in arrays.values()])
     doubt = float(((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum())
@@ -164,7 +164,7 @@ def kruskal_wallis(groups: Groups) -> GroupTest:
     reason = _problem(arrays, least=1) or _all_equal(arrays)
     if reason:
         return GroupTest(name, reason=reason)
-    result = stats.kruskal(*arrays.values())
+    result = scipy.stats.kruskal(*arrays.values())
     return GroupTest(name, float(result.statistic), len(arrays) - 1, None, _chance(result.pvalue))
 
 
@@ -222,11 +222,11 @@ def dunn(groups: Groups) -> tuple[PairTest, ...]:
     count = together.size
     variance = count * (count + 1) / 12 - float((ties**3 - ties).sum()) / (12 * (count - 1))
     ends = np.cumsum([len(values) for values in arrays.values()])[:-1]
-    ranks = dict(zip(arrays, np.split(stats.rankdata(together), ends), strict=True))
+    ranks = dict(zip(arrays, np.split(scipy.stats.rankdata(together), ends), strict=True))
     pairs = list(combinations(ranks, 2))
     away = np.array([ranks[two].mean() - ranks[one].mean() for one, two in pairs])
     errors = np.sqrt([variance * (1 / len(ranks[one]) + 1 / len(ranks[two])) for one, two in pairs])
-    chances = holm(2 * stats.norm.sf(np.abs(away) / errors))
+    chances = holm(2 * scipy.stats.norm.sf(np.abs(away) / errors))
     return tuple(
         PairTest(name, two, one, float(difference), p=_chance(chance))
         for (one, two), difference, chance in zip(pairs, away, chances, strict=True)
@@ -260,7 +260,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
         return RankTest(0.5, None, smallest, reason=reason)
     tied = len(np.unique(np.concatenate([one, two]))) < len(one) + len(two)
     exact = arrangements <= _EXACT_ARRANGEMENTS if tied else len(one) * len(two) <= _EXACT_PAIRS
-    result = stats.mannwhitneyu(one, two, method="exact" if exact and not tied else "asymptotic")
+    result = scipy.stats.mannwhitneyu(one, two, method="exact" if exact and not tied else "asymptotic")
     chance = _over_all_arrangements(one, two) if exact and tied else float(result.pvalue)
     # The normal approximation, with ties, can go below what any arrangement reaches.
     return RankTest(float(result.statistic) / (len(one) * len(two)), max(_chance(chance), smallest), smallest, exact)
@@ -268,7 +268,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
 
 def _over_all_arrangements(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
     """Give twice the share of all ways to share the ranks out in which the fewer side's sum is as extreme as it is."""
-    ranks = stats.rankdata(np.concatenate([one, two]))
+    ranks = scipy.stats.rankdata(np.concatenate([one, two]))
     own = ranks[: len(one)] if len(one) <= len(two) else ranks[len(one) :]
     sums = np.array(list(combinations(ranks, len(own)))).sum(axis=1)
     return 2 * float(min(np.mean(sums <= own.sum()), np.mean(sums >= own.sum())))
@@ -299,7 +299,7 @@ def _studentized(
     known = errors > 0
     safe = np.where(known, errors, 1.0)
     chances = np.ones(len(pairs))
-    chances[known] = stats.studentized_range.sf(np.abs(away[known]) / safe[known], len(arrays), freedom[known])
+    chances[known] = scipy.stats.studentized_range.sf(np.abs(away[known]) / safe[known], len(arrays), freedom[known])
     half = _critical(len(arrays), freedom, known) * safe
     reason = "neither of both varies, so there is nothing to measure their difference with"
     return tuple(
@@ -327,10 +327,10 @@ def _critical(groups: int, freedom: NDArray[np.float64], known: NDArray[np.bool_
     inverse = 1 / np.where(known, freedom, freedom[known].max())
     asked = np.unique(inverse)
     if len(asked) <= _NODES:
-        logarithms = np.log(stats.studentized_range.ppf(CONFIDENCE, groups, 1 / asked))
+        logarithms = np.log(scipy.stats.studentized_range.ppf(CONFIDENCE, groups, 1 / asked))
         return np.asarray(np.exp(logarithms[np.searchsorted(asked, inverse)]))
     curve = np.polynomial.Chebyshev.interpolate(
-        lambda nodes: np.log(stats.studentized_range.ppf(CONFIDENCE, groups, 1 / nodes)),
+        lambda nodes: np.log(scipy.stats.studentized_range.ppf(CONFIDENCE, groups, 1 / nodes)),
         _NODES - 1,
         domain=[float(asked[0]), float(asked[-1])],
     )
