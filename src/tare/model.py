@@ -284,6 +284,7 @@ class Measured:
     """A value with its unit and direction, as the journal holds it.
 
     It is the mean over the trial's turns at this point; `turns` are their values, in order, where there were several.
+    `label` is that of the outputs which it was read from; empty where it depends on several, or on an unknown one.
     """
 
     metric: str
@@ -292,6 +293,7 @@ class Measured:
     unit: str
     better: Better
     turns: tuple[float, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,7 @@ class Turn:
     """What happened while a trial had its turn: `label` is that of its output, `round` counts those of the block.
 
     `began` is in seconds since the block's first turn. `steal` is the share of the CPU time that something wanted and
-    that the hypervisor gave to others, None where the machine does not say.
+    that the hypervisor gave to others, None where the machine does not say. `warm_up`: it has no value.
     """
 
     label: str
@@ -307,6 +309,7 @@ class Turn:
     began: float
     seconds: float
     steal: float | None = None
+    warm_up: bool = False
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,8 @@ class Attempt:
         if not isinstance(raw, Raw):
             raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self._notes.raw.append(raw)
-        turn = Turn(raw.label, number, began - since, time.monotonic() - began, spent.steal_share)
+        seconds = time.monotonic() - began
+        turn = Turn(raw.label, number, began - since, seconds, spent.steal_share, raw.warm_up)
         self._notes.turns.append(turn)
         return True
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tare.contracts import Workload
 from tare.errors import TrialFailed
 from tare.model import Measured, Raw, Value
+
+Key = tuple[str, float | None]  # a metric and a point
 
 
 def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
@@ -21,13 +23,14 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
             Measured(each.metric, each.point, each.value, metrics[each.metric].unit, metrics[each.metric].better)
             for each in values
         )
-    turns: dict[tuple[str, float | None], list[float]] = defaultdict(list)
+    turns: dict[Key, list[float]] = defaultdict(list)
     rounds = rounds_of(workload, raw)
     for number, each in enumerate(rounds, start=1):
         for value in _checked(workload, workload.parse(each)):
             turns[value.metric, value.point].append(value.value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
+    labels = _labels(workload, rounds[0], rounds[-1])
     return tuple(
         Measured(
             metric,
@@ -36,9 +39,30 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
             metrics[metric].unit,
             metrics[metric].better,
             tuple(values) if len(values) > 1 else (),
+            labels.get((metric, point), "") if len(values) > 1 else "",
         )
         for (metric, point), values in turns.items()
     )
+
+
+def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:
+    """Tell which output each value is read from: the one that changes it, when it is of another round."""
+    plain = _by_key(workload, first)
+    if len(first) == 1:
+        return dict.fromkeys(plain, first[0].label)
+    labels: dict[Key, str] = {}
+    for at, raw in enumerate(last):
+        mixed = _by_key(workload, (*first[:at], raw, *first[at + 1 :]))
+        for key in (key for key in plain.keys() & mixed.keys() if mixed[key] != plain[key]):
+            labels[key] = "" if key in labels else raw.label
+    return labels
+
+
+def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
+    try:
+        return {(value.metric, value.point): value.value for value in workload.parse(raw)}
+    except TrialFailed:  # its parser has outputs of one round only: then nobody knows
+        return {}
 
 
 def rounds_of(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:

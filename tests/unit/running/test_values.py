@@ -39,9 +39,30 @@ def outputs(*texts: tuple[str, str], warm_up: bool = False) -> list[Raw]:
 def test_the_nth_output_with_a_label_is_of_the_nth_round_and_the_value_is_the_mean() -> None:
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "100"), ("1", "60"), ("50", "160"))
     assert read_values(Pair(), raw) == (
-        Measured("rate", 1.0, 30.0, "requests/s", "higher", (10.0, 20.0, 60.0)),
-        Measured("rate", 50.0, 120.0, "requests/s", "higher", (100.0, 100.0, 160.0)),
+        Measured("rate", 1.0, 30.0, "requests/s", "higher", (10.0, 20.0, 60.0), "1"),
+        Measured("rate", 50.0, 120.0, "requests/s", "higher", (100.0, 100.0, 160.0), "50"),
     )
+
+
+def test_a_value_that_several_outputs_make_has_the_label_of_none() -> None:
+    class Sum(Pair):
+        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+            return (Value("rate", None, sum(float(each.text) for each in raw)),)
+
+    raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "200"))
+    assert [value.label for value in read_values(Sum(), raw)] == [""]
+    assert [value.label for value in read_values(Sum(), outputs(("1", "10"), ("1", "20")))] == ["1"]
+
+
+def test_outputs_that_a_parser_takes_from_one_round_only_leave_the_label_open() -> None:
+    class Strict(Pair):
+        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+            if len({each.text for each in raw}) > 1:
+                raise TrialFailed("outputs of several rounds")
+            return super().parse(raw)
+
+    raw = outputs(("1", "10"), ("50", "10"), ("1", "20"), ("50", "20"))
+    assert {value.label for value in read_values(Strict(), raw)} == {""}
 
 
 def test_what_only_warms_up_is_no_value() -> None:
