@@ -57,12 +57,12 @@ class Rounds:
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
         staying, groups = self.groups(block.steps, workload)
         turns = _Turns(chance, progress)
-        slots = dict(zip(block.steps, slots_for([self.stacks[step.stack] for step in block.steps]), strict=True))
+        slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
 
         def started(exits: ExitStack, step: Step) -> Attempt:
             self.testbed.await_machines()
             progress.starts(step)
-            testbed = self.testbed.slot(slots[step] if workload.rounds > 1 else 0)
+            testbed = self.testbed.slot(slots[step.stack])
             attempt = exits.enter_context(Attempt(testbed, step, self.stacks[step.stack], workload))
             attempt.start()
             return attempt

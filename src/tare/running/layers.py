@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -236,10 +236,13 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
     return START_SECONDS * (PATIENCE if machines > 1 else 1)
 
 
-def slots_for(stacks: Sequence[Sequence[Technology]]) -> tuple[int, ...]:
-    """Give each of the stacks that are alive together a slot of its own, the first ones to built-in addresses."""
-    order = sorted(range(len(stacks)), key=lambda index: not any(layer.built_in_address for layer in stacks[index]))
-    return tuple(order.index(index) for index in range(len(stacks)))
+def slots_for(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
+    """Give each of the stacks that are alive together a slot of its own, in their order.
+
+    Stacks whose address is built into an image always have the same: they come first, by their names.
+    """
+    fixed = sorted(name for name, stack in stacks.items() if any(layer.built_in_address for layer in stack))
+    return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
 
 
 def new_name(network: Network) -> str:

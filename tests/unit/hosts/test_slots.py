@@ -12,6 +12,7 @@ import pytest
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
+from tare.launch import Technology
 from tare.running.layers import new_name, slots_for
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos
@@ -92,6 +93,13 @@ def test_instances_that_start_in_the_same_millisecond_have_names_of_their_own(ne
 
 
 def test_an_image_whose_address_is_built_in_has_the_first_slot() -> None:
-    stacks = [(Native(),), (Crun(),), (Nanos(),), (Native(),), (Nanos(image="/other"),)]
-    assert slots_for(stacks) == (2, 3, 0, 4, 1)
-    assert slots_for(stacks[:2]) == (0, 1)
+    stacks: dict[str, tuple[Technology, ...]] = {
+        "native": (Native(),),
+        "old": (Nanos(),),
+        "crun": (Crun(),),
+        "new": (Nanos(image="/other"),),
+    }
+    assert slots_for(stacks) == {"new": 0, "old": 1, "native": 2, "crun": 3}
+    in_another_order = dict(reversed(stacks.items()))
+    assert slots_for(in_another_order) == {"new": 0, "old": 1, "crun": 2, "native": 3}
+    assert slots_for({"crun": (Crun(),), "native": (Native(),)}) == {"crun": 0, "native": 1}
