@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,22 @@ def test_what_the_processes_of_one_instance_share_counts_once(root: Path, file: 
         with reading(file) as second:
             both = cost(root, [first, second])
             assert alone < both < alone + 0.5 * SHARED_BYTES
+
+
+def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_path: Path) -> None:
+    program = compiled(tmp_path, "run") / "run"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen((program, "--", "sleep", "60")) as run:
+        time.sleep(0.2)
+        alone = cost(root, [run.pid])
+        with subprocess.Popen((program, "--resident"), **pipes) as resident:  # type: ignore[call-overload]
+            assert resident.stdout.readline() == b"ready\n"
+            assert footprint(HOST, root, [resident.pid]) == (None, 0)
+            memory_bytes, processes = footprint(HOST, root, [run.pid, resident.pid])
+            resident.stdin.close()
+        run.terminate()
+    assert memory_bytes == pytest.approx(alone, rel=0.02)  # also what both have of one file
+    assert processes == 1
 
 
 def test_what_has_ended_and_what_is_the_kernels_has_no_memory(root: Path, file: Path) -> None:
