@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from tare.model import (
     SetLimits,
     Sweep,
     Trial,
+    Turn,
 )
 
 MACHINE = Facts("6.1.0-18-amd64", "x86_64", "Debian GNU/Linux 12", "Imaginary CPU 9000", 2, 8 << 30, "tsc", "none")
@@ -143,6 +144,47 @@ def believable_run(folder: Path = Path("run"), blocks: int = 8, seed: int = 1) -
     trials += [replace(make_trial("qemu", 0, (), record.name), status="skipped", reason=NO_KVM) for record in WORKLOADS]
     trials.append(replace(_believable_trial(DHRYSTONE, "docker", (0, 9), chance), stack="docker/qemu", trial="late"))
     return make_run(trials, WORKLOADS, folder)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What makes turns slow: a burst of the machine from one second of the block to another, and a stack's stalls."""
+
+    block: int = 0
+    burst: tuple[float, float] = (0.0, 0.0)
+    stalls: str = ""
+
+
+CALM = Trouble()
+
+
+def run_in_turns(trouble: Trouble = CALM, clients: Sequence[float] = (1.0,), blocks: int = 6, rounds: int = 10) -> Run:
+    """A run of Redis's GET in turns of a tenth of a second, after one that only warms up."""
+    stacks = ("native", "native-again", "crun", "docker", "gvisor", "qemu-tcg")
+    chance = np.random.default_rng(5)
+    trials: list[Trial] = []
+    for block in range(blocks):
+        turns: dict[str, list[Turn]] = {stack: [] for stack in stacks}
+        speeds: dict[str, list[float]] = {stack: [] for stack in stacks}
+        labels = ["GET", *(f"GET {each:g}" for _ in range(rounds) for each in clients)]
+        for number, label in enumerate(labels):
+            for place, stack in enumerate(chance.permutation(stacks)):
+                began = 0.11 * (number * len(stacks) + place)
+                inside = block == trouble.block and trouble.burst[0] <= began < trouble.burst[1]
+                stalled = stack == trouble.stalls and number % 4 == 3
+                steal = 0.45 if inside else 0.0
+                turns[stack].append(Turn(label, number, began, 0.1, steal, warm_up=not number))
+                slowed = (0.5 if inside else 1.0) * (0.4 if stalled else 1.0)
+                speeds[stack].append(float(152e3 * COSTS[stack][2] * slowed * np.exp(chance.normal(0, 0.02))))
+        for order, stack in enumerate(stacks):
+            values = []
+            for at, each in enumerate(clients):
+                own = tuple(speeds[stack][1 + at :: len(clients)])
+                mean = float(np.mean(own))
+                values.append(Measured("get", each, mean, "requests/s", "higher", own, f"GET {each:g}"))
+            trial = make_trial(stack, block, values, "redis")
+            trials.append(replace(trial, order=order, turns=tuple(turns[stack])))
+    return make_run(trials, [replace(REDIS, metrics=REDIS.metrics[:1])])
 
 
 NO_KVM = "KVM does not boot a probe guest here: it hung for 10 s; `tare doctor` says more"

@@ -14,6 +14,7 @@ import altair as alt
 from tare.model import Sweep
 from tare.report.numbers import plus_minus, scale
 from tare.statistics.cells import Cell
+from tare.statistics.stalls import SLOW
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -51,6 +52,17 @@ class Bar(NamedTuple):
     value: float
 
 
+class TurnBar(NamedTuple):
+    """A turn of a stack: its speed as a share of the usual one, the stolen share of the CPU time, and what to say."""
+
+    stack: str
+    began: float
+    seconds: float
+    speed: float
+    steal: float
+    text: str
+
+
 # The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
 INK = "#1b1f24"
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
@@ -68,8 +80,15 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 # What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#6b7a8f", "#8f6b32", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
+# How fast a turn was, and the row below.
+USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{100 * SLOW:g} % slower or more"
+STOLEN = "stolen CPU time"
+PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
 WIDTH = 400
 ROW_HEIGHT = 24
+_WIDE_WIDTH = 960
+_TURN_HEIGHT = 16
+_VISIBLE = 0.01  # of the CPU time
 # Ratios spread more widely than this are drawn on a logarithmic axis.
 WIDE = 4.0
 
@@ -208,6 +227,54 @@ def bars(costs: Sequence[Bar], title: str, unit: str) -> Spec | None:
     base = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(9)).encode(x=x, y=y, yOffset=offset)
     texts = base.mark_text(align="left", dx=4, color=INK, fontSize=9, aria=False).encode(text="text:N")
     return _spec(alt.layer(base.mark_bar().encode(color=colour), texts))
+
+
+def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
+    """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick."""
+    if not bars:
+        return None
+    least = (max(bar.began + bar.seconds for bar in bars) - min(bar.began for bar in bars)) / _WIDE_WIDTH * 2
+    rows: Rows = [_turn_row(bar, least, bar.stack, bar.speed, _pace(bar.speed)) for bar in bars]
+    taken: Rows = [_turn_row(bar, least, STOLEN, bar.steal, STOLEN) for bar in bars if bar.steal > _VISIBLE]
+    slow = [row | {"text": bar.text} for row, bar in zip(rows, bars, strict=True) if row["pace"] == SLOWEST]
+    usual = [row for row in rows if row["pace"] != SLOWEST]
+    present = [*stacks, *([STOLEN] if taken else [])]
+    names = [name for name in PACES if any(row["pace"] == name for row in rows + taken)]
+    palette = alt.Scale(domain=names, range=[PACES[name] for name in names])
+    axis, along = alt.Axis(format=_NUMBER, grid=False), alt.Scale(zero=False, nice=False)
+    x = alt.X("began:Q", title="seconds since the block's first turn", axis=axis, scale=along)
+    thick = alt.Scale(domain=[0, 1], range=[0, _TURN_HEIGHT])
+    places = {
+        "x": x,
+        "x2": "ended:Q",
+        "y": alt.Y("stack:N", sort=present, title=None, scale=alt.Scale(domain=present)),
+        "size": alt.Size("share:Q", scale=thick, legend=None),
+        "color": alt.Color("pace:N", sort=names, scale=palette, legend=alt.Legend(title=None, orient="top")),
+    }
+    layers = [
+        alt.Chart(_data(marks), width=_WIDE_WIDTH, height=alt.Step(ROW_HEIGHT))
+        .mark_bar(aria=told)
+        .encode(**places, **({"description": alt.Description("text:N")} if told else {}))
+        for marks, told in ((usual + taken, False), (slow, True))
+        if marks
+    ]
+    return _spec(alt.layer(*layers))
+
+
+def _turn_row(bar: TurnBar, least: float, row: str, share: float, pace: str) -> dict[str, Any]:
+    """Give what is drawn of a turn: as wide as can be seen, and no thicker than its row."""
+    ended = bar.began + max(bar.seconds, least)
+    return {
+        "stack": row,
+        "began": round(bar.began, 3),
+        "ended": round(ended, 3),
+        "share": round(min(share, 1.2), 2),
+        "pace": pace,
+    }
+
+
+def _pace(speed: float) -> str:
+    return SLOWEST if speed <= 1 - SLOW else SLOWER if speed <= 1 - SLOW / 2 else USUAL
 
 
 # As many digits as are needed, without exponents.

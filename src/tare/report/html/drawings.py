@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
 from tare.journal import Run, WorkloadRecord
 from tare.model import Footprint, Layer, Mark, Sweep
 from tare.report import figures
+from tare.report.html.turns import strips
 from tare.report.svg import draw
 from tare.statistics.cells import HeadlineRule, Summary
 from tare.units import format_duration, format_size
@@ -29,15 +30,17 @@ class Drawing:
 
     caption: str
     svg: Markup
+    wide: bool = False
 
 
 def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> tuple[Drawing, ...]:
-    """Draw a workload: ratios, then sweeps, then raw values off the sweep."""
+    """Draw a workload: ratios, then sweeps, then raw values off the sweep, then turns."""
     drawings: list[Drawing | None] = []
     for index, rule in enumerate(summary.rules_of(record.name)):
         drawings += _ratios(summary, rule, f"{prefix}h{index}")
     drawings += _sweeps(summary, record, prefix)
     drawings += _strips(summary, run, record, prefix)
+    drawings += _turns(summary, run, record, prefix)
     return tuple(drawing for drawing in drawings if drawing)
 
 
@@ -147,6 +150,16 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
         ]
         caption = f"{metric.title}: every trial a dot, the mean a bar."
         drawings.append(_drawing(figures.strip(cells, dots, metric.title), f"{prefix}p{index}", caption))
+    return drawings
+
+
+def _turns(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
+    drawings = []
+    for index, strip in enumerate(strips(summary, run, record.name)):
+        present = {bar.stack for bar in strip.bars}
+        spec = figures.turns(strip.bars, [stack for stack in summary.stacks if stack in present])
+        drawing = _drawing(spec, f"{prefix}t{index}", strip.caption)
+        drawings.append(drawing and replace(drawing, wide=True))
     return drawings
 
 

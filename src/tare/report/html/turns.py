@@ -1,0 +1,124 @@
+"""The turns of one block along time: a burst of the machine is seen to hit all stacks, a stall only its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean, median
+
+from tare.journal import Run
+from tare.model import Measured, Trial, Turn
+from tare.report.figures import TurnBar
+from tare.statistics.cells import Summary
+from tare.statistics.outcomes import latest
+from tare.statistics.stalls import SLOW
+
+_MOST = 1000  # turns in a drawing: each takes about a hundred bytes of the page
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The turns of a block, or of its roughest stretch, in order of time."""
+
+    block: int
+    bars: tuple[TurnBar, ...]
+    of: int  # turns that the block has
+    why: str
+
+    @property
+    def caption(self) -> str:
+        """Say how to read it, and what it shows."""
+        cut = f" (the roughest {len(self.bars)} of {self.of} turns)" if len(self.bars) < self.of else ""
+        read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns"
+        slow = [bar.stack for bar in self.bars if is_slow(bar)]
+        counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
+        named = [f"{stack} {count}" for count, stack in counts[:_NAMED]]
+        named += [f"{len(counts) - _NAMED} more stacks"] if len(counts) > _NAMED else []
+        told = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW:g} % or more"
+        told += f" ({', '.join(named)})" if named else ""
+        return f"Turns of block {self.block + 1}, {self.why}{cut}: {read}; {told}."
+
+
+def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
+    """Give the block of a workload whose turns differ most, and one in which a stack stalls by itself."""
+    blocks: dict[int, list[TurnBar]] = {}
+    for trial in latest(run.trials):
+        if trial.workload == workload and trial.status == "ok" and (bars := _bars(trial)):
+            blocks.setdefault(trial.block, []).extend(bars)
+    if not blocks:
+        return ()
+    noisiest = max(blocks, key=lambda block: _noise(blocks[block]))
+    chosen = {noisiest: "in which they differ most"}
+    if stalling := _stalling(summary, workload):
+        worst = max(blocks, key=lambda block: _of_its_own(blocks[block], stalling))
+        chosen.setdefault(worst, f"in which {stalling} stalls most")
+    return tuple(_strip(block, blocks[block], why) for block, why in chosen.items())
+
+
+def is_slow(bar: TurnBar) -> bool:
+    """Tell whether a fifth or more of the speed is missing."""
+    return bar.speed <= 1 - SLOW
+
+
+def _strip(block: int, bars: Sequence[TurnBar], why: str) -> Strip:
+    """Cut out the roughest stretch of a block that has too many turns to be drawn."""
+    ordered = sorted(bars, key=lambda bar: bar.began)
+    rough = [0.0, *accumulate(math.log(bar.speed) ** 2 for bar in ordered)]
+    last = max(range(min(_MOST, len(ordered)), len(rough)), key=lambda at: rough[at] - rough[max(0, at - _MOST)])
+    return Strip(block, tuple(ordered[max(0, last - _MOST) : last]), len(ordered), why)
+
+
+def _noise(bars: Sequence[TurnBar]) -> float:
+    return fmean(math.log(bar.speed) ** 2 for bar in bars)
+
+
+def _stalling(summary: Summary, workload: str) -> str:
+    """Give the stack of a workload that stalls most; empty where none has that caution."""
+    cells = [
+        cell
+        for cell in summary.of(workload)
+        if any(caution.kind == "stalls" for caution in cell.cautions)
+        and (cell.slow_turns or 0.0) > (cell.slow_turns_of_baseline or 0.0)
+    ]
+    return max(cells, key=lambda cell: cell.slow_turns or 0.0).stack if cells else ""
+
+
+def _of_its_own(bars: Sequence[TurnBar], stack: str) -> float:
+    """Give the share of a stack's turns that are slow, above that of the others."""
+    own, others = [is_slow(bar) for bar in bars if bar.stack == stack], [is_slow(b) for b in bars if b.stack != stack]
+    return (fmean(own) if own else -1.0) - (fmean(others) if others else 0.0)
+
+
+def _bars(trial: Trial) -> list[TurnBar]:
+    """Give the turns of a trial whose speed is known."""
+    by_label: dict[str, list[Turn]] = {}
+    for turn in trial.turns:
+        if not turn.warm_up:
+            by_label.setdefault(turn.label, []).append(turn)
+    speeds = _speeds(trial.values)
+    return [
+        _bar(trial.stack, turn, speed)
+        for label, turns in by_label.items()
+        if len(speeds.get(label, ())) == len(turns)
+        for turn, speed in zip(turns, speeds[label], strict=True)
+    ]
+
+
+def _bar(stack: str, turn: Turn, speed: float) -> TurnBar:
+    steal = turn.steal or 0.0
+    stolen = f", {100 * steal:.0f} % of the CPU time stolen" if steal else ""
+    text = f"{stack}, {turn.label} in round {turn.round + 1}: {100 * speed:.0f} % of its usual speed{stolen}"
+    return TurnBar(stack, turn.began, turn.seconds, speed, steal, text)
+
+
+def _speeds(values: Sequence[Measured]) -> Mapping[str, list[float]]:
+    """Give, by label, the speed of each turn beside the usual one: the geometric mean of what was measured in it."""
+    logs: dict[str, list[list[float]]] = {}
+    for value in values:
+        if value.label and value.turns and min(value.turns) > 0:
+            sign, usual = (1 if value.better == "higher" else -1), math.log(median(value.turns))
+            logs.setdefault(value.label, []).append([sign * (math.log(turn) - usual) for turn in value.turns])
+    return {label: [math.exp(fmean(each)) for each in zip(*columns, strict=False)] for label, columns in logs.items()}

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+from pages import Page, html_of
+from runs import Trouble, believable_run, run_in_turns
+
+from tare.journal import Run
+from tare.report.figures import STOLEN
+from tare.report.html.turns import Strip, is_slow, strips
+from tare.statistics.summarize import summarize
+
+BURST = Trouble(block=2, burst=(2.0, 3.1))
+STACKS = {"native", "native-again", "crun", "docker", "gvisor", "qemu-tcg"}
+
+
+def strips_of(run: Run) -> tuple[Strip, ...]:
+    return strips(summarize(run), run, "redis")
+
+
+def slow_stacks(strip: Strip) -> set[str]:
+    return {bar.stack for bar in strip.bars if is_slow(bar)}
+
+
+def test_a_burst_of_the_machine_is_seen_to_hit_all_stacks_while_it_lasts() -> None:
+    [strip] = strips_of(run_in_turns(BURST))
+    assert (strip.block, len(strip.bars)) == (2, 60)
+    assert slow_stacks(strip) == STACKS
+    assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if is_slow(bar))
+    assert "Turns of block 3, in which they differ most: " in strip.caption
+    assert "10 of 60 are slower by 20 % or more (" in strip.caption
+
+
+def test_a_stall_is_seen_to_hit_its_own_stack_alone_beside_the_block_with_a_burst() -> None:
+    burst, stall = strips_of(run_in_turns(replace(BURST, stalls="docker")))
+    assert (burst.block, slow_stacks(burst)) == (2, STACKS)
+    assert slow_stacks(stall) == {"docker"}
+    assert f"Turns of block {stall.block + 1}, in which docker stalls most: " in stall.caption
+    assert "2 of 60 are slower by 20 % or more (docker 2)" in stall.caption
+
+
+def test_a_turn_has_the_speed_of_its_own_point_and_less_is_faster_where_less_is_better() -> None:
+    run = run_in_turns(BURST, clients=(1.0, 50.0))
+    lower = [
+        replace(trial, values=tuple(replace(value, better="lower") for value in trial.values)) for trial in run.trials
+    ]
+    [strip], [inverse] = strips_of(run), strips_of(replace(run, trials=tuple(lower)))
+    assert {bar.stack for bar in strip.bars if is_slow(bar) and not 2.0 <= bar.began < 3.1} == set()
+    assert not any(is_slow(bar) for bar in inverse.bars)
+    pairs = zip(strip.bars, inverse.bars, strict=True)
+    assert all(bar.speed * other.speed == pytest.approx(1.0) for bar, other in pairs)
+
+
+def test_a_workload_without_turns_has_no_strip() -> None:
+    run = believable_run(blocks=2)
+    assert strips_of(run) == ()
+    assert "Turns of block" not in Page(html_of(run)).text
+
+
+def test_what_slowed_a_turn_is_said_in_its_title_and_usual_turns_have_none() -> None:
+    html = html_of(run_in_turns(BURST))
+    titles = re.findall(r"<title>([^<]*in round[^<]*)</title>", html)
+    assert len(titles) == 10
+    assert all(re.search(r": [45]\d % of its usual speed, 45 % of the CPU time stolen", title) for title in titles)
+    assert f">{STOLEN}<" in html
+    assert f">{STOLEN}<" not in html_of(run_in_turns())
+
+
+def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None:
+    run = run_in_turns(Trouble(burst=(500.0, 503.0)), clients=(1.0, 50.0, 200.0), blocks=1, rounds=300)
+    [strip] = strips_of(run)
+    assert (len(strip.bars), strip.of) == (1000, 5400)
+    assert strip.bars[0].began < 500.0
+    assert strip.bars[-1].began > 503.0
+    assert "(the roughest 1000 of 5400 turns)" in strip.caption
+    assert len(html_of(run)) < 300_000
+
+
+def test_a_strangers_label_stays_text() -> None:
+    attack = "<script>alert('x')</script>"
+    run = run_in_turns(BURST)
+    trials = [
+        replace(
+            trial,
+            values=tuple(replace(value, label=attack) for value in trial.values),
+            turns=tuple(replace(turn, label=attack) for turn in trial.turns),
+        )
+        for trial in run.trials
+    ]
+    html = html_of(replace(run, trials=tuple(trials)))
+    assert "script" not in Page(html).tags
+    assert "&lt;script&gt;alert" in html
+
+
+def seen(html: str, folder: Path, width: int) -> dict[str, Any]:
+    """Let Chromium lay the page out, and give where it drew what."""
+    script = """<script>
+      const box = (each) => { const r = each.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; };
+      const strip = document.querySelector("figure.wide svg");
+      const bars = [...strip.querySelectorAll("path")].filter((each) => each.querySelector("title"));
+      const found = {
+        overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        strip: box(strip), label: strip.getAttribute("aria-label"),
+        texts: [...strip.querySelectorAll("text")].map((each) => [each.textContent, ...box(each)]),
+        slow: bars.map((each) => [each.querySelector("title").textContent, ...box(each)]),
+      };
+      document.title = "";
+      document.body.textContent = JSON.stringify(found);
+    </script>"""
+    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')  # it lets no script run, ours neither
+    page = folder / "page.html"
+    page.write_text(policy.sub("", html) + script, encoding="utf-8")
+    usual = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+    argv = ("chromium", *usual, f"--user-data-dir={folder}/profile", f"--window-size={width},900", "--dump-dom")
+    text = subprocess.run([*argv, page.as_uri()], capture_output=True, timeout=60, check=True).stdout.decode()
+    match = re.search(r"<body>(.*?)</body>", text, re.DOTALL)
+    assert match, text[-500:]
+    answer: dict[str, Any] = json.loads(match[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+    return answer
+
+
+@pytest.mark.skipif(which("chromium") is None, reason="there is no chromium")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: Path, width: int) -> None:
+    answer = seen(html_of(run_in_turns(BURST)), tmp_path, width)
+    rows = {text: top + height / 2 for text, _, top, _, height in answer["texts"] if text in STACKS}
+    assert rows.keys() == STACKS
+    assert len(answer["slow"]) == 10
+    for title, left, top, across, thick in answer["slow"]:
+        assert top + thick / 2 == pytest.approx(rows[title.split(",")[0]], abs=3)
+        assert 4 < thick < 11  # half as thick as a row
+        assert answer["strip"][0] < left < left + across < answer["strip"][0] + answer["strip"][2]
+    assert answer["overflow"] <= 0  # the strip scrolls by itself on a narrow screen
+    assert answer["label"].startswith("Turns of block 3")
