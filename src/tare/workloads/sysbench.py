@@ -4,21 +4,26 @@ One event checks every number from 3 to `max_prime`. It stays in the first cache
 several `threads` it shows what a limit of CPUs costs. Results can be compared with published ones. Unlike Dhrystone and
 Whetstone, it does not verify what it computes.
 
-Settings: `duration`, rounded up to whole seconds, which is how sysbench counts; `threads`; `max_prime`.
+Each turn runs as many events as fill it at the rate so far; a probe before the first turn finds the rate. What counts
+is the time in which threads worked on events. sysbench's own rate also counts the start of its threads, up to 7 ms of
+each turn.
+
+Settings: `duration`; `threads`; `max_prime`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed
+from tare.loads.turns import rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -26,10 +31,15 @@ _RESULT = re.compile(
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\nPrime numbers limit: (?P<limit>\d+)\n\n"
     r"Initializing worker threads\.\.\.\n\nThreads started!\n\n"
-    r"CPU speed:\n    events per second: +(?P<rate>\d+\.\d+)\n\n"
-    r"General statistics:\n(?:    .*\n){2}\nLatency \(ms\):\n(?:    .*\n){5}\nThreads fairness:\n(?:    .*\n){2}\n",
+    r"CPU speed:\n    events per second: .*\n\n"
+    r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
+    r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n",
     re.ASCII,
 )
+_PROBES = 4
+_LEAST_SECONDS = 1e-5  # of work that sysbench tells
+_MOST_QUOTED = 800
+_HINT = "`tare show` has the whole output; it is that of `sysbench cpu`, version 1.0"
 
 
 @dataclass(frozen=True)
@@ -45,28 +55,55 @@ class Sysbench(Workload):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     max_prime: Annotated[int, Field(ge=3, le=10_000_000)] = 10_000
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run sysbench inside; raises TrialFailed without an inside."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: sysbench runs inside", "leave this stack out of sysbench")
-        seconds = math.ceil(self.duration)
-        how = (f"--threads={self.threads}", f"--time={seconds}", f"--cpu-max-prime={self.max_prime}")
-        argv = ("sysbench", "cpu", *how, "run")
-        output = setup.instance.inside.run(*argv, timeout=60 + 10 * seconds)
-        return (Raw(self.name, argv, output.text, output.seconds),)
+        events = self.threads
+        for _ in range(_PROBES):  # in one turn: the rounds of every stack begin after as many turns
+            probe, tried = self._run(setup.instance.inside, events), events
+            events = self._events(probe)
+            if tried >= events / 2:
+                break
+        yield replace(probe, warm_up=True)
+        for _ in range(self.rounds):
+            raw = self._run(setup.instance.inside, events)
+            yield raw
+            events = self._events(raw)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the events a second; raises TrialFailed for anything but one whole result with these settings."""
         if [each.label for each in raw] != [self.name]:
             raise TrialFailed(f"expected one output of sysbench, found {[each.label for each in raw]}")
-        match = _RESULT.fullmatch(raw[0].text)
-        as_asked = match and (int(match["threads"]), int(match["limit"])) == (self.threads, self.max_prime)
-        rate = float(match["rate"]) if match and as_asked else 0.0
+        events, seconds = self._work(raw[0].text)
+        rate = events / seconds if 0 < seconds < math.inf else 0.0
         if not 0 < rate < math.inf:
-            hint = "`tare show` has the whole output; it is that of `sysbench cpu`, version 1.0"
-            raise TrialFailed(f"sysbench gave no rate as asked; it printed {raw[0].text[:800]!r}", hint)
+            raise TrialFailed(f"sysbench gave no rate; it printed {raw[0].text[:_MOST_QUOTED]!r}", _HINT)
         return (Value("rate", None, rate),)
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`."""
-        return 0.1 + math.ceil(self.duration)
+        """Estimate the seconds of `measure`: probes, and the start of sysbench in each turn."""
+        return 0.1 + 1.1 * self.duration + turn_seconds(self.duration) + 0.01 * self.rounds
+
+    def _run(self, inside: Host, events: int) -> Raw:
+        how = (f"--threads={self.threads}", f"--events={events}", "--time=0", f"--cpu-max-prime={self.max_prime}")
+        argv = ("sysbench", "cpu", *how, "run")
+        output = inside.run(*argv, timeout=60 + 10 * self.duration)
+        return Raw(self.name, argv, output.text, output.seconds)
+
+    def _events(self, raw: Raw) -> int:
+        """Give the number of events that fill a turn, judged by an output; each thread has one at least."""
+        events, seconds = self._work(raw.text)
+        return max(self.threads, math.ceil(events / max(seconds, _LEAST_SECONDS) * turn_seconds(self.duration)))
+
+    def _work(self, text: str) -> tuple[int, float]:
+        """Read the number of events, and the mean of the seconds that the threads worked on them."""
+        found = _RESULT.fullmatch(text)
+        if found is None or (int(found["threads"]), int(found["limit"])) != (self.threads, self.max_prime):
+            raise TrialFailed(f"sysbench gave no result as asked; it printed {text[:_MOST_QUOTED]!r}", _HINT)
+        return int(found["events"]), float(found["worked"]) / 1000 / self.threads
