@@ -57,8 +57,9 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
     return Raw(label, argv, output.text, output.seconds, share)
 
 
-def while_sending(raw: Raw, sending_seconds: float) -> Raw:
-    """Relate the load's CPU time to the seconds in which it sent, for a load that pauses while its clients connect."""
+def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
+    """Relate a load's CPU time, less what its start took, to the seconds in which it sent."""
     if raw.client_cpu is None:
         return raw
-    return replace(raw, client_cpu=min(1.0, raw.client_cpu * raw.seconds / sending_seconds))
+    used_seconds = raw.client_cpu * raw.seconds - start_seconds
+    return replace(raw, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.exec import RUN
@@ -49,10 +51,17 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
 
 
 def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
-    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1."""
+    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1.
+
+    What counts is the mean over the turns of a point: in a short one, chance decides.
+    """
     if server_busy is not None and server_busy >= _BUSY:
         return ()
-    bound = [entry.label for entry in raw if entry.client_cpu is not None and entry.client_cpu >= _BUSY]
+    shares: dict[str, list[float]] = defaultdict(list)
+    for entry in raw:
+        if entry.client_cpu is not None:
+            shares[entry.label].append(entry.client_cpu)
+    bound = [label for label, found in shares.items() if fmean(found) >= _BUSY]
     if not bound:
         return ()
     text = f"the load had no CPU time to spare at {', '.join(bound)}"

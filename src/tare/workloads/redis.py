@@ -5,9 +5,11 @@ busy with one short key, which is set at the start so that every GET finds it. T
 measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining; it does not give the
 pipeline's depth.
 
-redis-benchmark counts requests, not seconds. So each point begins with a probe, which also warms up the server. Its
-rate decides how many requests fill the first turn, and that of each turn how many fill the next one. The connecting of
-the clients is not measured.
+redis-benchmark counts requests, not seconds. So a probe comes before the first turn of each point, which also warms up
+the server. Its rate decides how many requests fill the first turn, and that of each turn how many fill the next one.
+
+The connecting of the clients is not measured, but it takes time: redis-benchmark pauses for 50 ms after every 64. So
+with many clients turns are longer, and there are fewer of them: no turn connects for longer than it measures.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
 request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
@@ -26,14 +28,14 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
-from tare.loads.turns import rounds_of, turn_seconds
+from tare.loads.turns import turn_seconds
 from tare.model import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
 
 Operation = Literal["GET", "SET"]
 _PORT = 16379
 _PROBES = 4
-_FIRST_PROBE = 1000  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
+_FIRST_PROBE = 250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
 _ROUND_TRIPS = 5  # how often each client sends at least in a turn
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
@@ -85,30 +87,33 @@ class Redis(Workload):
 
     @property
     def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
+        """Turns of a tenth of the duration, fewer with many clients."""
+        return max(1, math.ceil(self.duration / self._turn_seconds - 1e-9))
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
-        """Run redis-benchmark for each operation and number of clients; raises TrialFailed when it or the server fails.
+        """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
 
-        What comes before the first round, the probes and a `fill`, holds no values.
+        What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
+        that its rounds go on beside those of the others.
         """
-        yield replace(self._run(setup, _Call("fill", "SET", 1, 1)), warm_up=True)
+        fill = self._run(setup, _Call("fill", "SET", 1, 1))
+        start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # of CPU, before a load sends
+        yield replace(fill, client_cpu=None, warm_up=True)
         calls: list[_Call] = []
         for operation in self.operations:
             requests = _FIRST_PROBE * self.pipeline
             for clients in self.clients:
-                call = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
-                for raw in self._probed(setup, call):
-                    yield raw
-                requests = self._requests(raw.text, operation, 0.2)
-                calls.append(replace(call, requests=self._requests(raw.text, operation, 1.0)))
+                first = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
+                probe, call = self._probed(setup, first)
+                yield probe
+                calls.append(call)
+                requests = call.requests
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
-                least = _ROUND_TRIPS * call.clients * self.pipeline
-                measured = self._run(setup, replace(call, requests=max(least, call.requests)))
-                yield while_sending(measured, max(least, call.requests) / _rate(measured.text, call.operation))
-                calls[at] = replace(call, requests=self._requests(measured.text, call.operation, 1.0))
+                raw = self._run(setup, call)
+                sending_seconds = call.requests / _rate(raw.text, call.operation)
+                yield while_sending(raw, start_seconds, sending_seconds)
+                calls[at] = self._filling(call, raw.text)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
@@ -123,24 +128,30 @@ class Redis(Workload):
         )
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: redis-benchmark pauses for 50 ms after every 64 clients that connect."""
-        connecting = [0.03 + 0.05 * (clients // 64) for clients in self.clients]
-        running = 1.1 * self.duration * len(self.clients)
-        return 0.1 + len(self.operations) * (running + connecting[0] + (1 + self.rounds) * sum(connecting))
+        """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
+        connecting = sum(0.03 + _pauses(clients) for clients in self.clients)
+        points = len(self.operations) * len(self.clients)
+        measuring = points * (self.duration + self._turn_seconds)
+        return 0.1 + measuring + len(self.operations) * (2 + self.rounds) * connecting
 
-    def _probed(self, setup: Setup, call: _Call) -> Iterator[Raw]:
-        """Probe until a probe takes half as long as a turn."""
+    @property
+    def _turn_seconds(self) -> float:
+        return min(self.duration, max(turn_seconds(self.duration), _pauses(self.clients[-1])))
+
+    def _probed(self, setup: Setup, call: _Call) -> tuple[Raw, _Call]:
+        """Probe until a probe takes half as long as a turn; gives the last one, and the call that fills a turn."""
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
-            raw = replace(self._run(setup, probe), client_cpu=None, warm_up=True)
-            yield raw
-            if probe.requests / _rate(raw.text, call.operation) >= turn_seconds(self.duration) / 2:
+            raw = self._run(setup, probe)
+            if probe.requests / _rate(raw.text, call.operation) >= self._turn_seconds / 2:
                 break
-            probe = replace(probe, requests=self._requests(raw.text, call.operation, 1.0))
+            probe = self._filling(probe, raw.text)
+        return replace(raw, client_cpu=None, warm_up=True), self._filling(call, raw.text)
 
-    def _requests(self, text: str, operation: Operation, share: float) -> int:
-        """Tell how many requests fill this share of a turn, at the rate of an output."""
-        return math.ceil(_rate(text, operation) * turn_seconds(self.duration) * share)
+    def _filling(self, call: _Call, text: str) -> _Call:
+        """Give the call with as many requests as fill a turn at the rate of an output."""
+        least = _ROUND_TRIPS * call.clients * self.pipeline
+        return replace(call, requests=max(least, math.ceil(_rate(text, call.operation) * self._turn_seconds)))
 
     def _run(self, setup: Setup, call: _Call) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, _PORT)))
@@ -148,6 +159,11 @@ class Redis(Workload):
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
         return measured_load(setup.client, call.label, *argv, timeout=60 + 10 * self.duration)
+
+
+def _pauses(clients: int) -> float:
+    """Give the seconds for which redis-benchmark pauses while these clients connect."""
+    return 0.05 * (clients // 64)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,13 @@ def test_a_load_without_time_to_spare_is_client_bound_where_the_server_was_not_b
     assert client_cautions(raw, server_busy) == (Caution("client-bound", text),)
 
 
+def test_a_load_is_judged_by_the_mean_of_its_turns() -> None:
+    busy, idle = _raw("GET 50", 1.0), _raw("GET 50", 0.85)
+    assert client_cautions((busy, idle), None) == ()
+    (caution,) = client_cautions((busy, busy, idle), None)
+    assert caution.text == "the load had no CPU time to spare at GET 50"
+
+
 def test_a_trial_without_raw_output_is_not_client_bound() -> None:
     assert client_cautions((), 0.1) == ()
 

@@ -11,6 +11,7 @@ from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model import Output, Raw, Value
+from tare.running.values import read_values
 from tare.workloads.redis import Operation, Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"
@@ -28,7 +29,10 @@ def get_50_printed(text: str) -> list[Raw]:
 
 @dataclass
 class Client(LocalHost):
-    """A client whose redis-benchmark meets a server of a given speed. It notes the calls and how long each sends."""
+    """A client whose redis-benchmark meets a server of a given speed. It notes the calls and how long each sends.
+
+    Its start takes 0.5 s, in which it works for 0.2 s, and half of its CPU while it sends.
+    """
 
     requests_per_second: float
     calls: list[tuple[str, ...]] = field(default_factory=list)
@@ -41,7 +45,8 @@ class Client(LocalHost):
         operation = self.option("-t", -1).upper()
         row = f'"{operation}","{self.requests_per_second:.2f}"' + 6 * ',"0.100"'
         seconds = 0.5 + self.sending_seconds(-1)
-        return Output(argv, 0, f"{HEAD}\n{row}\n".encode(), b"", seconds, 0.5)
+        cpu_seconds = 0.2 + self.sending_seconds(-1) / 2
+        return Output(argv, 0, f"{HEAD}\n{row}\n".encode(), b"", seconds, cpu_seconds)
 
     def option(self, name: str, call: int) -> str:
         return self.calls[call][self.calls[call].index(name) + 1]
@@ -124,33 +129,54 @@ def test_a_missing_or_surplus_point_fails_the_trial(labels: Sequence[str]) -> No
 
 
 @pytest.mark.parametrize("requests_per_second", [150_000.0, 3_000.0, 400.0])
-def test_a_point_takes_about_its_duration_whatever_the_server_does(requests_per_second: float) -> None:
+def test_a_turn_takes_a_tenth_of_the_duration_whatever_the_server_does(requests_per_second: float) -> None:
     client = Client(requests_per_second)
-    raw = measure(Redis(clients=(1, 50)), client)
-    for call, each in enumerate(raw):
-        if each.label in ("GET 1", "GET 50", "SET 1", "SET 50"):
-            assert client.sending_seconds(call) == pytest.approx(1.0, rel=0.01)
-        else:
-            assert client.sending_seconds(call) <= 2.5
+    raw = [each for each in measure(Redis(clients=(1, 2)), client) if not each.warm_up]
+    assert len(raw) == 10 * 4
+    for each in raw:
+        assert int(each.argv[each.argv.index("-n") + 1]) / requests_per_second == pytest.approx(0.1, rel=0.03)
+    assert max(client.sending_seconds(call) for call in range(len(client.calls))) <= 0.7
 
 
-def test_the_first_probe_of_a_fast_server_is_repeated_and_later_ones_use_what_is_known() -> None:
-    raw = measure(Redis(operations=("GET",)), Client(150_000.0))
-    assert [each.label for each in raw] == [
-        "fill",
-        "probe GET 1",
-        "probe GET 1",
-        "GET 1",
-        "probe GET 50",
-        "GET 50",
-        "probe GET 200",
-        "GET 200",
-    ]
+def test_the_turns_of_all_points_follow_one_another_in_each_round() -> None:
+    raw = measure(Redis(clients=(1, 50), duration=0.06), Client(3_000.0))
+    warming = ["fill", "probe GET 1", "probe GET 50", "probe SET 1", "probe SET 50"]
+    assert [each.label for each in raw] == warming + 3 * ["GET 1", "GET 50", "SET 1", "SET 50"]
+    assert [each.warm_up for each in raw] == 5 * [True] + 12 * [False]
 
 
-def test_what_was_measured_can_be_parsed() -> None:
+@pytest.mark.parametrize("requests_per_second", [1_000_000.0, 150_000.0, 3_000.0, 40.0])
+def test_a_stack_of_any_speed_has_as_many_turns_before_its_first_round(requests_per_second: float) -> None:
+    raw = measure(Redis(operations=("GET",)), Client(requests_per_second))
+    assert sum(each.warm_up for each in raw) == 4
+
+
+def test_a_probe_is_repeated_until_it_takes_half_a_turn_and_the_next_point_begins_with_what_is_known() -> None:
+    client = Client(150_000.0)
+    measure(Redis(operations=("GET",), clients=(1, 50)), client)
+    assert [client.option("-n", call) for call in range(5)] == ["1", "250", "15000", "15000", "15000"]
+
+
+def test_a_server_that_becomes_faster_gets_more_requests_in_the_next_turn() -> None:
+    client = Client(1_000.0)
+    setup = Setup(Instance("tare-x", None, "198.18.0.10", "bridge", processes=tuple), client, ())
+    for raw in Redis(operations=("GET",), clients=(1,)).measure(setup):
+        client.requests_per_second = 1_000.0 if raw.warm_up else 2_000.0
+    assert [client.option("-n", call) for call in (-10, -9, -8)] == ["100", "100", "200"]
+
+
+def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     workload = Redis(clients=(1, 50))
-    assert [value.value for value in workload.parse(measure(workload, Client(3_000.0)))] == [3000.0] * 4
+    values = read_values(workload, measure(workload, Client(3_000.0)))
+    assert [(value.value, value.turns) for value in values] == 4 * [(3000.0, 10 * (3000.0,))]
+
+
+@pytest.mark.parametrize(
+    ("clients", "duration", "rounds"),
+    [((1, 50), 1.0, 10), ((63,), 0.4, 10), ((200,), 1.0, 7), ((1000,), 3.0, 4), ((1000,), 0.5, 1), ((1,), 0.01, 1)],
+)
+def test_no_turn_connects_for_longer_than_it_measures(clients: tuple[int, ...], duration: float, rounds: int) -> None:
+    assert Redis(clients=clients, duration=duration).rounds == rounds
 
 
 def test_every_client_sends_five_times_at_least() -> None:
@@ -163,7 +189,7 @@ def test_the_settings_reach_redis_benchmark() -> None:
     client = Client(3_000.0)
     measure(Redis(operations=("SET",), clients=(7,), pipeline=16, keep_alive=False), client)
     command = ("redis-benchmark", "-h", "198.18.0.10", "-p", "16379", "-t", "set")
-    assert client.calls[-1] == (*command, "-n", "3000", "-c", "7", "-P", "16", "-k", "0", "--csv")
+    assert client.calls[-1] == (*command, "-n", "560", "-c", "7", "-P", "16", "-k", "0", "--csv")
 
 
 def test_a_key_is_set_before_anything_is_read() -> None:
@@ -172,11 +198,10 @@ def test_a_key_is_set_before_anything_is_read() -> None:
     assert client.option("-t", 0) == "set"
 
 
-def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_and_probes_have_none() -> None:
+def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_without_its_start() -> None:
     raw = measure(Redis(operations=("GET",), clients=(1,)), Client(3_000.0))
-    assert [each.label for each in raw[1:]] == ["probe GET 1", "GET 1"]
-    assert raw[1].client_cpu is None
-    assert raw[2].client_cpu == pytest.approx(0.5)
+    assert {each.client_cpu for each in raw if each.warm_up} == {None}
+    assert [each.client_cpu for each in raw if not each.warm_up] == pytest.approx(10 * [0.5], abs=0.01)
 
 
 def test_an_instance_without_a_network_fails_the_trial() -> None:
@@ -238,5 +263,5 @@ def test_wrong_settings_are_refused_in_python_too(operations: tuple[Operation, .
 
 
 def test_the_estimate_counts_probes_and_connecting() -> None:
-    assert Redis().seconds() == pytest.approx(0.1 + 2 * (3 * 1.2 + 0.03 + 2 * (0.09 + 0.15)))
-    assert Redis(operations=("GET",), clients=(1000,)).seconds() == pytest.approx(0.1 + 1.2 + 3 * 0.78)
+    assert Redis(clients=(1, 50)).seconds() == pytest.approx(0.1 + 4 * 1.1 + 2 * 12 * 0.06)
+    assert Redis(operations=("GET",), clients=(1000,), duration=3.0).seconds() == pytest.approx(0.1 + 3.75 + 6 * 0.78)
