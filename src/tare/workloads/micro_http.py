@@ -4,11 +4,10 @@ It compares unikernels with everything else: the server is one source with one t
 the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `nginx`: wrk on the client requests the
 page without a pause over `clients` connections. The page comes from memory, so no file system takes part.
 
-A refused or broken connection, an answer after more than 10 s, a status other than 200 to 399, or a page that is not of
-1 KiB fails the trial.
+A refused or broken connection, a status other than 200 to 399, a page that is not of 1 KiB, or no answer for half a
+minute fails the trial.
 
-Settings: `clients`; `duration` of each point, rounded up to whole seconds; `keep_alive`, or else every request takes a
-new connection.
+Settings: `clients`; `duration` of each point; `keep_alive`, or else every request takes a new connection.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.images.micro import SERVER
+from tare.loads.http import HttpLoad
 from tare.model import Service
-from tare.workloads.nginx import HttpLoad
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -10,12 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Output, Raw, Value
+from tare.model import Line, Raw
+from tare.running.values import read_values
 from tare.workloads.nginx import Nginx
 
 SAMPLES = Path(__file__).parents[2] / "samples/nginx"
 CLIENTS = (1, 50, 200)
-RATE_LINE = "Requests/sec:  49301.24\n"
+REQUESTS, SECONDS = "requests: 1254\n", "seconds: 0.050001541\n"
 
 
 def sample(name: str) -> str:
@@ -23,7 +25,7 @@ def sample(name: str) -> str:
 
 
 def captured(clients: int) -> Raw:
-    return Raw(f"clients {clients}", ("wrk",), sample(f"clients-{clients}"), 1.0)
+    return Raw(f"clients {clients}", ("wrk",), sample(f"clients-{clients}"), 0.05)
 
 
 def fifty_clients_printed(text: str) -> list[Raw]:
@@ -31,17 +33,58 @@ def fifty_clients_printed(text: str) -> list[Raw]:
 
 
 @dataclass
-class Client(LocalHost):
-    """A client whose wrk prints what was captured for 50 clients. It notes the calls."""
+class Wrk:
+    """A wrk in turns, which prints what was captured with 50 clients. It notes what it is told."""
 
-    calls: list[tuple[str, ...]] = field(default_factory=list)
+    argv: tuple[str, ...]
+    end: str = "end"
+    told: list[str] = field(default_factory=list)
+    pid: int = 0
+    _lines: list[str] = field(default_factory=list)
 
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+    def send(self, text: str) -> None:
+        self.told.append(text)
+        name = self.end if text == "end\n" else "clients-50" if len(self.told) > 1 else "first-turn"
+        self._lines += sample(name).splitlines()
+
+    def read_line(self, timeout: float) -> Line:
         assert timeout > 0
-        assert not input
-        assert check
-        self.calls.append(argv)
-        return Output(argv, 0, sample("clients-50").encode(), b"", 1.0, 0.5)
+        if not self._lines:
+            raise TrialFailed("wrk: ended")
+        return Line(0.0, self._lines.pop(0))
+
+    def listen(self, listener: object) -> None:
+        raise NotImplementedError
+
+    def running(self) -> bool:
+        return True
+
+    def errors(self) -> str:
+        return "unable to connect"
+
+
+@dataclass
+class Client(LocalHost):
+    """A client with wrk. It notes each, how many run at a time, and the files that it gets."""
+
+    end: str = "end"
+    started: list[Wrk] = field(default_factory=list)
+    running: int = 0
+    files: list[tuple[str, str]] = field(default_factory=list)
+
+    @contextmanager
+    def spawn(  # type: ignore[override] # what is asked of a process
+        self, *argv: str, life_line: bool = False
+    ) -> Iterator[Wrk]:
+        assert not life_line
+        self.started.append(Wrk(argv, self.end))
+        self.running += 1
+        assert self.running == 1
+        yield self.started[-1]
+        self.running -= 1
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        self.files.append((source.name, str(target)))
 
 
 def setup_at(address: str | None, client: Client) -> Setup:
@@ -51,19 +94,19 @@ def setup_at(address: str | None, client: Client) -> Setup:
 # --- parse
 
 
-def test_a_captured_run_gives_requests_a_second_for_each_number_of_clients() -> None:
+def test_captured_turns_give_requests_a_second_for_each_number_of_clients() -> None:
     workload = Nginx(clients=(1, 50, 200, 1000))
-    assert workload.parse([captured(clients) for clients in workload.clients]) == (
-        Value("throughput", 1.0, 28530.59),
-        Value("throughput", 50.0, 49301.24),
-        Value("throughput", 200.0, 42880.27),
-        Value("throughput", 1000.0, 42681.21),
-    )
+    values = workload.parse([captured(clients) for clients in workload.clients])
+    assert [(value.metric, value.point) for value in values] == [
+        ("throughput", float(clients)) for clients in workload.clients
+    ]
+    assert [value.value for value in values] == pytest.approx([5143.65, 25079.23, 26095.84, 35523.91], abs=0.01)
 
 
-def test_a_captured_run_without_keep_alive_has_no_errors_either() -> None:
-    raw = Raw("clients 50", ("wrk",), sample("clients-50-without-keep-alive"), 1.0)
-    assert Nginx(clients=(50,), keep_alive=False).parse([raw]) == (Value("throughput", 50.0, 23855.93),)
+def test_a_captured_turn_without_keep_alive_is_read_too() -> None:
+    raw = Raw("clients 50", ("wrk",), sample("clients-50-without-keep-alive"), 0.05)
+    (value,) = Nginx(clients=(50,), keep_alive=False).parse([raw])
+    assert value.value == pytest.approx(13184.2, abs=0.01)
 
 
 def test_the_value_is_that_of_the_declared_metric() -> None:
@@ -75,41 +118,20 @@ def test_the_value_is_that_of_the_declared_metric() -> None:
     assert workload.sweep.name == "clients"
 
 
-@pytest.mark.parametrize(
-    ("name", "trouble"),
-    [
-        ("not-found", "Non-2xx or 3xx responses: 104852"),
-        ("broken-connections", "Socket errors: connect 0, read 50, write 0, timeout 0"),
-        ("overdue-answers", "Socket errors: connect 0, read 0, write 0, timeout 50"),
-    ],
-)
-def test_errors_that_wrk_counted_fail_the_trial_and_are_quoted(name: str, trouble: str) -> None:
-    with pytest.raises(TrialFailed) as failure:
-        Nginx().parse(fifty_clients_printed(sample(name)))
-    assert str(failure.value) == f"wrk with 50 clients: {trouble}"
-    assert failure.value.hint
-
-
-@pytest.mark.parametrize(("size", "told"), [(6144, "1264 bytes an answer; the page has 6144"), (128, "128")])
-def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: int, told: str) -> None:
-    with pytest.raises(TrialFailed, match=told) as failure:
-        Nginx(size=size).parse([captured(clients) for clients in CLIENTS])
-    assert failure.value.hint
-    assert f"/file of {size} bytes" in failure.value.hint
-
-
-def test_the_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
-    text = sample("clients-50").replace("49339 requests in 1.00s, 59.48MB", "60 requests in 1.00s, 1.62GB")
-    workload = Nginx(clients=(50,), size=16 << 20)
-    assert workload.parse([replace(captured(50), text=text)]) == (Value("throughput", 50.0, 49301.24),)
-
-
-@pytest.mark.parametrize("number", ["0.00", "-1.00", "nan", "-nan", "inf", "", "fast", "1e400", "9" * 400 + ".0"])
-def test_a_rate_that_is_no_positive_number_fails_the_trial_and_is_quoted(number: str) -> None:
-    text = sample("clients-50").replace("49301.24", number)
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "", "many", "1e400", "9" * 400])
+def test_requests_that_are_no_positive_number_fail_the_trial_and_are_quoted(number: str) -> None:
+    text = sample("clients-50").replace("1254", number)
     with pytest.raises(TrialFailed, match="no rate for 50 clients") as failure:
         Nginx().parse(fifty_clients_printed(text))
-    assert f"Requests/sec:  {number}"[:60] in str(failure.value)
+    assert f"requests: {number}"[:60] in str(failure.value)
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize("number", ["0.000000000", "-0.05", "nan", "inf", "", "1e-9", "9" * 400 + ".0"])
+def test_a_time_that_is_no_positive_number_fails_the_trial(number: str) -> None:
+    text = sample("clients-50").replace("0.050001541", number)
+    with pytest.raises(TrialFailed, match="no rate for 50 clients"):
+        Nginx().parse(fifty_clients_printed(text))
 
 
 @pytest.mark.parametrize(
@@ -117,19 +139,27 @@ def test_a_rate_that_is_no_positive_number_fails_the_trial_and_is_quoted(number:
     [
         "",
         "unable to connect to 198.18.0.10:18080 Connection refused\n",
-        sample("clients-200"),
-        sample("clients-50").replace(RATE_LINE, ""),
-        sample("clients-50").replace(RATE_LINE, 2 * RATE_LINE),
-        sample("clients-50").replace("Running", "Ran"),
+        sample("first-turn"),
+        sample("end"),
+        sample("clients-50").replace(REQUESTS, ""),
+        sample("clients-50").replace(REQUESTS, 2 * REQUESTS),
+        sample("clients-50").replace(SECONDS, ""),
+        sample("clients-50").replace("turn: done\n", ""),
         sample("clients-50") + "Killed\n",
         2 * sample("clients-50"),
-        sample("clients-50")[:60],
+        sample("clients-50")[:40],
     ],
 )
-def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(text: str) -> None:
+def test_an_output_that_is_not_one_whole_turn_fails_the_trial_with_what_was_found(text: str) -> None:
     with pytest.raises(TrialFailed, match="no rate for 50 clients") as failure:
         Nginx().parse(fifty_clients_printed(text))
     assert repr(text[:50])[1:-1] in str(failure.value)
+
+
+def test_an_output_from_before_there_were_turns_is_refused_in_words() -> None:
+    raw = Raw("clients 50", ("wrk",), sample("whole-second"), 1.0)
+    with pytest.raises(TrialFailed, match="no rate for 50 clients; it printed 'Running 1s test"):
+        read_values(Nginx(clients=(50,)), [raw])
 
 
 @pytest.mark.parametrize("clients", [(), (1, 50), (1, 50, 200, 1000), (200, 50, 1)])
@@ -141,32 +171,91 @@ def test_a_missing_or_surplus_point_fails_the_trial(clients: Sequence[int]) -> N
 # --- measure
 
 
-def test_wrk_runs_once_for_each_number_of_clients_for_whole_seconds() -> None:
+def test_wrk_is_started_once_for_each_number_of_clients_and_told_of_each_turn() -> None:
     client = Client()
-    raw = tuple(Nginx(clients=(1, 50), duration=1.2).measure(setup_at("198.18.0.10", client)))
-    command = ("wrk", "-t1", "-c50", "-d2s", "--timeout", "10s", "http://198.18.0.10:18080/file")
-    assert [each.argv for each in raw] == client.calls
-    assert client.calls[1] == command
-    assert [each.label for each in raw] == ["clients 1", "clients 50"]
-    assert [each.client_cpu for each in raw] == pytest.approx([0.5, 0.5])
+    raw = tuple(Nginx(clients=(1, 50), duration=0.1).measure(setup_at("198.18.0.10", client)))
+    how = ("wrk", "-t1", "-c50", "-d24h", "--timeout", "1s", "-s", "/srv/tare-turns.lua")
+    assert [each.argv[2] for each in client.started] == ["-c1", "-c50"]
+    assert client.started[1].argv == (*how, "http://198.18.0.10:18080/file", "50")
+    assert [each.told for each in client.started] == 2 * [[*(6 * ["0.02\n"]), "end\n"]]
+    assert [(each.label, each.warm_up) for each in raw] == [
+        (label, number == 0) for label in ("clients 1", "clients 50") for number in range(6)
+    ]
+    assert client.files == 2 * [("turns.lua", "/srv/tare-turns.lua")]
+    assert client.running == 0
 
 
-def test_what_was_measured_can_be_parsed() -> None:
-    workload = Nginx(clients=(50,))
-    assert workload.parse(tuple(workload.measure(setup_at("198.18.0.10", Client())))) == (
-        Value("throughput", 50.0, 49301.24),
-    )
+def test_each_turn_says_how_busy_its_load_was_and_the_first_does_not() -> None:
+    raw = tuple(Nginx(clients=(50,), duration=0.1).measure(setup_at("198.18.0.10", Client())))
+    assert [each.client_cpu for each in raw] == [None, *(5 * [pytest.approx(0.010280771 / 0.050001541)])]
+
+
+def test_what_was_measured_can_be_parsed_round_by_round() -> None:
+    workload = Nginx(clients=(1, 50), duration=0.1)
+    values = read_values(workload, tuple(workload.measure(setup_at("198.18.0.10", Client()))))
+    assert [(value.point, len(value.turns)) for value in values] == [(1.0, 5), (50.0, 5)]
+    assert values[1].value == pytest.approx(1254 / 0.050001541)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("end-not-found", "connect 0, read 0, write 0, status 8866"),
+        ("end-broken-connections", "connect 0, read 39, write 0, status 0"),
+    ],
+)
+def test_errors_that_wrk_counted_fail_the_trial_and_are_quoted(name: str, counts: str) -> None:
+    with pytest.raises(TrialFailed) as failure:
+        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end=name))))
+    assert str(failure.value) == f"wrk with 50 clients counted errors: {counts}"
+    assert failure.value.hint
+    assert failure.value.output is not None
+    assert failure.value.output.text == sample(name)
+
+
+@pytest.mark.parametrize(("size", "told"), [(6144, "1264 bytes an answer; the page has 6144"), (128, "has 128")])
+def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: int, told: str) -> None:
+    with pytest.raises(TrialFailed, match=told) as failure:
+        tuple(Nginx(clients=(50,), size=size).measure(setup_at("198.18.0.10", Client())))
+    assert failure.value.hint
+    assert f"/file of {size} bytes" in failure.value.hint
+
+
+def test_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
+    page = 16 << 20
+    end = sample("end").replace("answers: 6471\nbytes: 8179344", f"answers: 60\nbytes: {100 * page}")
+    output = Raw("end", ("wrk",), end, 0.1)
+    Nginx(clients=(50,), size=page)._check_end(output, 50)
+    with pytest.raises(TrialFailed, match="the page has"):
+        Nginx(clients=(30,), size=page)._check_end(output, 30)
+
+
+def test_a_wrk_that_says_nothing_of_errors_at_its_end_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="did not end as it should"):
+        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end="clients-50"))))
+
+
+def test_a_wrk_that_ends_in_a_turn_fails_the_trial_with_its_last_words() -> None:
+    with pytest.raises(TrialFailed, match="ended; it printed") as failure:
+        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end="whole-second"))))
+    assert failure.value.output is not None
+    assert failure.value.output.stderr == b"unable to connect"
 
 
 def test_without_keep_alive_every_request_says_that_its_connection_ends() -> None:
     client = Client()
     tuple(Nginx(clients=(50,), keep_alive=False).measure(setup_at("198.18.0.10", client)))
-    assert client.calls[0][-3:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file")
+    assert client.started[0].argv[-4:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file", "50")
 
 
 def test_an_instance_without_a_network_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="has no network"):
         tuple(Nginx().measure(setup_at(None, Client())))
+
+
+@pytest.mark.parametrize(("duration", "rounds"), [(0.1, 5), (0.4, 10), (1.0, 10), (2.0, 10), (3.0, 15)])
+def test_a_measurement_is_divided_into_turns_of_20_to_200_milliseconds(duration: float, rounds: int) -> None:
+    assert Nginx(duration=duration).rounds == rounds
 
 
 # --- service and settings
@@ -216,6 +305,6 @@ def test_wrong_settings_are_refused_in_python_too() -> None:
         Nginx(size=0)
 
 
-def test_the_estimate_counts_whole_seconds() -> None:
-    assert Nginx().seconds() == pytest.approx(3.3)
-    assert Nginx(clients=(1,), duration=1.5).seconds() == pytest.approx(2.1)
+def test_the_estimate_counts_a_first_turn_of_each_point() -> None:
+    assert Nginx().seconds() == pytest.approx(3 * (0.1 + 1.0 + 0.1))
+    assert Nginx(clients=(1,), duration=3.0).seconds() == pytest.approx(0.1 + 3.0 + 0.2)

@@ -1,0 +1,147 @@
+"""The load of a page over HTTP: wrk asks for it without a pause, in turns with those of other stacks.
+
+By itself, wrk runs for whole seconds. A script of ours (`turns.lua`), which wrk calls before each request, counts and
+times the requests of a turn, and makes wrk wait for the next one with its connections open. So a turn takes as long as
+it should, and nothing is started or connected in it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.contracts import Setup, Workload
+from tare.errors import TrialFailed
+from tare.loads.load import ClientCounts, rising_clients, server_address, server_port
+from tare.loads.turns import Resident, resident, rounds_of, turn_seconds
+from tare.model import Metric, Output, Raw, Sweep, Value
+from tare.units import Duration
+
+HTTP_PORT = 18080
+_SCRIPT = Path(__file__).with_name("turns.lua")
+_SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
+_NUMBER = r"\d+\.\d+"
+# What wrk prints of its own when it begins is there before the first turn, which warms up.
+_TURN = re.compile(
+    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\nturn: done\n",
+    re.ASCII,
+)
+_END = re.compile(
+    r"^answers: (?P<answers>\d+)\nbytes: (?P<bytes>\d+)\nerrors: (?P<errors>.*)\nturn: done\n\Z",
+    re.ASCII | re.MULTILINE,
+)
+_NO_ERRORS = "connect 0, read 0, write 0, status 0"
+_LARGEST_HEAD = 1024  # bytes before a page
+_MOST_QUOTED = 800
+_HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
+
+
+@dataclass(frozen=True)
+class HttpLoad(Workload):
+    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep: ClassVar[Sweep | None] = Sweep("clients")
+    client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
+
+    clients: ClientCounts = (1, 50, 200)
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    keep_alive: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of clients that cannot be measured."""
+        rising_clients(self.clients)
+
+    @property
+    def port(self) -> int:
+        """The server's TCP port: not HTTP's own, which the machine may use."""
+        return HTTP_PORT
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of the page, which every server has to give alike: an image of the user's has a page of its own."""
+        return 1024
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
+
+        All turns of a point come before those of the next one: only its connections are open. Its first turn, in which
+        the clients connect, is none.
+        """
+        for clients in self.clients:
+            with self._wrk(setup, clients) as wrk:
+                for number in range(1 + self.rounds):
+                    yield self._turn(wrk, clients, warm_up=number == 0)
+                self._check_end(wrk.turn("end", "end", 30), clients)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
+        labels = [f"clients {clients}" for clients in self.clients]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        return tuple(
+            Value("throughput", float(clients), _rate(each.text, clients))
+            for clients, each in zip(self.clients, raw, strict=True)
+        )
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: a first turn comes before those that count."""
+        return len(self.clients) * (0.1 + self.duration + turn_seconds(self.duration))
+
+    @contextmanager
+    def _wrk(self, setup: Setup, clients: int) -> Iterator[Resident]:
+        setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        place = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}"
+        header = () if self.keep_alive else ("-H", "Connection: close")
+        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
+        how = ("-t1", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(_SCRIPT_THERE), *header)
+        with resident(setup.client, "wrk", *how, f"http://{place}/file", str(clients), last="turn: done") as wrk:
+            yield wrk
+
+    def _turn(self, wrk: Resident, clients: int, *, warm_up: bool) -> Raw:
+        seconds = turn_seconds(self.duration)
+        raw = wrk.turn(f"clients {clients}", f"{seconds:.6g}", 30 + 10 * seconds, warm_up)
+        found = None if warm_up else _TURN.fullmatch(raw.text)
+        if found is None or not float(found["seconds"]):
+            return raw
+        return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"])))
+
+    def _check_end(self, raw: Raw, clients: int) -> None:
+        """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size.
+
+        What it read has heads, too, and parts of answers at its end.
+        """
+        output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
+        found = _END.search(raw.text)
+        if found is None:
+            raise TrialFailed(f"wrk did not end as it should; it printed {raw.text[:_MOST_QUOTED]!r}", _HINT, output)
+        if found["errors"] != _NO_ERRORS:
+            raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", _HINT, output)
+        answers, read_bytes, size = int(found["answers"]), int(found["bytes"]), self.page_bytes
+        if not answers * size <= read_bytes <= (answers + clients) * (size + _LARGEST_HEAD):
+            each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
+            hint = f"an image of yours has to serve a /file of {size} bytes: what is compared has to be the same page"
+            raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {size}", hint, output)
+
+
+def _rate(text: str, clients: int) -> float:
+    """Read the requests a second of a turn."""
+    found = _TURN.fullmatch(text)
+    seconds = float(found["seconds"]) if found else 0.0
+    rate = float(found["requests"]) / seconds if found and seconds > 0 else 0.0
+    if not 0 < rate < math.inf:
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; it printed {text[:_MOST_QUOTED]!r}", _HINT)
+    return rate

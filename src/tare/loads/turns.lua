@@ -1,0 +1,79 @@
+-- Lets wrk take turns. A line of standard input says for how many seconds it asks the server; then it says what it did,
+-- and waits for the next line with its connections open. A line that is no number ends it.
+--
+-- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers to
+-- what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many requests.
+
+local ffi = require("ffi")
+ffi.cdef [[
+    typedef struct { long seconds, nanoseconds; } tare_moment;
+    int clock_gettime(int clock, tare_moment *moment);
+    int nanosleep(const tare_moment *length, tare_moment *rest);
+    int getpid(void);
+    int kill(int process, int signal);
+]]
+
+local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, SIGINT of Linux
+local LONGEST_REST = 1 -- seconds
+local moment = ffi.new("tare_moment")
+local text, clients, length
+local asked = -1 -- wrk asks for one request, to look at it, before it begins
+local requests, began, cpu_began
+
+local function now(clock)
+    ffi.C.clock_gettime(clock, moment)
+    return tonumber(moment.seconds) + tonumber(moment.nanoseconds) / 1e9
+end
+
+local function rest(seconds)
+    moment.seconds = math.floor(seconds)
+    moment.nanoseconds = (seconds - math.floor(seconds)) * 1e9
+    ffi.C.nanosleep(moment, nil)
+end
+
+local function await_turn()
+    asked, requests, length = 0, nil, tonumber(io.read("*l"))
+    if not length then
+        length = math.huge
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk tells what it counted, and calls done()
+        wrk.thread:stop()
+    end
+end
+
+local function say(line)
+    io.write(line, "turn: done\n")
+    io.flush()
+end
+
+function init(arguments)
+    text, clients = wrk.format(), tonumber(arguments[1])
+end
+
+function request()
+    if not length then
+        asked = asked + 1
+        if asked == 0 then return text end
+        await_turn()
+    end
+    asked = asked + 1
+    if not requests then
+        if asked > clients then requests, began, cpu_began = 0, now(WALL), now(OWN_CPU) end
+        return text
+    end
+    requests = requests + 1
+    local seconds = now(WALL) - began
+    if seconds >= length then
+        local cpu_seconds = now(OWN_CPU) - cpu_began
+        rest(math.min(clients * seconds / requests, LONGEST_REST)) -- the server answers what was already sent
+        say(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n", requests, seconds, cpu_seconds))
+        await_turn()
+    end
+    return text
+end
+
+function done(summary)
+    local errors = summary.errors -- time-outs are none: the wait between turns counts
+    io.write(string.format("answers: %.0f\nbytes: %.0f\n", summary.requests, summary.bytes))
+    say(string.format("errors: connect %d, read %d, write %d, status %d\n",
+        errors.connect, errors.read, errors.write, errors.status))
+end
