@@ -19,10 +19,9 @@ from pathlib import Path
 
 import audit_charts as charts
 import audit_page
-import numpy as np
 from audit_breaks import BREAKS, broken
 from audit_matrix import matrix
-from audit_real import LOOPS, Looped, container, loop
+from audit_real import LOOPS, LOOPS_IN_BURSTS, Looped, containers, loop
 from audit_rivals import RIVALS
 from audit_runs import (
     BLOCKS,
@@ -104,14 +103,18 @@ def main() -> None:
     parser.add_argument("--container", action="store_true", help="run a kernel in containers, too; needs root")
     wanted = parser.parse_args()
     began = time.monotonic()
-    cells = container() if wanted.container else None  # first, while this machine has nothing else to do
-    effects = np.repeat(list(LOOPS), list(LOOPS.values())).tolist()
-    numbers = [number for count in LOOPS.values() for number in range(count)]
+    cells = containers() if wanted.container else ()  # first, while this machine has nothing else to do
+    loops = [
+        (effect, number, in_bursts)
+        for counts, in_bursts in ((LOOPS, False), (LOOPS_IN_BURSTS, True))
+        for effect, count in counts.items()
+        for number in range(count)
+    ]
     with ProcessPoolExecutor(2) as pool:
         tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
-        looped: list[Looped] = list(pool.map(loop, effects, numbers))
+        looped: list[Looped] = list(pool.map(loop, *zip(*loops, strict=True)))
     draw(studied)
     seconds = time.monotonic() - began
     found = audit_page.Found(
@@ -126,7 +129,7 @@ def main() -> None:
         breaks=list(breaks),
         in_turns=list(turns),
         looped=looped,
-        container=cells,
+        containers=cells,
     )
     (DOCS / "audit.md").write_text(audit_page.page(found), encoding="utf-8")
     print(f"docs/audit.md after {seconds:.0f} s")

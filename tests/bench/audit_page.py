@@ -48,7 +48,7 @@ class Found:
     breaks: Sequence[Broken]
     in_turns: Sequence[InTurns]
     looped: Sequence[Looped]
-    container: tuple[Cell, Cell] | None
+    containers: Sequence[tuple[Cell, Cell]]
 
     def worst(self, kind: str, method: str) -> tuple[float, float]:
         """Give the largest share of false decisions, and the effect at which it is."""
@@ -315,30 +315,36 @@ of the baseline and of A/A too, in {MATRIX_RUNS} runs each.
 
 def _loops(found: Found) -> str:
     rows = []
-    for effect in dict.fromkeys(each.effect for each in found.looped):
-        own = [each for each in found.looped if each.effect == effect]
+    for effect, in_bursts in dict.fromkeys((each.effect, each.in_bursts) for each in found.looped):
+        own = [each for each in found.looped if (each.effect, each.in_bursts) == (effect, in_bursts)]
         good = sum(each.claim in right(effect) for each in own)
         false = sum(each.claim != UNDECIDED and each.claim not in right(effect) for each in own)
-        median = np.median([each.blocks for each in own])
-        rows.append((_percent(effect), len(own), good, false, f"{median:g}", sum(each.as_arrays for each in own)))
+        median, alike = np.median([each.blocks for each in own]), sum(each.as_arrays for each in own)
+        text = f"{_percent(effect)}, bursts half of the time" if in_bursts else _percent(effect)
+        rows.append((text, len(own), good, false, f"{median:g}", alike))
     head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide")
     return f"""## Through the loop itself
 
-`tare run`'s own loop on fakes, in the first five kinds of noise in turn: planned, measured, journaled, decided, and
-reported. The arrays are then given what the journal holds; they should say the same after the same block.
+`tare run`'s own loop on fakes, which take turns in ten rounds of a block, in the first five kinds of noise between
+instances one after the other, and in bursts: planned, measured, journaled, decided, and reported. The arrays are then
+given what the journal holds; they should say the same after the same block.
 
 {_table(head, rows)}"""
 
 
 def _container(found: Found) -> str:
     title = "## A real container\n\n"
-    if found.container is None:
+    if not found.containers:
         return f"{title}Not part of this run: `make audit` as root does it."
-    rows = [(cell.stack, cell.verdict, _ratio(cell), cell.n) for cell in found.container]
-    return f"""{title}A fixed number of Whetstone's passes in crun containers; `heavier` does 3 % more of them.
-The metric is time, less is better, so that the true ratio is 103 %.
+    rows = [
+        (number, heavier.verdict, _ratio(heavier), heavier.n, again.verdict, _ratio(again))
+        for number, (heavier, again) in enumerate(found.containers, start=1)
+    ]
+    head = ("run", "heavier", "ratio", "blocks", "A/A", "ratio")
+    return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more of
+them. The metric is time, less is better, so that the true ratio is 103 %. Each run ends when `heavier` is decided.
 
-{_table(("stack", "verdict", "ratio", "blocks"), rows)}"""
+{_table(head, rows)}"""
 
 
 def _ratio(cell: Cell) -> str:

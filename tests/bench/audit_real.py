@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
+from audit_turns import INSTANCES, ROUNDS
 from fakes import Bench, Watcher, record, suite
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
-from tare.contracts import Host, Instance, Setup
+from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.cpus import choose_cpus
 from tare.hosts.facts import read_cores
@@ -26,8 +27,8 @@ from tare.hosts.lock import only_one
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.launch import Launch
-from tare.model import Limits, Metric, Output, Raw, Service, Sweep, Value
-from tare.running.layers import Recorder
+from tare.model import Limits, Metric, Output, Raw, Value
+from tare.running.layers import Recorder, Testbed
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.statistics.cells import Cell
@@ -45,9 +46,13 @@ _SETTINGS = (
     'shape = "drift"\nmachine = {seed}',
     'shape = "correlated"\nmachine = {seed}',
 )
+# Bursts have half of the time; what instances differ by is half the machine's, half their own.
+_IN_BURSTS = 'machine = {seed}\njitter = "2%"\nbursts = "50%"'
 _CLAIMS = {"better": MORE, "worse": LESS, "equivalent": ALIKE}
 # How many runs there are of each effect: a trial takes a tenth of a second, most of it for writing its telemetry.
 LOOPS = {0.0: 20, 0.03: 40, 0.10: 120}
+CONTAINERS = 10
+LOOPS_IN_BURSTS = {0.0: 20, 0.03: 20}
 
 
 @dataclass(frozen=True)
@@ -55,28 +60,31 @@ class Looped:
     """A run of the loop: what it said of its stack, after how many blocks, and whether the arrays say the same."""
 
     effect: float
+    in_bursts: bool
     claim: int
     blocks: int
     as_arrays: bool
 
 
-def loop(effect: float, number: int) -> Looped:
-    """Do a run on fakes; its noise has one shape after the other."""
-    shared = _SETTINGS[number % len(_SETTINGS)].format(seed=1 + number + int(1e4 * effect))
-    noise = f'noise = "{100 * WITHIN / np.sqrt(2):.6f}%"\n{shared}'
+def loop(effect: float, number: int, in_bursts: bool = False) -> Looped:
+    """Do a run on fakes; its noise has one shape after the other, or bursts and what else turns have."""
+    shared = _IN_BURSTS if in_bursts else _SETTINGS[number % len(_SETTINGS)]
+    deviation = INSTANCES / np.sqrt(2) if in_bursts else WITHIN
+    noise = f'noise = "{100 * deviation / np.sqrt(2):.6f}%"\n{shared.format(seed=1 + number + int(1e4 * effect))}'
     seed = 1000 + 2 * number
     stacks = (f"a: seed = {seed}\n{noise}", f'b: seed = {seed + 1}\neffect = "{100 * effect:g}%"\n{noise}')
     with tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         bench = Bench(Path(folder) / "run", Watcher(Path(folder) / "run" / "trials.jsonl"))
         bench.work(suite(*stacks, blocks=BLOCKS, workloads=("dhrystone",)))
         run = bench.read()
-    if number % len(_SETTINGS) == 0:
+    if number % len(_SETTINGS) == 0 and not in_bursts:
         _check_draws(run, seed + 1, effect)
     verdict = summarize(run).headline("dhrystone", "b").verdict
     blocks = sum(trial.stack == "b" for trial in run.trials)
     said = decide(_ratios(run))
     claim = _CLAIMS.get(verdict, UNDECIDED)
-    return Looped(effect, claim, blocks, (int(said.claim[0, 0]), int(said.blocks[0, 0])) == (claim, blocks))
+    as_arrays = (int(said.claim[0, 0]), int(said.blocks[0, 0])) == (claim, blocks)
+    return Looped(effect, in_bursts, claim, blocks, as_arrays)
 
 
 def _check_draws(run: Run, seed: int, effect: float) -> None:
@@ -99,26 +107,25 @@ def _ratios(run: Run) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Workload):
     """A fixed number of Whetstone's passes, and the seconds that they take: what does more of them takes longer."""
 
     name: ClassVar[str] = "job"
     title: ClassVar[str] = "A fixed number of Whetstone's passes"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "Time", "s", "lower"),)
-    sweep: ClassVar[Sweep | None] = None
-    paths: ClassVar[tuple[str, ...]] = ()
-    port: ClassVar[int | None] = None
 
-    passes: int = 5000
+    passes: int = 500  # of a turn
 
-    def service(self, listen: str) -> Service | None:  # noqa: ARG002 - there is none
-        return None
+    @property
+    def rounds(self) -> int:
+        return ROUNDS
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/whetstone", "--passes", str(self.passes))
-        output = setup.instance.inside.run(*argv, timeout=300)
-        return (Raw(self.name, argv, output.text, output.seconds),)
+        for number in range(1 + self.rounds):
+            output = setup.instance.inside.run(*argv, timeout=300)
+            yield Raw(self.name, argv, output.text, output.seconds, warm_up=number == 0)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         found = re.search(r"^seconds: (\d+\.\d+)$", raw[0].text, re.MULTILINE)
@@ -166,23 +173,27 @@ class _Shelf:
         return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
 
 
-def container() -> tuple[Cell, Cell]:
-    """Run the job in crun containers, some with 3 % more work; gives its cell, and that of A/A. Needs root."""
-    text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\n[[workloads]]\nuse = "job"\n'
-    planned = parse_suite(text, "audit.toml", _Shelf())
+def containers() -> tuple[tuple[Cell, Cell], ...]:
+    """Run the job in crun containers, some with 3 % more work; gives its cells, and those of A/A. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
     placement = choose_cpus(read_cores(read_text), 1)
     with ExitStack() as stack:
         stack.enter_context(only_one())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-"))) / "run"
-        journal = Journal(folder)
-        journal.create(record(planned), planned.text)
-        (folder / "telemetry").mkdir(exist_ok=True)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-")))
+        (folder / "telemetry").mkdir()
         limits = Limits(placement.server, 512 << 20, 4096)
-        here = stack.enter_context(
-            prepared_testbed(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
-        )
-        work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
-        summary = summarize(load(folder))
+        wanted = Wanted(image, image, None, limits, folder / "telemetry")
+        here = stack.enter_context(prepared_testbed(Reached(), wanted, placement))
+        return tuple(_contained(here, folder / str(seed), seed) for seed in range(1, 1 + CONTAINERS))
+
+
+def _contained(here: Testbed, folder: Path, seed: int) -> tuple[Cell, Cell]:
+    """Do one run, until all is decided."""
+    text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n[[workloads]]\nuse = "job"\n'
+    planned = parse_suite(text, "audit.toml", _Shelf())
+    journal = Journal(folder)
+    journal.create(record(planned), planned.text)
+    work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
+    summary = summarize(load(folder))
     return summary.headline("job", "heavier"), summary.headline("job", "crun-again")

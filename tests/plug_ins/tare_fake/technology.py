@@ -9,6 +9,8 @@ of what it says, drawn anew for each instance from `seed`; `shape`, how that is 
 with three degrees of freedom), `modes` (two of them), and from one instance to the next as a slow `drift`, or
 `correlated`, as much as `correlation` says; `machine`, the seed of a machine that is shared by all fakes that name it:
 it has noise of that shape, which goes on with each of their instances, and their own is normal then (0: no machine);
+in turns, `jitter`, the relative standard deviation of each, `bursts`, the share of the machine's time in which it gives
+CPU time away, and `stalls`, the share of turns at half speed;
 `fails`, what goes wrong: the `start`, a `moment` of it that is no number, a `proof` that is no text, or in every
 program `crash` (it ends by a signal), `garbage` or `nothing` (it prints that), `hang` (it takes all the time it is
 given).
@@ -18,10 +20,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
@@ -36,10 +39,12 @@ from tare.hosts.process import checked
 from tare.launch import Launch, Technology
 from tare.model import Facts, Family, Limits, Line, Output, Problem
 from tare.units import Percent
+from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 
 Fails = Literal["", "start", "moment", "proof", "crash", "garbage", "nothing", "hang"]
 _MEMORY_BYTES, _START_SECONDS = 10e9, 0.1  # bytes a second, and the start, of a fake without effect and noise
+HALF, _TURN_SECONDS = 0.5, 0.05  # the speed of a stall; a turn of a program that is not told how long
 _MODULES = (
     *("array_elements", "array_parameter", "conditional_jumps", "integer_arithmetic"),
     *("trigonometric_functions", "procedure_calls", "array_references", "standard_functions"),
@@ -67,6 +72,9 @@ class Fake(Technology):
     shape: Shape = "normal"
     correlation: Annotated[float, Field(ge=0, lt=1)] = CORRELATION
     machine: Annotated[int, Field(ge=0)] = 0
+    jitter: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
+    bursts: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
+    stalls: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     fails: Fails = ""
     _draws: list[tuple[float, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
     _speeds: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -89,10 +97,21 @@ class Fake(Technology):
         for name, share in (("requested", 0.0), ("started", 0.1), ("ready", 1.0)):
             moment = math.nan if (self.fails, name) == ("moment", "started") else requested
             launch.timeline.mark(name, moment + share * _START_SECONDS / speed)
-        inside = FakeHost(speed, self.fails, launch.limits)
+        inside = FakeHost(speed, self.fails, launch.limits, self._turns(len(self._speeds)))
         proof: Any = {"kind": 5 if self.fails == "proof" else "fake"}
         # It has no process: those of tare would be taken for what it costs, and their limits for its own.
         yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
+
+    def _turns(self, number: int) -> Callable[[float], float]:
+        """Give how fast a turn of so many seconds is beside the instance's usual speed; it lets them pass."""
+        chance = random.Random(f"{self.seed}/{number} turns")  # noqa: S311 - nothing secret
+        machine = _machine(self.machine, self.bursts)
+
+        def factor(seconds: float) -> float:
+            stalled = HALF if chance.random() < self.stalls else 1.0
+            return math.exp(self.jitter * chance.gauss()) * stalled * machine.speed(seconds)
+
+        return factor
 
     def _next_speed(self) -> float:
         """Draw the speed of an instance, 1 without effect and noise: the n-th one is the same for the same seed."""
@@ -115,6 +134,12 @@ def _mood(machine: int) -> list[tuple[float, ...]]:  # noqa: ARG001 - each has i
     return []
 
 
+@cache
+def _machine(seed: int, share: float) -> Machine:
+    """Give a machine with its bursts, likewise."""
+    return Machine(seed, share)
+
+
 @dataclass(frozen=True)
 class FakeHost:
     """The inside of a fake: a host that knows the command lines of the image's programs and nothing else."""
@@ -122,6 +147,7 @@ class FakeHost:
     speed: float
     fails: Fails
     limits: Limits
+    turns: Callable[[float], float] = lambda _: 1.0
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
@@ -184,9 +210,13 @@ class FakeProcess:
     def send(self, text: str) -> None:
         """Work for a turn; see `Process.send`."""
         words = tuple(text.split())
-        arguments = words if self.argv[0].endswith("ramspeed") else ("--seconds", *words)
+        timed = not self.argv[0].endswith("ramspeed")
+        arguments = ("--seconds", *words) if timed else words
+        seconds = float(words[0]) if timed else _TURN_SECONDS
         try:
-            output = self.host.run(self.argv[0], *arguments, timeout=0.05)
+            output = replace(self.host, speed=self.host.speed * self.host.turns(seconds)).run(
+                self.argv[0], *arguments, timeout=0.05
+            )
         except TrialFailed as error:
             self._ended = error
         else:

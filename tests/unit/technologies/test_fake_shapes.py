@@ -62,3 +62,18 @@ def test_fakes_of_one_machine_share_its_drift_and_those_of_another_do_not() -> N
     assert drawn == pytest.approx(own + mood)
     alone = Fake(noise=0.03, seed=1, shape="drift", machine=902)
     assert np.log(alone._next_speed()) / 0.03 != pytest.approx(drawn[0])
+
+
+def test_fakes_of_one_machine_meet_the_same_bursts_in_turn_for_the_share_of_the_time_that_was_asked_for() -> None:
+    turns = [Fake(seed=seed, machine=903, bursts=0.5)._turns(1) for seed in (1, 2)]
+    one, other = np.array([[turn(0.02) for turn in turns] for _ in range(20_000)]).T
+    assert ((one < 1).mean(), (other < 1).mean()) == pytest.approx((0.5, 0.5), abs=0.08)
+    assert (one.min(), one.max()) == (pytest.approx(0.1, abs=0.05), pytest.approx(1))
+    assert (one < 1).mean() == pytest.approx(((one < 1) & (other < 1)).mean(), abs=0.02)  # a burst has many turns
+
+
+def test_a_fake_stalls_and_shivers_in_single_turns_as_it_is_told_to() -> None:
+    turn = Fake(jitter=0.02, stalls=0.05)._turns(1)
+    logs = np.log([turn(0.02) for _ in range(20_000)])
+    assert (logs < -0.35).mean() == pytest.approx(0.05, abs=0.006)
+    assert logs[logs > -0.35].std() == pytest.approx(0.02, abs=0.001)
