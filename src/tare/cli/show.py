@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -14,7 +16,7 @@ from rich.table import Table
 from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
-from tare.model import Trial
+from tare.model import Measured, Raw, Trial, Turn
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.units import format_duration, format_quantity, format_size
@@ -25,6 +27,7 @@ _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     trial: Annotated[str | None, typer.Argument(help="A trial of it.", show_default=False)] = None,
+    all_turns: Annotated[bool, typer.Option("--all", help="Show the raw output of every turn.")] = False,
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
     loaded = load(run)
@@ -37,10 +40,50 @@ def show(
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print(by_name[trial], console)
-    for raw in load_raw(run, trial):
+    told = load_raw(run, trial)
+    for raw in told if all_turns else _first_of_each(told):
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
         console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
+        more = sum(each.label == raw.label for each in told) - 1
+        if more and not all_turns:
+            console.print(f"… and {more} more turn{'s' if more > 1 else ''} of {raw.label}: --all", style="dim")
+
+
+def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:
+    """Give the first output of each label that holds a value, or the first one where none does."""
+    first: dict[str, Raw] = {}
+    for raw in outputs:
+        if first.setdefault(raw.label, raw).warm_up and not raw.warm_up:
+            first[raw.label] = raw
+    return list(first.values())
+
+
+def _print_values(trial: Trial, console: Console) -> None:
+    for value in trial.values:
+        point = f" at {value.point:g}" if value.point is not None else ""
+        console.print(f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}")
+    if len(trial.turns) > 1:
+        console.print(_taken(trial.turns))
+
+
+def _of_turns(value: Measured, trial: Trial) -> str:
+    """Say of how many turns a value is the mean, and which was the slowest."""
+    if not value.turns:
+        return ""
+    slowest = (min if value.better == "higher" else max)(value.turns)
+    middle, last = (format_quantity(each, value.unit) for each in (median(value.turns), slowest))
+    number = trial.first_round + value.turns.index(slowest) + 1
+    return f", mean of {len(value.turns)} turns (median {middle}, slowest {last} in round {number})"
+
+
+def _taken(turns: Sequence[Turn]) -> str:
+    """Say how long the turns took, and at most how much of the CPU time the hypervisor gave to others."""
+    own, last = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
+    kept = f"{len(turns)} turns: {format_duration(round(own, 3))}"
+    text = f"{kept} of the {format_duration(round(last - turns[0].began, 3))} from its first to its last"
+    stolen = max((turn.steal or 0.0 for turn in turns), default=0.0)
+    return f"{text}; at most {100 * stolen:.0f} % of the CPU time of a turn stolen" if stolen else text
 
 
 def _list(run: Run) -> None:
@@ -59,9 +102,7 @@ def _print(trial: Trial, console: Console) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
         console.print(f"hint: {trial.hint}", soft_wrap=True)
-    for value in trial.values:
-        point = f" at {value.point:g}" if value.point is not None else ""
-        console.print(f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}")
+    _print_values(trial, console)
     console.print(
         "timeline: " + ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
     )

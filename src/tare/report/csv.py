@@ -1,4 +1,4 @@
-"""Tidy tables for spreadsheets and data frames: one row a measured value, and one row a cell."""
+"""Tidy tables for spreadsheets and data frames: one row a measured value, one row a value of a turn, one row a cell."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ VALUES = (
     "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
     "cautions",
 )  # fmt: skip
+TURNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
 CELLS = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
     "maximum", "baseline", "n", "ratio", "low", "high", "decision", "notes", "cautions", "failures", "skipped",
@@ -22,8 +23,12 @@ CELLS = (
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `values.csv` (ok trials only) and `summary.csv`. Base units; an empty field is no value."""
-    return {"values.csv": _table(VALUES, _values(run)), "summary.csv": _table(CELLS, _cells(summary))}
+    """Render `values.csv`, `turns.csv` (ok trials only) and `summary.csv`. Base units; an empty field is no value."""
+    return {
+        "values.csv": _table(VALUES, _values(run)),
+        "turns.csv": _table(TURNS, _turns(run)),
+        "summary.csv": _table(CELLS, _cells(summary)),
+    }
 
 
 def _values(run: Run) -> Iterable[Sequence[object]]:
@@ -34,6 +39,16 @@ def _values(run: Run) -> Iterable[Sequence[object]]:
         for value in trial.values:
             what = (value.metric, value.point, value.value, value.unit, value.better)
             yield (*position, *what, trial.path, _kinds(trial.cautions))
+
+
+def _turns(run: Run) -> Iterable[Sequence[object]]:
+    """Give the values of all turns; one that was measured at once has no round."""
+    for trial in (trial for trial in run.trials if trial.status == "ok"):
+        for value in trial.values:
+            rounds: Iterable[tuple[int | None, float]] = enumerate(value.turns, trial.first_round)
+            for number, turn in rounds if value.turns else [(None, value.value)]:
+                where = (run.record.suite, trial.workload, trial.stack, trial.block, number, trial.trial)
+                yield (*where, value.metric, value.point, turn, value.unit, value.better)
 
 
 def _cells(summary: Summary) -> Iterable[Sequence[object]]:

@@ -62,6 +62,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "slow_turns": cell.slow_turns,
         "slow_turns_of_baseline": cell.slow_turns_of_baseline,
         "trials": cell.trials,
+        "turns": cell.turns,
         "mean": cell.mean,
         "sd": cell.sd,
         "relative_sd": cell.relative_sd,

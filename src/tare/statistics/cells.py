@@ -57,6 +57,7 @@ class Cell:
     where it does not. `cautions` are the stack's own and, since they touch the ratio,
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
     `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
+    `turns` are those of its trials, of a headline those of one of its values; 0 where none was divided into turns.
     Where blocks have rounds, `ratio` is that of a usual turn, and `mean_ratio` that of the means over all turns;
     `slow_turns` is the share of turns that are much slower than the others, and `slow_turns_of_baseline` that of the
     baseline's and its control's in the same rounds.
@@ -91,6 +92,7 @@ class Cell:
     skipped: str = ""
     headline: str = ""
     coarse: bool = False
+    turns: int = 0
     mean_ratio: float | None = None
     slow_turns: float | None = None
     slow_turns_of_baseline: float | None = None

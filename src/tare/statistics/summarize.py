@@ -232,6 +232,7 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     cautions = own.cautions
     if workload.reference is not None and stack != workload.row:
         cautions += workload.outcomes[workload.row].cautions
+    turns = int(grid.taken[stack, key].sum()) if key is not None and grid.taken.shape[-1] > 1 else 0
     return Cell(
         workload=workload.record.name,
         metric=metric.name if metric else "",
@@ -244,6 +245,7 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
         cautions=cautions if own.ok else (),
         failures=own.failures,
         skipped=own.skipped,
+        turns=turns,
     )
 
 

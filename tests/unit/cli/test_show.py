@@ -9,7 +9,7 @@ from runs import believable_run, make_run, make_trial, write
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.model import Caution, FileSystem, Raw
+from tare.model import Caution, FileSystem, Measured, Raw, Turn
 
 
 def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +89,33 @@ def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, capsys: 
     assert "\n        second  ]0;owned [2J" in shown
     assert run(app, ["show", str(folder), "\x1b[2J"]) == 2
     assert "no trial  [2J" in capsys.readouterr().err
+
+
+def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = tuple(Turn("GET 50", number, 0.5 * number, 0.1, 0.34 * (number == 2), not number) for number in range(5))
+    values = (
+        Measured("get", 50.0, 100e3, "requests/s", "higher", (110e3, 50e3, 115e3, 125e3), "GET 50"),
+        Measured("delay", 50.0, 0.5, "s", "lower", (0.45, 0.4, 0.7, 0.45), "GET 50"),
+        Measured("set", 50.0, 90e3, "requests/s", "higher"),
+    )
+    trial = replace(make_trial("docker", 0, values), turns=turns, first_round=10)
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    raw = [Raw("GET 50", ("load",), f"output {number}\n", 0.1, warm_up=not number) for number in range(5)]
+    raw.append(Raw("failed command", ("load",), "last words", 0.1))
+    (folder / "raw" / f"{trial.trial}.json").write_text(json.dumps([asdict(each) for each in raw]), encoding="utf-8")
+    assert run(app, ["show", str(folder), trial.trial]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "get at 50: 100k requests/s, mean of 4 turns (median 112k requests/s, slowest 50" in shown
+    assert "requests/s in round 12)" in shown
+    assert "slowest 700 ms in round 13)" in shown
+    assert shown.count("mean of 4 turns") == 2
+    assert "5 turns: 500 ms of the 2.1 s from its first to its last; at most 34 % of the CPU time of a turn" in shown
+    assert "output 1 … and 4 more turns of GET 50: --all" in shown
+    assert "output 0" not in shown
+    assert "last words" in shown
+    assert run(app, ["show", str(folder), trial.trial, "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert [f"output {number}" in shown for number in range(5)] == [True] * 5
+    assert "more turns" not in shown

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import COSTS, NO_KVM, believable_run, pairs, write
+from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
-from tare.journal import load
+from tare.journal import Run, load
 from tare.report import find, formats, write_report
 from tare.statistics.summarize import summarize
 
@@ -48,6 +48,30 @@ def test_csv_has_one_row_for_each_value_of_an_ok_trial() -> None:
         "",
     )
     assert float(first["value"]) == run.trials[0].values[0].value
+
+
+def test_csv_has_one_row_for_each_value_of_a_turn_with_its_round_in_the_block() -> None:
+    run = run_in_turns(clients=(1.0, 50.0), blocks=2)
+    late = replace(run, trials=tuple(replace(t, first_round=10) if t.stack == "crun" else t for t in run.trials))
+    rows = [row for row in _rows(_csv(late, "turns.csv")) if (row["block"], row["point"]) == ("1", "50.0")]
+    rounds = {stack: [int(row["round"]) for row in rows if row["stack"] == stack] for stack in ("native", "crun")}
+    assert rounds == {"native": list(range(10)), "crun": list(range(10, 20))}
+    [trial] = (trial for trial in run.trials if (trial.stack, trial.block) == ("crun", 1))
+    assert [float(row["value"]) for row in rows if row["stack"] == "crun"] == list(trial.values[1].turns)
+    assert len(_rows(_csv(late, "values.csv"))) == 2 * 2 * 6  # turns are no values of their own
+
+
+def test_csv_has_no_round_where_a_value_was_measured_at_once() -> None:
+    rows = _rows(_csv(pairs([90, 91], [100, 100]), "turns.csv"))
+    assert [(row["round"], row["value"]) for row in rows] == [("", "100"), ("", "100"), ("", "90"), ("", "91")]
+
+
+def test_json_counts_the_turns_of_each_cell() -> None:
+    run = run_in_turns(clients=(1.0, 50.0), blocks=3)
+    document = json.loads(find("json")(summarize(run), run)["report.json"])
+    assert {cell["turns"] for cell in (*document["cells"], *document["headlines"])} == {30}
+    once = believable_run(blocks=2)
+    assert {cell["turns"] for cell in json.loads(find("json")(summarize(once), once)["report.json"])["cells"]} == {0}
 
 
 def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
@@ -94,6 +118,7 @@ def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
     assert [path.relative_to(run.folder).as_posix() for path in written] == [
         "report/index.html",
         "report/values.csv",
+        "report/turns.csv",
         "report/summary.csv",
         "report/report.json",
     ]
@@ -124,6 +149,10 @@ def test_the_builder_is_seeded() -> None:
     assert believable_run(seed=3) == believable_run(seed=3)
     assert believable_run(seed=3) != believable_run(seed=4)
     assert set(COSTS) < set(believable_run().record.stacks)
+
+
+def _csv(run: Run, name: str) -> bytes:
+    return find("csv")(summarize(run), run)[name]
 
 
 def _rows(content: bytes) -> list[dict[str, str]]:
