@@ -97,7 +97,7 @@ class Fake(Technology):
         for name, share in (("requested", 0.0), ("started", 0.1), ("ready", 1.0)):
             moment = math.nan if (self.fails, name) == ("moment", "started") else requested
             launch.timeline.mark(name, moment + share * _START_SECONDS / speed)
-        inside = FakeHost(speed, self.fails, launch.limits, self._turns(len(self._speeds)))
+        inside = FakeHost(speed, self.fails, launch.limits, turns=self._turns(len(self._speeds)))
         proof: Any = {"kind": 5 if self.fails == "proof" else "fake"}
         # It has no process: those of tare would be taken for what it costs, and their limits for its own.
         yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
@@ -147,7 +147,7 @@ class FakeHost:
     speed: float
     fails: Fails
     limits: Limits
-    turns: Callable[[float], float] = lambda _: 1.0
+    turns: Callable[[float], float] = field(default=lambda _: 1.0, kw_only=True)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
