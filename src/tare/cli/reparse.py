@@ -34,7 +34,7 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     if trial.status == "skipped":
         return trial
     try:
-        values = read_values(workload, load_raw(run, trial.trial))
+        values = read_values(workload, load_raw(run, trial.trial), divided=bool(trial.turns))
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything

@@ -139,6 +139,9 @@ class HttpLoad(Workload):
 
 def _rate(text: str, clients: int) -> float:
     """Read the requests a second of a turn."""
+    if text.startswith("Running") and "Requests/sec" in text:
+        what = f"wrk with {clients} clients ran for whole seconds: this run is from before there were turns"
+        raise TrialFailed(what, "its values cannot be read again; tare keeps the earlier ones in trials.jsonl.before")
     found = _TURN.fullmatch(text)
     seconds = float(found["seconds"]) if found else 0.0
     rate = float(found["requests"]) / seconds if found and seconds > 0 else 0.0

@@ -14,10 +14,13 @@ from tare.model import Measured, Raw, Value
 Key = tuple[str, float | None]  # a metric and a point
 
 
-def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
-    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd."""
+def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) -> tuple[Measured, ...]:
+    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd.
+
+    Outputs of a trial from before there were turns are not `divided`: all are of one round.
+    """
     metrics = {metric.name: metric for metric in workload.metrics}
-    if workload.rounds == 1:
+    if workload.rounds == 1 or not divided:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(
             Measured(each.metric, each.point, each.value, metrics[each.metric].unit, metrics[each.metric].better)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 from collections import Counter
@@ -21,6 +22,8 @@ from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
+
+SAMPLES = Path(__file__).parents[2] / "samples"
 
 # --- the fake itself -----------------------------------------------------------------------------------------------
 
@@ -316,6 +319,22 @@ def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> Non
     reparse(bench.folder)
     assert bench.trials[0].values[0].value == 20e6
     assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
+
+
+def test_reparse_reads_the_probes_of_a_trial_from_before_there_were_turns_as_no_round(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("redis",)))  # a fake has no network
+    labels = (
+        "fill",
+        "probe GET 1",
+        "probe GET 1",
+        *(f"{each} {clients}" for each in ("GET", "SET") for clients in (1, 50, 200)),
+    )
+    texts = {label: (SAMPLES / f"redis/{label.lower().replace(' ', '-')}.csv").read_text() for label in labels}
+    raw = [{"label": label, "argv": ["redis-benchmark"], "text": texts[label], "seconds": 1.0} for label in labels]
+    (bench.folder / "raw" / f"{bench.trials[0].trial}.json").write_text(json.dumps(raw))
+    reparse(bench.folder)
+    (trial,) = bench.trials
+    assert (trial.status, trial.values[0].value, trial.values[0].turns) == ("ok", 23327.6, ())
 
 
 def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:

@@ -63,7 +63,7 @@ def test_a_captured_run_gives_requests_a_second_for_each_operation() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", sample("nginx/end-not-found.txt"), sample("nginx/whole-second.txt")])
+@pytest.mark.parametrize("text", ["", sample("nginx/end-not-found.txt"), sample("nginx/end.txt")])
 def test_an_output_that_is_no_turn_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match="wrk gave no rate for 50 clients"):
         MicroHttp(clients=(50,)).parse([page(50, text)])

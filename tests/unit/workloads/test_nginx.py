@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -80,8 +80,10 @@ class Client(LocalHost):
         self.started.append(Wrk(argv, self.end))
         self.running += 1
         assert self.running == 1
-        yield self.started[-1]
-        self.running -= 1
+        try:
+            yield self.started[-1]
+        finally:
+            self.running -= 1
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         self.files.append((source.name, str(target)))
@@ -156,10 +158,12 @@ def test_an_output_that_is_not_one_whole_turn_fails_the_trial_with_what_was_foun
     assert repr(text[:50])[1:-1] in str(failure.value)
 
 
-def test_an_output_from_before_there_were_turns_is_refused_in_words() -> None:
+@pytest.mark.parametrize("divided", [True, False])
+def test_an_output_from_before_there_were_turns_is_refused_in_words(divided: bool) -> None:
     raw = Raw("clients 50", ("wrk",), sample("whole-second"), 1.0)
-    with pytest.raises(TrialFailed, match="no rate for 50 clients; it printed 'Running 1s test"):
-        read_values(Nginx(clients=(50,)), [raw])
+    with pytest.raises(TrialFailed, match="ran for whole seconds: this run is from before there were turns") as failure:
+        read_values(Nginx(clients=(50,)), [raw], divided=divided)
+    assert "trials.jsonl.before" in failure.value.hint
 
 
 @pytest.mark.parametrize("clients", [(), (1, 50), (1, 50, 200, 1000), (200, 50, 1)])
@@ -240,6 +244,24 @@ def test_a_wrk_that_ends_in_a_turn_fails_the_trial_with_its_last_words() -> None
         tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end="whole-second"))))
     assert failure.value.output is not None
     assert failure.value.output.stderr == b"unable to connect"
+
+
+def test_wrk_ends_with_a_measurement_that_is_broken_off() -> None:
+    client = Client()
+    measuring = Nginx(clients=(50,)).measure(setup_at("198.18.0.10", client))
+    assert isinstance(measuring, Generator)
+    assert [next(measuring).warm_up for _ in range(3)] == [True, False, False]
+    assert client.running == 1
+    measuring.close()
+    assert client.running == 0
+
+
+@pytest.mark.parametrize("left", [1, 3])
+def test_turns_of_points_that_were_not_all_measured_are_no_values(left: int) -> None:
+    workload = Nginx(clients=(1, 50), duration=0.1)
+    raw = tuple(workload.measure(setup_at("198.18.0.10", Client())))
+    with pytest.raises(TrialFailed, match=f"gave turns unevenly: 5 of clients 1, {5 - left} of clients 50"):
+        read_values(workload, raw[:-left])
 
 
 def test_without_keep_alive_every_request_says_that_its_connection_ends() -> None:
