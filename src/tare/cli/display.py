@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +22,7 @@ from tare.journal import Run
 from tare.model import Trial
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.runner import Watch
+from tare.running.runner import Round, Watch
 from tare.running.schedule import TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, Step
@@ -37,8 +39,9 @@ class Lines:
         """Print nothing: the line comes with the result."""
         self._left = left
 
-    def round_begins(self, block: Block, number: int, stacks: int) -> None:
-        """Say nothing: there are many rounds."""
+    def round_begins(self, begun: Round, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
+        """Keep the time left, and print nothing: there are many rounds."""
+        self._left = left
 
     def trial_ended(self, trial: Trial) -> None:
         """Print the result of a trial."""
@@ -57,6 +60,43 @@ class Lines:
         )
 
 
+@dataclass(frozen=True)
+class _Now:
+    """What was said last: the step that begins, or the round."""
+
+    what: Step | Round
+    following: Step | None
+    left: TimeLeft
+    since: float = field(default_factory=time.monotonic)
+
+    def told(self, running: float) -> tuple[str, str]:
+        """Say what is going on, and what comes next."""
+        if isinstance(self.what, Round):
+            number, of = self.what.number + 1, self.what.of
+            place = f"round {min(number, of)} of {of}" if of else f"round {number}"
+            stacks = "1 stack" if self.what.stacks == 1 else f"{self.what.stacks} stacks"
+            return f"[bold]{escape(self.what.block.workload)}[/] {place}", f"[dim]{stacks} in turns[/]"
+        now = f"[bold]{escape(self.what.stack)}[/] {escape(self.what.workload)} {running:.0f} s"
+        after = f"next {escape(self.following.stack)} {escape(self.following.workload)}" if self.following else ""
+        return now, f"[dim]{after or 'the last one'}[/]"
+
+
+@dataclass
+class Once:
+    """A table that is drawn once: the screen is drawn anew four times a second, on CPUs that the load may need."""
+
+    table: RenderableType
+    _lines: list[list[Segment]] = field(default_factory=list)
+    _width: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it again only where the terminal has another width."""
+        if self._width != options.max_width:
+            self._lines, self._width = console.render_lines(self.table, options, pad=False), options.max_width
+        for line in self._lines:
+            yield from (*line, Segment.line())
+
+
 class Screen:
     """The table of results with a line of progress below, redrawn in place."""
 
@@ -65,18 +105,15 @@ class Screen:
         self._run = run
         self._table: RenderableType = Text("the first results come with the first block", style="dim")
         self._failed: list[tuple[str, str]] = []  # each with its hint
-        self._now: tuple[Step, Step | None, TimeLeft] | None = None
-        self._since = time.monotonic()
-        self._round = ""  # what is going on, where stacks have turns
+        self._now: _Now | None = None
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Show what runs."""
-        self._now, self._since, self._round = (step, following, left), time.monotonic(), ""
+        self._now = _Now(step, following, left)
 
-    def round_begins(self, block: Block, number: int, stacks: int) -> None:
+    def round_begins(self, begun: Round, left: TimeLeft) -> None:
         """Show which round it is."""
-        if stacks > 1:
-            self._round = f"{block.workload}: {stacks} stacks in turns, round {number + 1}"
+        self._now = _Now(begun, None, left)
 
     def trial_ended(self, trial: Trial) -> None:
         """Show a failure at once."""
@@ -85,7 +122,7 @@ class Screen:
 
     def block_ended(self, block: Block) -> None:  # noqa: ARG002 - see Watch
         """Draw the table with the complete block."""
-        self._table = matrix(summarize(self._run()), self._live.console.width)
+        self._table = Once(matrix(summarize(self._run()), self._live.console.width))
 
     def __rich__(self) -> RenderableType:
         """Draw."""
@@ -100,17 +137,13 @@ class Screen:
     def _progress(self) -> RenderableType:
         if self._now is None:
             return Text("starting …", style="dim")
-        step, following, left = self._now
-        running = time.monotonic() - self._since
-        now = f"[bold]{escape(step.stack)}[/] {escape(step.workload)} {running:.0f} s"
-        after = f"next {escape(following.stack)} {escape(following.workload)}" if following else "the last one"
-        if self._round:
-            now, after = f"[bold]{escape(self._round)}[/] {running:.0f} s", ""
+        running = time.monotonic() - self._now.since
+        left = self._now.left
         spent, to_go = left.spent_seconds + running, max(0.0, left.left_seconds - running)
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
         count = f"block {left.blocks_done + 1}/{left.blocks}"
-        grid.add_row(bar, count, now, f"[dim]{after}[/]", f"{format_duration(round(to_go))} left")
+        grid.add_row(bar, count, *self._now.told(running), f"{format_duration(round(to_go))} left")
         return grid
 
 

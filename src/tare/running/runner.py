@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tare.errors import NotRecorded, Unreachable
@@ -14,9 +14,19 @@ from tare.model import Caution, Problem, Raw, Trial
 from tare.running.block import Rounds
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
-from tare.running.schedule import Pace, Schedule, TimeLeft
+from tare.running.schedule import Course, Pace, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of a block, counted from 0, in which stacks have a turn; `of` is how many to expect, None if unknown."""
+
+    block: Block
+    number: int
+    of: int | None
+    stacks: int
 
 
 class Watch(Protocol):
@@ -25,8 +35,8 @@ class Watch(Protocol):
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Take note of the step that runs now and of the next one."""
 
-    def round_begins(self, block: Block, number: int, stacks: int) -> None:
-        """Be told that so many stacks of a block have another turn each; rounds are counted from 0."""
+    def round_begins(self, begun: Round, left: TimeLeft) -> None:
+        """Take note of a round. This is done between two turns, which are short: it must take no time."""
 
     def trial_ended(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -118,19 +128,26 @@ def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterato
         yield list(ended)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Said:
     """Passes on to the watch what goes on in a block, with how far the run is."""
 
     watch: Watch
     schedule: Schedule
+    _course: Course = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._course = self.schedule.course()
 
     def starts(self, step: Step) -> None:
         order = self.schedule.blocks[0].steps.index(step)
-        self.watch.trial_begins(step, self.schedule.following(order), self.schedule.left(order))
+        left = self.schedule.time_left(self._course.starts(step))
+        self.watch.trial_begins(step, self.schedule.following(order), left)
 
     def round_begins(self, number: int, stacks: int) -> None:
-        self.watch.round_begins(self.schedule.blocks[0], number, stacks)
+        if self.schedule.takes_turns:
+            left = self.schedule.time_left(self._course.round_begins(number))
+            self.watch.round_begins(Round(self.schedule.blocks[0], number, self._course.rounds, stacks), left)
 
 
 _RESUMED = Caution(

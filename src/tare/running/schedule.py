@@ -34,18 +34,68 @@ class Pace:
     """
 
     workloads: Mapping[str, Workload]
-    seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _turning: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _rounds: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the latest block, after its number
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
         if trial.status == "ok":
-            self.seen.setdefault((trial.workload, trial.stack), []).append(trial.seconds)
+            place = (trial.workload, trial.stack)
+            self._seconds.setdefault(place, []).append(trial.seconds)
+            self._turning.setdefault(place, []).append(sum(turn.seconds for turn in trial.turns))
+        if trial.status == "ok" and trial.turns:
+            block, rounds = self._rounds.get(trial.workload, (trial.block, 0))
+            own = trial.turns[-1].round + 1
+            self._rounds[trial.workload] = (trial.block, max(own, rounds if block == trial.block else 0))
 
     def seconds_of(self, step: Step) -> float:
         """Estimate a trial."""
-        if known := self.seen.get((step.workload, step.stack)):
+        if known := self._seconds.get((step.workload, step.stack)):
             return statistics.median(known)
         return self.workloads[step.workload].seconds() + _START_SECONDS
+
+    def turning_seconds_of(self, step: Step) -> float:
+        """Estimate the part of a trial in which it has its turns."""
+        if known := self._turning.get((step.workload, step.stack)):
+            return statistics.median(known)
+        return self.workloads[step.workload].seconds()
+
+    def rounds_of(self, workload: str) -> int | None:
+        """Give how many rounds the latest block of a workload had; None before there was one."""
+        return self._rounds[workload][1] if workload in self._rounds else None
+
+
+@dataclass
+class Course:
+    """How far a block is, and what is left of it and of the blocks after it, in estimated seconds.
+
+    All is estimated before the block begins: between two turns there is no time for it.
+    """
+
+    starting: dict[Step, float]
+    turning: float
+    rounds: int | None
+    after: float
+    _since: float | None = None
+    _turned: float = 0.0
+
+    def starts(self, step: Step) -> float:
+        """Note that an instance is started; gives the seconds left."""
+        left = self._left()
+        self.starting.pop(step, None)
+        return left
+
+    def round_begins(self, number: int) -> float:
+        """Note that a round begins, counted from 0; gives the seconds left. In a first block, time has to tell."""
+        now = time.monotonic()
+        self._since = self._since or now
+        done = number / self.rounds if self.rounds else (now - self._since) / max(self.turning, 1e-9)
+        self._turned = min(1.0, done)
+        return self._left()
+
+    def _left(self) -> float:
+        return sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after
 
 
 @dataclass(frozen=True)
@@ -112,11 +162,24 @@ class Schedule:
         after = [*self.blocks[0].steps[order + 1 :], *(self.blocks[1].steps if len(self.blocks) > 1 else ())]
         return after[0] if after else None
 
-    def left(self, order: int) -> TimeLeft:
-        """Tell how far the run is before a step of the next block."""
+    def course(self) -> Course:
+        """Estimate the next block. Where stacks take turns, all are started first, and then share the rounds."""
+        block, after = self.blocks[0], estimate(self.blocks[1:], self.pace.seconds_of)
+        whole = {step: self.pace.seconds_of(step) for step in block.steps}
+        if not self.takes_turns:
+            return Course(whole, 0.0, None, after)
+        turns = {step: min(whole[step], self.pace.turning_seconds_of(step)) for step in block.steps}
+        starting = {step: whole[step] - turns[step] for step in block.steps}
+        return Course(starting, sum(turns.values()), self.pace.rounds_of(block.workload), after)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the stacks of the next block take turns."""
+        return self.pace.workloads[self.blocks[0].workload].rounds > 1
+
+    def time_left(self, seconds: float) -> TimeLeft:
+        """Tell how far the run is when it is estimated to take so many more seconds."""
         spent = time.monotonic() - self.began
-        block = replace(self.blocks[0], steps=self.blocks[0].steps[order:])
-        left = estimate((block, *self.blocks[1:]), self.pace.seconds_of)
         if self.budget_seconds is not None:
-            left = min(left, max(0.0, self.budget_seconds - spent))
-        return TimeLeft(self.past, self.past + len(self.blocks), spent, left)
+            seconds = min(seconds, max(0.0, self.budget_seconds - spent))
+        return TimeLeft(self.past, self.past + len(self.blocks), spent, seconds)

@@ -4,13 +4,14 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from runs import make_run, make_trial, measured
 
-from tare.cli.display import Lines, Screen, watching
+from tare.cli.display import Lines, Once, Screen, watching
 from tare.journal import Run
 from tare.model import Trial
+from tare.running.runner import Round
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 
@@ -111,6 +112,54 @@ def test_the_screen_knows_the_last_trial() -> None:
     view, console = screen()
     view.trial_begins(STEP, None, LEFT)
     assert "the last one" in drawn(view, console)
+
+
+def test_the_screen_counts_the_rounds_of_a_block_and_the_bar_moves_with_them() -> None:
+    view, console = screen()
+
+    def shown(number: int, of: int | None, seconds: float, stacks: int = 12) -> str:
+        view.round_begins(Round(BLOCK, number, of, stacks), replace(LEFT, left_seconds=seconds))
+        return drawn(view, console)
+
+    first, last = shown(0, 11, 120.0), shown(10, 11, 60.0)
+    assert "dhrystone round 1 of 11" in first
+    assert "12 stacks in turns" in first
+    assert "2 min left" in first
+    assert "round 11 of 11" in last
+    assert "1 min left" in last
+    assert last.count("━") > first.count("━") > 0
+    assert "round 11 of 11" in shown(11, 11, 50.0)  # they say that they have had all their turns
+    assert "dhrystone round 3 " in shown(2, None, 50.0)
+    assert "1 stack in turns" in shown(2, None, 50.0, stacks=1)
+
+
+def test_lines_say_nothing_of_rounds() -> None:
+    console, file = plain()
+    lines = Lines(console)
+    lines.trial_begins(STEP, NEXT, LEFT)
+    for number in range(11):
+        lines.round_begins(Round(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
+    assert file.getvalue() == ""
+    lines.block_ended(BLOCK)
+    assert file.getvalue() == "block 3 of 10 (dhrystone) done, about 20 s left\n"
+
+
+def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() -> None:
+    class Counting:
+        drawn = 0
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            self.drawn += 1
+            yield f"{options.max_width} columns of {console.width}"
+
+    table, console = Counting(), Console(file=StringIO(), width=100)
+    once = Once(table)
+    for width in (100, 100, 100, 80, 80):
+        console.width = width
+        with console.capture() as capture:
+            console.print(once)
+        assert capture.get() == f"{width} columns of {width}\n"
+    assert table.drawn == 2
 
 
 def test_the_table_appears_with_the_first_block_and_is_refined_by_the_next() -> None:
