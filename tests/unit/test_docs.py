@@ -43,6 +43,7 @@ from tare.model import (
     Status,
     Sweep,
     Trial,
+    Turn,
 )
 from tare.report import json as report_json
 from tare.statistics.cells import Cell, Verdict
@@ -273,6 +274,7 @@ def test_the_fields_within_fields_are_described() -> None:
     inner = (
         Measured,
         Mark,
+        Turn,
         Layer,
         Footprint,
         SetLimits,

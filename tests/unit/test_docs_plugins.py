@@ -45,9 +45,9 @@ def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
         workload = catalogue.find("workloads", "system-calls")()
         (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
         assert (value.metric, value.point) == ("rate", None)
-        assert value.value == pytest.approx(3_315_243.16)  # 2 x 500000 calls in 0.301637 s
-        for wrong in ("", "0+0 records in\n", printed.replace("500000 bytes", "400000 bytes")):
-            with pytest.raises(TrialFailed, match="dd did not copy 500000 bytes"):
+        assert value.value == pytest.approx(4_535_043.65)  # 2 x 50000 calls in 0.0220505 s
+        for wrong in ("", "0+0 records in\n", printed.replace("50000 bytes", "40000 bytes")):
+            with pytest.raises(TrialFailed, match="dd did not copy 50000 bytes"):
                 workload.parse([Raw("dd", (), wrong, 0.3)])
 
 
