@@ -120,18 +120,23 @@ def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
     needed, resolved = f"blocks for {percent(read.margin)}", f"{read.blocks} blocks resolve"
     for column in ("workload", "stack", "SD", needed, "about", resolved):
         table.add_column(column)
+    noisiest = []
     for planned in read.workloads:
-        cells = [cell for cell in summary.headlines if cell.workload == planned.name and cell.stack in _names(read)]
+        cells = [cell for cell in summary.headlines if cell.workload == planned.name and cell.stack in _asked(read)]
         block = next(block for block in plan_of(read) if block.workload == planned.name)
         forecasts = _forecasts(cells, read, estimate([block], pace.seconds_of))
         for forecast in forecasts:
             table.add_row(planned.name, *forecast.cells())
         if not forecasts:
             table.add_row(planned.name, "-", f"no two blocks in {run.folder.name}")
+        noisiest += forecasts[-1:]
     text = f"until a stack that equals {read.baseline} is found equivalent"
     deviations = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
     console.print(f"\nas in {run.folder}, {text}, {deviations}:", soft_wrap=True)
     console.print(table)
+    total = sum(forecast.seconds for forecast in noisiest)
+    if len(noisiest) == len(read.workloads) and all(forecast.blocks for forecast in noisiest):
+        console.print(f"in all about {_about(total)} until all such stacks are decided", soft_wrap=True)
 
 
 def _forecasts(cells: Sequence[Cell], read: Suite, seconds: float) -> list[Forecast]:
@@ -145,8 +150,10 @@ def _forecasts(cells: Sequence[Cell], read: Suite, seconds: float) -> list[Forec
     return forecasts
 
 
-def _names(read: Suite) -> set[str]:
-    return {stack.name for stack in read.measured} - {read.baseline}
+def _asked(read: Suite) -> set[str]:
+    """Give the stacks that have to be decided: the A/A control, which varies more, only where it is alone."""
+    others = {stack.name for stack in read.stacks} - {read.baseline}
+    return others or {read.control}
 
 
 def _deviation(cell: Cell) -> float:

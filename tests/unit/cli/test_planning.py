@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fakes import Bench, Watcher, suite
+from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns, write
 
 from tare.__main__ import run
 from tare.cli import app
+from tare.journal import Run
 from tare.statistics.anytime import evidence_needed, log_evidence
 from tare.statistics.planning import blocks_needed, further_blocks, margin_reached
 from tare.statistics.ratios import compare
@@ -65,6 +68,49 @@ def test_a_plan_from_a_pilot_has_blocks_and_minutes(
     assert "blocks for 1 %" in text
     row = next(line for line in text.splitlines() if line.startswith("dhrystone") and "%" in line)
     assert 10 < int(row.split()[4]) < 2000
+
+
+def foretold(folder: Path, pilot: Run, capsys: pytest.CaptureFixture[str], stacks: str) -> dict[str, tuple[float, int]]:
+    """Plan a suite of redis from a pilot; gives what is said of each stack: the deviation in percent, and blocks."""
+    path = folder / "suite.toml"
+    path.write_text(f"[suite]\nstacks = [{stacks}]\n[[workloads]]\nuse = 'redis'\n", encoding="utf-8")
+    pilot = replace(pilot, folder=folder / "pilot")
+    code, text = said(capsys, "plan", path, "--margin", "1%", "--from", write(pilot))
+    assert code == 0
+    rows = re.findall(r"^redis +(\S+) +([\d.]+) % +(\d+) +(\d.*?)  ", text, re.MULTILINE)
+    times = {about for _, _, _, about in rows}
+    assert all(f"in all about {time} until all such" in text for time in times if len(times) == 1)
+    return {stack: (float(deviation), int(blocks)) for stack, deviation, blocks, _ in rows}
+
+
+def test_a_pilot_in_turns_foretells_what_its_rounds_decide_and_not_their_means(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pilot = run_in_turns(Trouble(block=2, burst=(1.0, 1.3)))
+    means = [replace(trial, values=tuple(replace(value, turns=()) for value in trial.values)) for trial in pilot.trials]
+    for each in ("turns", "means"):
+        (tmp_path / each).mkdir()
+    stacks = "'native', 'crun'"
+    [(deviation, blocks)] = foretold(tmp_path / "turns", pilot, capsys, stacks).values()
+    [(of_means, more)] = foretold(tmp_path / "means", replace(pilot, trials=tuple(means)), capsys, stacks).values()
+    assert 2 * deviation < of_means
+    assert blocks < more / 2
+
+
+def test_the_control_which_varies_more_is_foretold_only_where_no_other_stack_is_to_be_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = np.random.default_rng(4)
+    spread = {"native": 0.002, "native-again": 0.05, "crun": 0.004, "docker": 0.008}
+    trials = [
+        make_trial(stack, block, [measured("get", 1e5 * float(np.exp(chance.normal(0, noise))), 1.0)], "redis")
+        for block in range(8)
+        for stack, noise in spread.items()
+    ]
+    pilot = make_run(trials, [REDIS])
+    for name, stacks, asked in (("all", "'native', 'crun', 'docker'", {"crun", "docker"}), ("one", "'native'", None)):
+        (tmp_path / name).mkdir()
+        assert foretold(tmp_path / name, pilot, capsys, stacks).keys() == (asked or {"native-again"})
 
 
 def test_a_pilot_without_two_blocks_says_so(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
