@@ -13,6 +13,7 @@ from pages import Page, html_of
 from runs import Trouble, believable_run, run_in_turns
 
 from tare.journal import Run
+from tare.model import Trial
 from tare.report.figures import STOLEN
 from tare.report.html.turns import Strip, is_slow, strips
 from tare.statistics.summarize import summarize
@@ -81,6 +82,26 @@ def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None
     assert strip.bars[-1].began > 503.0
     assert "(the roughest 1000 of 5400 turns)" in strip.caption
     assert len(html_of(run)) < 300_000
+
+
+def test_numbers_that_no_machine_gives_break_no_strip() -> None:
+    def odd(trial: Trial, numbers: tuple[float, ...], began: float) -> Trial:
+        [value] = trial.values
+        changed = replace(value, turns=(*numbers, *value.turns[len(numbers) :]))
+        return replace(trial, values=(changed,), turns=(replace(trial.turns[0], began=began), *trial.turns[1:-1]))
+
+    run = run_in_turns()
+    numbers = [(1e-300, 1e300), (0.0,), (float("nan"),), (float("inf"),), (-1.0,), (5.0,)]
+    odd_trials = [
+        replace(trial, turns=(*trial.turns[:-1], replace(trial.turns[-1], began=float("nan"), steal=2.0)))
+        if index % 7
+        else odd(trial, numbers[index // 7], began=float("inf"))
+        for index, trial in enumerate(run.trials)
+    ]
+    odd_trials[1] = replace(run.trials[1], values=(replace(run.trials[1].values[0], turns=(1e-300, 1e300) * 5),))
+    html = html_of(replace(run, trials=tuple(odd_trials)))
+    assert "Turns of block" in html
+    assert not re.search(r"\bnan\b", html.lower())
 
 
 def test_a_strangers_label_stays_text() -> None:

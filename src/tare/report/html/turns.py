@@ -17,6 +17,7 @@ from tare.statistics.stalls import SLOW
 
 _MOST = 1000  # turns in a drawing: each takes about a hundred bytes of the page
 _NAMED = 4
+_FAR = 10.0  # logarithm of a speed that no turn of a machine has beside another
 
 
 @dataclass(frozen=True)
@@ -100,25 +101,30 @@ def _bars(trial: Trial) -> list[TurnBar]:
             by_label.setdefault(turn.label, []).append(turn)
     speeds = _speeds(trial.values)
     return [
-        _bar(trial.stack, turn, speed)
+        _bar(f"{trial.stack}, {label} in round {number}", trial.stack, turn, speed)
         for label, turns in by_label.items()
         if len(speeds.get(label, ())) == len(turns)
-        for turn, speed in zip(turns, speeds[label], strict=True)
+        for number, (turn, speed) in enumerate(zip(turns, speeds[label], strict=True), trial.first_round + 1)
+        if math.isfinite(turn.began + turn.seconds + (turn.steal or 0.0))
     ]
 
 
-def _bar(stack: str, turn: Turn, speed: float) -> TurnBar:
+def _bar(name: str, stack: str, turn: Turn, speed: float) -> TurnBar:
     steal = turn.steal or 0.0
     stolen = f", {100 * steal:.0f} % of the CPU time stolen" if steal else ""
-    text = f"{stack}, {turn.label} in round {turn.round + 1}: {100 * speed:.0f} % of its usual speed{stolen}"
-    return TurnBar(stack, turn.began, turn.seconds, speed, steal, text)
+    return TurnBar(
+        stack, turn.began, turn.seconds, speed, steal, f"{name}: {100 * speed:.0f} % of its usual speed{stolen}"
+    )
 
 
 def _speeds(values: Sequence[Measured]) -> Mapping[str, list[float]]:
     """Give, by label, the speed of each turn beside the usual one: the geometric mean of what was measured in it."""
     logs: dict[str, list[list[float]]] = {}
     for value in values:
-        if value.label and value.turns and min(value.turns) > 0:
+        if value.label and value.turns and all(0 < turn < math.inf for turn in value.turns):
             sign, usual = (1 if value.better == "higher" else -1), math.log(median(value.turns))
             logs.setdefault(value.label, []).append([sign * (math.log(turn) - usual) for turn in value.turns])
-    return {label: [math.exp(fmean(each)) for each in zip(*columns, strict=False)] for label, columns in logs.items()}
+    return {
+        label: [math.exp(max(-_FAR, min(_FAR, fmean(each)))) for each in zip(*columns, strict=False)]
+        for label, columns in logs.items()
+    }
