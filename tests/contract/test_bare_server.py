@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from tare.contracts import Setup, Workload
+from tare.errors import TrialFailed
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served
 from tare.running.values import read_values
@@ -25,4 +28,24 @@ def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Worklo
     ):
         values = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
+    assert {len(value.turns) for value in values} == {10}
     assert all(value.value > 10 for value in values)
+
+
+@dataclass(frozen=True)
+class Larger(MicroHttp):
+    """A page that is larger than the server's."""
+
+    @property
+    def page_bytes(self) -> int:
+        return 4096
+
+
+def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: Testbed) -> None:
+    workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
+    with (
+        started(testbed, (Native(),), workload.port, Notes()) as (part,),
+        served(testbed, part.instance, workload, []),
+        pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"),
+    ):
+        tuple(workload.measure(Setup(part.instance, testbed.client, ())))
