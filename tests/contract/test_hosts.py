@@ -118,6 +118,13 @@ def test_lines_of_a_started_command_arrive_while_it_runs(host: Host) -> None:
             process.read_line(0.05)
 
 
+def test_a_started_command_takes_words_while_it_runs(host: Host) -> None:
+    with host.spawn("sh", "-c", 'while read -r word; do echo "got $word"; done') as process:
+        for word in ("one", "ünïcödé ☃"):
+            process.send(f"{word}\n")
+            assert process.read_line(ENOUGH_SECONDS).text == f"got {word}"
+
+
 def test_a_started_command_is_gone_after_the_block_with_all_that_it_started(host: Host, room: str) -> None:
     with host.spawn("sh", "-c", f"{DAEMON}\nsleep 70004 & echo up; exec sleep 70004", "sh", room, "70004") as process:
         process.read_line(ENOUGH_SECONDS)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tare.contracts import Host, Process
 from tare.errors import TrialFailed
+from tare.hosts.exec import at_hand
 from tare.hosts.ssh import SshHost, shared
 from tare.images.recipes import MAKE_DISK
 from tare.launch import Launch
@@ -21,6 +22,8 @@ from tare.model import Caution, Image, Limits
 # translation buffer of QEMU's emulation grows to 1 GiB.
 MONITOR_BYTES = 2 << 30
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
+# OpenSSH's usual key exchange withstands quantum computers, and takes an emulated guest long.
+_QUICK = ("-o", "KexAlgorithms=curve25519-sha256")
 TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
 
 
@@ -95,10 +98,11 @@ def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
     """Open an SSH connection to the guest with its key, and check the host key from its console."""
     address, known = launch.network.instance_address, str(launch.folder / "known_hosts")
     host.write(known, f"{address} {host_key}\n")
-    options = ("-F", "/dev/null", "-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
+    known_as = ("-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
+    options = ("-F", "/dev/null", *known_as, *_QUICK)
     socket = f"/run/{launch.name}.ssh"  # not in the folder: the path of a socket may have 107 bytes at most
     connection = shared(host, f"root@{address}", socket, *options, seconds=launch.start_seconds)
-    with launch.ledger.undone_by("rm", "-f", socket), connection as inside:
+    with launch.ledger.undone_by("rm", "-f", socket), connection as inside, at_hand(inside):
         yield inside
 
 

@@ -30,15 +30,12 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
         yield folder / "root"
 
 
-@contextlib.contextmanager
-def enterable(ledger: Ledger, root: Path) -> Iterator[Path]:
-    """Give a root the file systems that programs expect: /proc, /sys (read only), /dev."""
+def make_enterable(host: Host, root: Path) -> None:
+    """Mount in a fresh root what programs expect: /proc, /sys (read only), /dev. They are unmounted with the root."""
     targets = [str(root / name) for name in ("proc", "sys", "dev")]
     # One command, because it counts as part of the start of bare metal.
     script = 'mount -t proc proc "$1" && mount -t sysfs -o ro sysfs "$2" && mount --bind /dev "$3"'
-    with ledger.undone_by("umount", "--lazy", *targets):
-        ledger.host.run("sh", "-c", script, "sh", *targets, timeout=_SECONDS)
-        yield root
+    host.run("sh", "-c", script, "sh", *targets, timeout=_SECONDS)
 
 
 def bytes_below(host: Host, folder: Path) -> int:

@@ -68,7 +68,10 @@ class ExecHost:
 
     @contextmanager
     def residing(self) -> Iterator[None]:
-        """Keep a resident process inside for the block; it starts all commands there."""
+        """Keep a resident process inside for the block, if there is none; it starts all commands there."""
+        if self.resident is not None:
+            yield
+            return
         start = (self.supervisor, "--resident")
         resident = Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))
         try:

@@ -73,7 +73,8 @@ class Ledger:
             yield
         finally:
             self._overlaps -= 1
-            self._settle()
+            if not self._overlaps:
+                self._settle()
 
     @contextlib.contextmanager
     def undone_by(self, *argv: str, lane: str = "") -> Iterator[None]:

@@ -68,6 +68,8 @@ class Rounds:
             return attempt
 
         with ExitStack() as held:
+            if workload.rounds > 1:  # each instance has a slot of its own: nothing that is made has a name of before
+                held.enter_context(self.testbed.ledger.overlapping())
             stay = [started(held, step) for step in staying]
             for number, group in enumerate(groups):
                 with ExitStack() as exits:

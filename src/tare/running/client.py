@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tare.hosts.chroot import enterable, fresh_root
+from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -34,9 +34,9 @@ def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int
     name = f"{network.prefix}-client"
     with (
         fresh_root(ledger, loads, folder) as root,
-        enterable(ledger, root),
         ledger.undone_by("sh", "-c", _END, "sh", name),
     ):
+        make_enterable(ledger.host, root)
         guard = _DIES_WITH_US if isinstance(ledger.host, LocalHost) else ()
         namespace = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))

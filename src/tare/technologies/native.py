@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.contracts import Host, Instance
-from tare.hosts.chroot import enterable
+from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, INIT, Launch, Technology, missing_tools, prepared
 from tare.model import Family, Problem
@@ -53,7 +53,7 @@ class Native(Technology):
         address = launch.network.machine_address if shared else launch.network.instance_address
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address, counted=False))
-            stack.enter_context(enterable(launch.ledger, ground.root))
+            make_enterable(launch.ledger.host, ground.root)
             namespace: tuple[str, ...] = ()
             if not shared:
                 namespace = ("nsenter", f"--net=/run/netns/{stack.enter_context(launch.network.namespace())}", "--")

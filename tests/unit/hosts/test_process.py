@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.process import execute, kill_tree, started
+from tare.hosts.process import LocalProcess, execute, kill_tree, started
 from tare.model import Line
 
 SECONDS = 30.0
@@ -170,3 +170,42 @@ def test_errors_keep_the_last_64_kibibytes() -> None:
 
 def test_a_tree_that_is_gone_already_is_no_error() -> None:
     kill_tree(4194305, "no tree has this mark")
+
+
+def test_a_started_command_takes_words_while_it_runs() -> None:
+    with started(("sh", "-c", "while read -r word; do echo got $word; done")) as process:
+        process.send("one\ntw")
+        assert process.read_line(SECONDS).text == "got one"
+        process.send("o\n")
+        assert process.read_line(SECONDS).text == "got two"
+
+
+def test_a_word_to_a_command_that_has_ended_fails() -> None:
+    with started(("true",)) as process:
+        while process.running():
+            time.sleep(0.01)
+        with pytest.raises(TrialFailed, match="takes no more input"):
+            process.send("x\n")
+
+
+def test_a_command_that_reads_nothing_is_ended_although_somebody_writes_to_it() -> None:
+    def write(process: LocalProcess) -> None:
+        with pytest.raises(TrialFailed, match="takes no more input"):
+            process.send("x" * 1_000_000)
+
+    began = time.monotonic()
+    with started(("sleep", "70102")) as process:
+        writer = threading.Thread(target=write, args=(process,))
+        writer.start()
+        time.sleep(0.1)
+    writer.join(SECONDS)
+    assert not writer.is_alive()
+    assert time.monotonic() - began < 10
+
+
+def test_an_interrupt_in_the_middle_of_a_long_text_ends_the_input() -> None:
+    with started(("sh", "-c", "sleep 0.5; wc -c")) as process:
+        threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            process.send("x" * 1_000_000)
+        assert int(process.read_line(SECONDS).text) < 1_000_000

@@ -20,7 +20,7 @@ from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.guests import cloud
 from tare.guests.cloud import Cloud, Wanted
-from tare.hosts.chroot import enterable, fresh_root
+from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
@@ -280,7 +280,8 @@ def server(state: State, image: Image, tmp_path: Path) -> Iterator[None]:
     """Give the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
     folder = state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
     ledger = Ledger(tmp_path / "server.jsonl")
-    with fresh_root(ledger, image, folder) as root, enterable(ledger, root):
+    with fresh_root(ledger, image, folder) as root:
+        make_enterable(ledger.host, root)
         HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=30)
         HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=10)
         state.started = lambda found: HERE.write(f"{root}/etc/keys", f"{found['public_key']}\n")

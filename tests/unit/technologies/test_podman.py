@@ -1,0 +1,69 @@
+"""Podman: what is read from its files instead of asked."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.launch import Launch
+from tare.model import Image, Limits, Output
+from tare.technologies.podman import Podman
+
+# As Podman 4.3 with CNI and Podman 5 with netavark write them, shortened.
+CNI = '{"cniVersion": "0.4.0", "plugins": [{"type": "bridge", "bridge": "cni-podman1", "isGateway": true}]}'
+NETAVARK = '{"name": "tare-1", "driver": "bridge", "network_interface": "podman1", "subnets": []}'
+
+
+@dataclass
+class Described(LocalHost):
+    """A host on which Podman describes its networks so."""
+
+    files: dict[str, str]
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+        self.calls.append(argv)
+        return Output(argv, 0, b"asked\n", b"", timeout)
+
+    def read(self, path: str) -> str:
+        return self.files.get(path, "")
+
+
+def _launch(folder: Path) -> Launch:
+    ledger = Ledger(folder / "ledger" / "tare-1.jsonl")
+    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
+    image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
+    return Launch("tare-1", image, Limits((0,), 1 << 29, 4096), network, (), folder, ledger, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "bridge"),
+    [
+        ("/etc/cni/net.d/tare-1.conflist", CNI, "cni-podman1"),
+        ("/etc/containers/networks/tare-1.json", NETAVARK, "podman1"),
+        ("/somewhere/else", CNI, "asked"),
+    ],
+)
+def test_the_bridge_is_read_from_the_networks_file_or_asked_for(
+    tmp_path: Path, path: str, text: str, bridge: str
+) -> None:
+    host = Described({path: text})
+    assert Podman().bridge(host, _launch(tmp_path)) == bridge
+    assert [call[2] for call in host.calls] == (["create", "inspect"] if bridge == "asked" else ["create"])
+
+
+def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -> None:
+    host, launch = Described({}), _launch(tmp_path)
+    assert [launch.version(Podman(), host) for _ in range(3)] == ["asked"] * 3
+    for _ in range(3):
+        launch.imported(Podman(), host)
+    assert host.calls == [
+        ("podman", "--version"),
+        ("podman", "image", "inspect", "tare-image:abababababababab"),
+    ]
