@@ -108,6 +108,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     rates = [value.value for trial in run.trials for value in trial.values if value.metric == "get"]
     assert rates
     assert all(0 < rate <= 10 / 0.004 for rate in rates)
+    assert all(trial.footprint and trial.footprint.memory_bytes for trial in run.trials)
     assert _not_sampled(tmp_path / "run", run.trials) == []
     # Every start is told in the order of its moments, though two clocks have taken part.
     for trial in run.trials:
