@@ -14,7 +14,7 @@
  *
  * Test hook: compiling with -DPROC_7_STEP=3 changes one constant of the benchmark, as a miscompilation would.
  */
-#include "turns.h"
+#include "kernel.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #ifndef PROC_7_STEP
 #define PROC_7_STEP 2
@@ -321,12 +320,6 @@ static int count_wrong(long runs, const struct locals *left) {
     return wrong;
 }
 
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* Run one stretch of passes from a fresh state and check it; gives its seconds, or ends the program. */
 static double measure(long runs) {
     struct record record;
@@ -343,87 +336,12 @@ static double measure(long runs) {
     return seconds;
 }
 
-/* How many runs to try next, when so many took `seconds` of the `wanted` ones. */
-static long next_runs(long runs, double seconds, double wanted) {
-    double factor = seconds > 0 ? 1.1 * wanted / seconds : 10;
-    double more = (double)runs * (factor < 10 ? factor : 10);
-    return more < (double)MOST_RUNS ? (long)more : MOST_RUNS;
-}
-
-/* Read a positive number of the command line; 0 for anything else. */
-static double positive(const char *text) {
-    char *end = NULL;
-    double number = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(number) && number > 0 ? number : 0;
-}
-
-/* Read the command line: a number of runs with 0 seconds, or seconds to reach from FIRST_RUNS on. */
-static bool read_arguments(int argc, char **argv, long *runs, double *wanted_seconds) {
-    double number = argc == 3 ? positive(argv[2]) : 0;
-    if (argc == 3 && strcmp(argv[1], "--seconds") == 0) {
-        *wanted_seconds = number;
-        return number > 0 && number <= 3600;
-    }
-    if (argc == 3 && strcmp(argv[1], "--runs") == 0) {
-        *wanted_seconds = 0;
-        *runs = number <= MOST_RUNS ? (long)number : 0;
-        return *runs > 0 && number == (double)*runs;
-    }
-    return argc == 1;
-}
-
-static bool print_result(long runs, double seconds) {
-    if (!(seconds > 0)) {
-        fprintf(stderr, "dhrystone: %ld runs took no time that the clock can see: give more runs\n", runs);
-        return false;
-    }
+static void print(long runs, double seconds) {
     printf("program: dhrystone 2.1\nruns: %ld\nseconds: %.9f\n", runs, seconds);
     printf("dhrystones_per_second: %.3f\nverified: yes\n", (double)runs / seconds);
-    return fflush(stdout) == 0;
-}
-
-/* Run passes until one stretch of them takes so many seconds; gives its seconds, and its runs. */
-static double reach(double wanted_seconds, long *runs) {
-    double seconds = measure(*runs);
-    while (seconds < wanted_seconds && *runs < MOST_RUNS) {
-        *runs = next_runs(*runs, seconds, wanted_seconds);
-        seconds = measure(*runs);
-    }
-    return seconds;
-}
-
-/* Work when a line says for how many seconds: in the first turn until one stretch takes as long, then at its speed. */
-static int take_turns(void) {
-    char line[TURN_LENGTH];
-    double runs_per_second = 0;
-    while (next_turn(line)) {
-        long runs = FIRST_RUNS;
-        double wanted_seconds = positive(line);
-        if (!(wanted_seconds > 0) || wanted_seconds > 3600) {
-            fprintf(stderr, "dhrystone: no number of seconds: %s\n", line);
-            return 2;
-        }
-        if (runs_per_second > 0)
-            runs = (long)fmin(fmax(runs_per_second * wanted_seconds, 1), MOST_RUNS);
-        double seconds = runs_per_second > 0 ? measure(runs) : reach(wanted_seconds, &runs);
-        if (!print_result(runs, seconds))
-            return 1;
-        runs_per_second = (double)runs / seconds;
-    }
-    return 0;
 }
 
 int main(int argc, char **argv) {
-    long runs = FIRST_RUNS;
-    double wanted_seconds = 1;
-    if (argc == 2 && strcmp(argv[1], "--turns") == 0)
-        return take_turns();
-    if (!read_arguments(argc, argv, &runs, &wanted_seconds)) {
-        fprintf(stderr,
-                "usage: dhrystone [--seconds S | --runs N | --turns]   S: at most 3600, default 1; N: 1 to 2147483627\n"
-                "--turns: work S seconds for every line S on standard input\n");
-        return 2;
-    }
-    double seconds = reach(wanted_seconds, &runs);
-    return print_result(runs, seconds) ? 0 : 1;
+    static const struct kernel dhrystone = {"dhrystone", "--runs", FIRST_RUNS, MOST_RUNS, measure, print};
+    return run_kernel(&dhrystone, argc, argv);
 }

@@ -26,7 +26,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FACTOR 3
 #ifndef FACTOR_USED
@@ -194,12 +193,6 @@ static int64_t value_c(enum operation operation, size_t i) {
     }
 }
 
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void fail(const char *what, size_t element, double found, double expected) {
     fprintf(stderr, "ramspeed: %s: element %zu is %.17g, must be %.17g\n", what, element, found, expected);
     exit(1);
@@ -209,16 +202,15 @@ static void fail(const char *what, size_t element, double found, double expected
 static union element *allocate(int which, long long size_bytes) {
     static union element *arrays[ARRAYS];
     static long long sizes_bytes[ARRAYS];
-    if (sizes_bytes[which] < size_bytes) {
-        free(arrays[which]);
-        arrays[which] = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
-        if (arrays[which] == NULL) {
-            fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
-            exit(1);
-        }
-        sizes_bytes[which] = size_bytes;
-    }
-    return arrays[which];
+    if (sizes_bytes[which] >= size_bytes)
+        return arrays[which];
+    free(arrays[which]);
+    arrays[which] = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
+    sizes_bytes[which] = size_bytes;
+    if (arrays[which])
+        return arrays[which];
+    fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
+    exit(1);
 }
 
 static double speed(double bytes, double seconds) {
@@ -372,20 +364,18 @@ static bool read_option(const char *option, const char *text, struct settings *s
 
 /* Do what a command line says; gives the exit code. */
 static int work(int count, char **words) {
-    struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .array_bytes = 32LL << 20};
-    settings.sizes = 1;
-    settings.size_bytes[0] = 4096;
+    struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .sizes = 1, .size_bytes = {4096}};
+    settings.array_bytes = 32LL << 20;
     settings.mark = count > 0 && strcmp(words[0], "mark") == 0;
     bool valid = count % 2 == 1 && (settings.mark || strcmp(words[0], "mem") == 0);
     for (int i = 1; valid && i < count; i += 2)
         valid = read_option(words[i], words[i + 1], &settings);
     if (!valid) {
-        fprintf(stderr,
-                "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
-                "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                "       ramspeed --turns   work as every line on standard input says, such as `mem --passes 1`\n"
-                "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
-                "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
+        fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
+                        "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
+                        "       ramspeed --turns   work as every line on standard input says\n"
+                        "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
+                        "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
     }
     if (settings.mark)
@@ -397,14 +387,10 @@ static int work(int count, char **words) {
 
 static int take_turns(void) {
     char line[TURN_LENGTH];
+    char *words[MOST_WORDS];
     int code = 0;
-    while (code == 0 && next_turn(line)) {
-        char *words[MOST_WORDS];
-        int count = 0;
-        for (char *word = strtok(line, " "); word && count < MOST_WORDS; word = strtok(NULL, " "))
-            words[count++] = word;
-        code = work(count, words);
-    }
+    while (code == 0 && next_turn(line))
+        code = work(split(line, words, MOST_WORDS), words);
     return code;
 }
 

@@ -17,14 +17,13 @@
  *
  * Test hook: compiling with -DFACTOR=0.5 changes one constant of the benchmark, as a miscompilation would.
  */
-#include "turns.h"
+#include "kernel.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #ifndef FACTOR
 #define FACTOR 0.499975
@@ -216,14 +215,10 @@ static int count_wrong(const struct module *module, const double found[4]) {
     return wrong;
 }
 
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
+static double module_seconds[MODULES]; /* of the last stretch */
 
-/* Run all modules with so many passes and check them; gives the seconds of each, or ends the program. */
-static double measure(long passes, double module_seconds[MODULES]) {
+/* Run all modules with so many passes and check them; gives the seconds of all, or ends the program. */
+static double measure(long passes) {
     double found[MODULES][4];
     double times[MODULES + 1];
     int wrong = 0;
@@ -245,93 +240,14 @@ static double measure(long passes, double module_seconds[MODULES]) {
     return times[MODULES] - times[0];
 }
 
-/* How many passes to try next, when so many took `seconds` of the `wanted` ones. */
-static long next_passes(long passes, double seconds, double wanted) {
-    double factor = seconds > 0 ? 1.1 * wanted / seconds : 10;
-    double more = ceil((double)passes * fmin(factor, 10));
-    return more < (double)MOST_PASSES ? (long)more : MOST_PASSES;
-}
-
-/* Read a positive number of the command line; 0 for anything else. */
-static double positive(const char *text) {
-    char *end = NULL;
-    double number = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(number) && number > 0 ? number : 0;
-}
-
-/* Read the command line: a number of passes with 0 seconds, or seconds to reach from one pass on. */
-static bool read_arguments(int argc, char **argv, long *passes, double *wanted_seconds) {
-    double number = argc == 3 ? positive(argv[2]) : 0;
-    if (argc == 3 && strcmp(argv[1], "--seconds") == 0) {
-        *wanted_seconds = number;
-        return number > 0 && number <= 3600;
-    }
-    if (argc == 3 && strcmp(argv[1], "--passes") == 0) {
-        *wanted_seconds = 0;
-        *passes = number <= MOST_PASSES ? (long)number : 0;
-        return *passes > 0 && number == (double)*passes;
-    }
-    return argc == 1;
-}
-
-static bool print_result(long passes, double seconds, const double module_seconds[MODULES]) {
-    if (!(seconds > 0)) {
-        fprintf(stderr, "whetstone: %ld passes took no time that the clock can see: give more passes\n", passes);
-        return false;
-    }
+static void print(long passes, double seconds) {
     printf("program: whetstone double precision\npasses: %ld\nseconds: %.9f\n", passes, seconds);
     for (int i = 0; i < MODULES; i++)
         printf("seconds_%s: %.9f\n", modules[i].name, module_seconds[i]);
     printf("mwips: %.3f\nverified: yes\n", (double)passes / seconds);
-    return fflush(stdout) == 0;
-}
-
-/* Run passes until all modules together take so many seconds; gives their seconds, and the passes. */
-static double reach(double wanted_seconds, long *passes, double module_seconds[MODULES]) {
-    double seconds = measure(*passes, module_seconds);
-    while (seconds < wanted_seconds && *passes < MOST_PASSES) {
-        *passes = next_passes(*passes, seconds, wanted_seconds);
-        seconds = measure(*passes, module_seconds);
-    }
-    return seconds;
-}
-
-/* Work when a line says for how many seconds: in the first turn until the passes take as long, then at their speed. */
-static int take_turns(void) {
-    char line[TURN_LENGTH];
-    double module_seconds[MODULES];
-    double passes_per_second = 0;
-    while (next_turn(line)) {
-        long passes = 1;
-        double wanted_seconds = positive(line);
-        if (!(wanted_seconds > 0) || wanted_seconds > 3600) {
-            fprintf(stderr, "whetstone: no number of seconds: %s\n", line);
-            return 2;
-        }
-        if (passes_per_second > 0)
-            passes = (long)fmin(fmax(passes_per_second * wanted_seconds, 1), MOST_PASSES);
-        bool known = passes_per_second > 0;
-        double seconds = known ? measure(passes, module_seconds) : reach(wanted_seconds, &passes, module_seconds);
-        if (!print_result(passes, seconds, module_seconds))
-            return 1;
-        passes_per_second = (double)passes / seconds;
-    }
-    return 0;
 }
 
 int main(int argc, char **argv) {
-    long passes = 1;
-    double wanted_seconds = 1;
-    double module_seconds[MODULES];
-    if (argc == 2 && strcmp(argv[1], "--turns") == 0)
-        return take_turns();
-    if (!read_arguments(argc, argv, &passes, &wanted_seconds)) {
-        fprintf(
-            stderr,
-            "usage: whetstone [--seconds S | --passes N | --turns]   S: at most 3600, default 1; N: 1 to 1000000000\n"
-            "--turns: work S seconds for every line S on standard input\n");
-        return 2;
-    }
-    double seconds = reach(wanted_seconds, &passes, module_seconds);
-    return print_result(passes, seconds, module_seconds) ? 0 : 1;
+    static const struct kernel whetstone = {"whetstone", "--passes", 1, MOST_PASSES, measure, print};
+    return run_kernel(&whetstone, argc, argv);
 }

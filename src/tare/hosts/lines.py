@@ -12,6 +12,11 @@ from tare.model import Line
 _KEPT_LINES = 10_000
 
 
+def last_lines(text: str) -> str:
+    """Give the last three lines of what a command printed, 300 characters at most, as one."""
+    return " / ".join(line.strip() for line in text.strip().splitlines()[-3:] if line.strip())[-300:]
+
+
 class Lines:
     """The lines of one process: one thread adds them, others read them, or one listens.
 
@@ -52,8 +57,7 @@ class Lines:
             if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
                 raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)
             if not self._kept:
-                words = self._words().strip().splitlines()
-                raise TrialFailed(f"{self._name}: ended: {words[-1] if words else 'no output'}", self._hint)
+                raise TrialFailed(f"{self._name}: ended: {last_lines(self._words()) or 'no output'}", self._hint)
             return self._kept.popleft()
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:

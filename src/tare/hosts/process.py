@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.lines import Lines
+from tare.hosts.lines import Lines, last_lines
 from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
@@ -68,8 +68,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
 def checked(output: Output) -> Output:
     """Give the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
     if output.exit_code:
-        words = (output.stderr.decode("utf-8", "replace").strip() or output.text.strip()).splitlines()
-        last = " / ".join(line.strip() for line in words[-3:] if line.strip())[-300:] or "it printed nothing"
+        last = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text) or "it printed nothing"
         what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
         raise TrialFailed(what, _shown(output.argv), output)
     return output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -12,9 +13,10 @@ from typing import cast
 import pytest
 
 from plug_ins import own
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts import Host, Instance, Process, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Output
+from tare.hosts.local import LocalHost
+from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.whetstone import Whetstone
@@ -50,13 +52,9 @@ class Inside:
 
     folder: Path
 
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        assert isinstance(input, bytes)
+    def spawn(self, *argv: str) -> AbstractContextManager[Process]:
         program = self.folder / Path(argv[0]).relative_to("/usr/lib/tare")
-        done = subprocess.run([program, *argv[1:]], input=input, capture_output=True, timeout=timeout, check=False)
-        if check and done.returncode != 0:
-            raise TrialFailed(done.stderr.decode())
-        return Output(argv, done.returncode, done.stdout, done.stderr, 0.1)
+        return LocalHost().spawn(str(program), *argv[1:])
 
 
 def setup_with(inside: Inside | None) -> Setup:
@@ -66,7 +64,8 @@ def setup_with(inside: Inside | None) -> Setup:
 
 @pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
 def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built: Path) -> None:
-    values = workload.parse(tuple(workload.measure(setup_with(Inside(built)))))
+    values = read_values(workload, tuple(workload.measure(setup_with(Inside(built)))))
+    assert {len(value.turns) for value in values} == {workload.rounds}
     assert {value.metric for value in values} == {metric.name for metric in workload.metrics}
     assert all(value.value > 1e4 for value in values)
 
@@ -106,7 +105,7 @@ def test_a_miscompiled_kernel_fails_the_trial(workload: Workload, tmp_path: Path
 @pytest.mark.parametrize("workload", [Dhrystone(duration=0.01), Whetstone(duration=0.01), SMALL])
 def test_the_values_hold_at_other_optimizations_too(workload: Workload, optimization: str, tmp_path: Path) -> None:
     compile_kernel(workload.name, tmp_path, optimization)
-    assert workload.parse(tuple(workload.measure(setup_with(Inside(tmp_path)))))
+    assert read_values(workload, tuple(workload.measure(setup_with(Inside(tmp_path)))))
 
 
 @pytest.mark.parametrize("operation", ["read", "write"])
@@ -179,3 +178,28 @@ def test_a_kernel_is_formatted_and_short(name: str) -> None:
     assert shutil.which("clang-format"), "apt-get install clang-format"
     done = run("clang-format", "--dry-run", "-Werror", source)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("dhrystone", "0.01\n0.02\n0.005\n"),
+        ("whetstone", "0.01\n0.02\n0.005\n"),
+        ("ramspeed", "mem --array 4KiB --passes 1\nmark --operation write --passes 2\nmem --array 8KiB\n"),
+    ],
+)
+def test_a_kernel_works_for_each_line_and_ends_with_them(name: str, lines: str, built: Path) -> None:
+    done = subprocess.run(
+        [built / name, "--turns"], input=lines, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.count("verified: yes\n") == 3
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("line", ["x", "0", "-1", "nan", "1e9", "mem --passes 0", " " * 5000])
+def test_a_turn_that_says_nothing_sensible_ends_the_kernel_without_a_result(name: str, line: str, built: Path) -> None:
+    argv = (str(built / name), "--turns")
+    done = subprocess.run(argv, input=f"{line}\n", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
