@@ -62,7 +62,8 @@ def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:
 def _print_values(trial: Trial, console: Console) -> None:
     for value in trial.values:
         point = f" at {value.point:g}" if value.point is not None else ""
-        console.print(f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}")
+        text = f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}"
+        console.print(text, soft_wrap=True)
     if len(trial.turns) > 1:
         console.print(_taken(trial.turns))
 
