@@ -119,3 +119,17 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
     shown = capsys.readouterr().out
     assert [f"output {number}" in shown for number in range(5)] == [True] * 5
     assert "more turns" not in shown
+
+
+def test_the_commands_of_many_turns_are_counted_unless_all_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = replace(make_trial("docker", 0, ()), commands=tuple(("load", str(number)) for number in range(30)))
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    (folder / "raw" / f"{trial.trial}.json").write_text("[]", encoding="utf-8")
+    assert run(app, ["show", str(folder), trial.trial]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("$ load") == 10
+    assert "… and 20 more commands: --all" in shown
+    assert run(app, ["show", str(folder), trial.trial, "--all"]) == 0
+    assert capsys.readouterr().out.count("$ load") == 30
