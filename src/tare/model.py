@@ -254,6 +254,7 @@ class Raw:
     seconds: float
     client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1
     warm_up: bool = False  # holds no value
+    sending_seconds: float | None = None  # of `seconds`, those in which the load sent; None for all of them
 
 
 @dataclass(frozen=True)

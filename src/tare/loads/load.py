@@ -59,7 +59,8 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
 
 def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
     """Relate a load's CPU time, less what its start took, to the seconds in which it sent."""
+    sent = replace(raw, sending_seconds=min(sending_seconds, raw.seconds))
     if raw.client_cpu is None:
-        return raw
+        return sent
     used_seconds = raw.client_cpu * raw.seconds - start_seconds
-    return replace(raw, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))
+    return replace(sent, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))

@@ -222,6 +222,8 @@ class Attempt:
         if not isinstance(raw, Raw):
             raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self._notes.raw.append(raw)
+        if raw.sending_seconds is not None:
+            spent.rest_seconds = raw.seconds - raw.sending_seconds
         seconds = time.monotonic() - began
         turn = Turn(raw.label, number, began - since, seconds, spent.steal_share, raw.warm_up)
         self._notes.turns.append(turn)

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from tare.contracts import Host
 from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total
 from tare.telemetry.readings import read_as
-from tare.telemetry.sampler import share
 
 
 @dataclass
 class Stretch:
-    """A stretch of time: `steal_share` is known after it, None where the machine does not say."""
+    """A stretch of time: `steal_share` is known after it, None where the machine does not say.
+
+    `rest_seconds` are those in which nothing was asked of the CPUs, which is for others to say.
+    """
 
     steal_share: float | None = None
+    rest_seconds: float = 0.0
 
 
 class Spent:
@@ -25,12 +28,17 @@ class Spent:
     def __init__(self, host: Host, cpus: Sequence[int]) -> None:
         self._host = host
         self._cpus = tuple(cpus)
-        self._times: list[CpuTimes] = []
+        self._times: list[tuple[Stretch, CpuTimes]] = []
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it cannot be told."""
-        return share(sum(each.used_seconds + each.steal_seconds for each in self._times), self._times)
+        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it cannot be told.
+
+        Leaves out the rests.
+        """
+        total = sum(each.total_seconds - stretch.rest_seconds for stretch, each in self._times)
+        used = sum(each.used_seconds + each.steal_seconds for _, each in self._times)
+        return min(1.0, used / total) if total > 0 else None
 
     @contextmanager
     def counted(self) -> Iterator[Stretch]:
@@ -42,4 +50,5 @@ class Spent:
         if first and last:
             stretch.steal_share = last.since(first).steal_share
         earlier, later = (read_as(parse_cpu_each, lambda text: text, text) or {} for text in (before, after))
-        self._times += [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
+        known = [cpu for cpu in self._cpus if cpu in earlier and cpu in later]
+        self._times += [(stretch, later[cpu].since(earlier[cpu])) for cpu in known]

@@ -44,3 +44,12 @@ def test_a_machine_that_tells_nothing_leaves_both_unknown() -> None:
     with spent.counted() as stretch:
         pass
     assert (stretch.steal_share, spent.busy_share) == (None, None)
+
+
+def test_the_time_in_which_a_load_does_not_send_yet_makes_a_server_no_less_busy() -> None:
+    spent = Spent(Told(BEFORE, AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 50 420")), (1,))
+    with spent.counted() as stretch:
+        pass
+    assert spent.busy_share == pytest.approx(0.8)
+    stretch.rest_seconds = 0.2
+    assert spent.busy_share == pytest.approx(1.0)
