@@ -128,6 +128,8 @@ def one_way_anova(groups: Groups) -> GroupTest:
     if reason:
         return GroupTest(name, reason=reason)
     result = scipy.stats.f_oneway(*arrays.values())
+    if not np.isfinite(result.statistic):
+        return GroupTest(name, reason="the values differ by less within the stacks than numbers beside them can hold")
     count = sum(map(len, arrays.values()))
     # Of equal means, rounding can make F a little less than 0, which has no p.
     statistic, chance = (float(result.statistic), result.pvalue) if result.statistic >= 0 else (0.0, 1.0)
