@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from tare.contracts import Host, Instance
-from tare.errors import TimedOut
+from tare.errors import TrialFailed
 from tare.launch import Technology
 from tare.running.layers import Testbed
 
@@ -63,6 +63,6 @@ def _ended(inside: Host, *argv: str) -> tuple[int, str]:
     """Run a command, and give its exit code and its words; gVisor's sandbox may end with it, or hang."""
     try:
         output = inside.run(*argv, timeout=20, check=False)
-    except TimedOut as error:
+    except TrialFailed as error:
         return -1, str(error)
     return output.exit_code, output.stderr.decode()

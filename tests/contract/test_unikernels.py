@@ -15,6 +15,7 @@ from tare.images.micro import UNIKERNELS
 from tare.launch import Technology
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.running.trial import footprint_of
+from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -57,7 +58,7 @@ def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: Test
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
 def test_it_serves_the_load_of_its_workloads(instance: Instance, testbed: Testbed, workload: Workload) -> None:
-    values = workload.parse(tuple(workload.measure(Setup(instance, testbed.client, ()))))
+    values = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert all(value.value > 10 for value in values)
 

@@ -18,6 +18,7 @@ from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
 from tare.running.layers import Notes, Testbed, started
+from tare.running.values import read_values
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt
@@ -86,5 +87,5 @@ def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: p
     workload = MicroHttp(clients=(1,))
     with started(testbed, (mirage,), workload.port, Notes()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
-        (value,) = workload.parse(tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
+        (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert value.value > 10

@@ -29,11 +29,11 @@ SUITE = """\
 [suite]
 stacks = ["crun"]
 baseline = "crun"
-blocks = 1
+blocks = 2
 
 [[workloads]]
 use = "dhrystone"
-duration = "4s"
+duration = "2s"
 """
 # Whoever started these tests may ignore the signal, and what is started inherits that.
 HEARS = ("env", "--default-signal=HUP")
@@ -54,7 +54,7 @@ def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
             subprocess.Popen(argv, cwd=tmp_path, env=environment, stdin=end, stdout=end, stderr=end) as process,
         ):
             os.close(end)
-            wait_for_the_second_trial(terminal, process, run)
+            wait_for_the_second_block(terminal, process, run)
             if lost == "terminal":
                 os.close(terminal)  # the kernel tells the whole foreground of the terminal
             else:
@@ -64,20 +64,20 @@ def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
         with suppress(OSError):
             os.close(terminal)
     stopped = load(run)
-    assert (stopped.record.stop_reason, len(stopped.trials)) == ("interrupt", 1)
+    assert (stopped.record.stop_reason, len(stopped.trials)) == ("interrupt", 2)
     assert (run / "report" / "index.html").exists()
     with nothing_left():
         rest = tare("run", "--resume", run)
     assert rest.returncode == 0, rest.stderr
     trials = load(run).trials
-    assert trials[0] == stopped.trials[0]
-    assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 2
+    assert trials[:2] == stopped.trials
+    assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 4
 
 
-def wait_for_the_second_trial(terminal: int, process: subprocess.Popen[bytes], run: Path) -> None:
-    """Read what comes on the terminal until one trial is recorded and the program of the next one is running."""
+def wait_for_the_second_block(terminal: int, process: subprocess.Popen[bytes], run: Path) -> None:
+    """Read what comes on the terminal until a block is recorded and a program of the next one is running."""
     said, deadline = b"", time.monotonic() + SECONDS
-    while read_text(str(run / "trials.jsonl")).count("\n") < 1 or not is_running("dhrystone"):
+    while read_text(str(run / "trials.jsonl")).count("\n") < 2 or not is_running("dhrystone"):
         assert process.poll() is None, said
         assert time.monotonic() < deadline, said
         if select.select([terminal], [], [], 0.05)[0]:

@@ -41,7 +41,7 @@ def test_ip_netns_of_others_complains_of_nothing_during_a_run_nor_after_it_was_k
     complaints = ip("netns").stderr
     with nothing_left():
         with begin("run", "long.toml", "--out", tmp_path / "run") as process:
-            names = [f"tare-{process.pid:x}-{end}" for end in ("lan", "client", "inside")]
+            names = [f"tare-{process.pid:x}-{end}" for end in ("lan", "client", "inside-00")]
             deadline = time.monotonic() + SECONDS
             while not all(name in ip("netns").stdout for name in names):
                 assert process.poll() is None, read_text(str(tmp_path / "said"))

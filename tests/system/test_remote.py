@@ -143,28 +143,31 @@ def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, ther
 
 
 @pytest.mark.usefixtures("ready_home")
-def test_a_connection_that_is_cut_costs_a_trial_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
+def test_a_connection_that_is_cut_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
     suite = """\
 [suite]
 stacks = ["native", "crun"]
-blocks = 1
+blocks = 3
+until = "blocks"
 
 [[workloads]]
 use = "dhrystone"
-duration = "5s"
+duration = "3s"
 """
     path = _suite(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
     with begin("run", path, "--out", tmp_path / "run") as process:
-        _wait(lambda: "dhrystone block 1" in read_text(str(tmp_path / "said")), process)  # of the first, that it ended
-        time.sleep(3)
+        _wait(lambda: "block 1 of 3" in read_text(str(tmp_path / "said")), process)
+        time.sleep(5)  # in the turns of the second block
         there.to_server.set("down")
-        _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 2, process)
+        _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 6, process)
         there.to_server.set("up")
         process.wait(180)
     trials = load(tmp_path / "run").trials
-    assert [trial.status for trial in trials] == ["ok", "failed", "ok"]
-    assert "SSH to tare-test-server: " in trials[1].reason
-    assert _not_sampled(tmp_path / "run", trials[-1:]) == []
+    assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
+    # The one that had its turn when the connection was cut has lost its resident process.
+    assert sum("SSH to tare-test-server: " in trial.reason for trial in trials[3:6]) >= 2
+    assert all("resident process ended" in trial.reason for trial in trials[3:6] if "SSH to " not in trial.reason)
+    assert _not_sampled(tmp_path / "run", trials[-3:]) == []
     assert there.left() == ""
 
 

@@ -55,6 +55,7 @@ class Rounds:
         the control stay and have turns with each.
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
+        self.testbed.await_machines()  # that they are asked for their memory
         staying, groups = self.groups(block.steps, workload)
         turns = _Turns(chance, progress)
         slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})

@@ -209,6 +209,8 @@ class FakeProcess:
 
     def send(self, text: str) -> None:
         """Work for a turn; see `Process.send`."""
+        if self.host.fails == "hang":
+            return
         words = tuple(text.split())
         timed = not self.argv[0].endswith("ramspeed")
         arguments = ("--seconds", *words) if timed else words
@@ -222,8 +224,11 @@ class FakeProcess:
         else:
             self._lines += output.text.splitlines()
 
-    def read_line(self, timeout: float) -> Line:  # noqa: ARG002 - it takes no time
-        """Give the next line; see `Process.read_line`."""
+    def read_line(self, timeout: float) -> Line:
+        """Give the next line; see `Process.read_line`. It takes no time, unless it hangs."""
+        if self.host.fails == "hang":
+            time.sleep(timeout)
+            raise TimedOut(f"{self.argv[0]}: printed nothing for {timeout:g} s", "the fake was told to hang")
         if self._lines:
             return Line(time.monotonic(), self._lines.pop(0))
         raise self._ended or TrialFailed(f"{self.argv[0]}: ended: no output")
