@@ -26,9 +26,9 @@ def turn_seconds(duration_seconds: float) -> float:
     return min(duration_seconds, max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, duration_seconds / _USUAL)))
 
 
-def rounds_of(duration_seconds: float) -> int:
-    """Give how many turns a measurement of this duration is divided into."""
-    return max(1, math.ceil(duration_seconds / turn_seconds(duration_seconds) - 1e-9))
+def rounds_of(duration_seconds: float, each_seconds: float | None = None) -> int:
+    """Give how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
+    return max(1, math.ceil(duration_seconds / (each_seconds or turn_seconds(duration_seconds)) - 1e-9))
 
 
 @dataclass

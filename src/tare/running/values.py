@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tare.contracts import Workload
 from tare.errors import TrialFailed
-from tare.model import Measured, Raw, Value
+from tare.model import Measured, Metric, Raw, Value
 
 Key = tuple[str, float | None]  # a metric and a point
 
@@ -22,10 +22,7 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
     metrics = {metric.name: metric for metric in workload.metrics}
     if workload.rounds == 1 or not divided:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
-        return tuple(
-            Measured(each.metric, each.point, each.value, metrics[each.metric].unit, metrics[each.metric].better)
-            for each in values
-        )
+        return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
     turns: dict[Key, list[float]] = defaultdict(list)
     rounds = rounds_of(workload, raw)
     for number, each in enumerate(rounds, start=1):
@@ -35,17 +32,16 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
     labels = _labels(workload, rounds[0], rounds[-1])
     return tuple(
-        Measured(
-            metric,
-            point,
-            fmean(values),
-            metrics[metric].unit,
-            metrics[metric].better,
-            tuple(values) if len(values) > 1 else (),
-            labels.get((metric, point), "") if len(values) > 1 else "",
-        )
+        _measured(metrics[metric], point, values, labels.get((metric, point), ""))
         for (metric, point), values in turns.items()
     )
+
+
+def _measured(metric: Metric, point: float | None, values: Sequence[float], label: str = "") -> Measured:
+    """Give the mean over turns, with each of them and their output's label where there were several."""
+    if len(values) == 1:
+        return Measured(metric.name, point, values[0], metric.unit, metric.better)
+    return Measured(metric.name, point, fmean(values), metric.unit, metric.better, tuple(values), label)
 
 
 def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:

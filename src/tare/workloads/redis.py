@@ -28,7 +28,7 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
-from tare.loads.turns import turn_seconds
+from tare.loads.turns import rounds_of, turn_seconds
 from tare.model import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
 
@@ -88,7 +88,7 @@ class Redis(Workload):
     @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration, fewer with many clients."""
-        return max(1, math.ceil(self.duration / self._turn_seconds - 1e-9))
+        return rounds_of(self.duration, self._turn_seconds)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
