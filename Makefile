@@ -70,7 +70,7 @@ test-packages: setup
 		echo "virtual environment: $$(($$(date +%s) - began)) s" >&2
 
 bench: setup
-	$(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 
 audit: setup

@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,22 +15,19 @@ import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
 from audit_turns import INSTANCES, ROUNDS
 from fakes import Bench, Watcher, record, suite
+from own_testbed import own_testbed
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
-from tare.hosts.cpus import choose_cpus
-from tare.hosts.facts import read_cores
-from tare.hosts.local import isolate_mounts, read_text
-from tare.hosts.lock import only_one
+from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.launch import Launch
-from tare.model import Limits, Metric, Output, Raw, Value
+from tare.model import Metric, Output, Raw, Value
 from tare.running.layers import Recorder, Testbed
 from tare.running.runner import Work, work_through
-from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.statistics.cells import Cell
 from tare.statistics.grid import arrange
 from tare.statistics.ratios import Reference
@@ -177,15 +174,8 @@ def containers() -> tuple[tuple[Cell, Cell], ...]:
     """Run the job in crun containers, some with 3 % more work; gives its cells, and those of A/A. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
-    placement = choose_cpus(read_cores(read_text), 1)
-    with ExitStack() as stack:
-        stack.enter_context(only_one())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-audit-")))
-        (folder / "telemetry").mkdir()
-        limits = Limits(placement.server, 512 << 20, 4096)
-        wanted = Wanted(image, image, None, limits, folder / "telemetry")
-        here = stack.enter_context(prepared_testbed(Reached(), wanted, placement))
-        return tuple(_contained(here, folder / str(seed), seed) for seed in range(1, 1 + CONTAINERS))
+    with own_testbed(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
+        return tuple(_contained(here, Path(folder) / str(seed), seed) for seed in range(1, 1 + CONTAINERS))
 
 
 def _contained(here: Testbed, folder: Path, seed: int) -> tuple[Cell, Cell]:

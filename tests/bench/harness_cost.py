@@ -5,7 +5,7 @@ turn, so that what changes on the machine meanwhile meets both; the medians are 
 network to the client, no telemetry and no answer to wait for: the difference is all of that.
 
     make bench
-    with-engines python tests/bench/harness_cost.py native crun
+    PYTHONPATH=tests/support with-engines python tests/bench/harness_cost.py native crun
 """
 
 from __future__ import annotations
@@ -13,26 +13,22 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from own_testbed import own_testbed
+
 from tare import plugins
 from tare.contracts import Host, Setup, Workload
 from tare.hosts.chroot import fresh_root
-from tare.hosts.cpus import choose_cpus
 from tare.hosts.exec import RUN
-from tare.hosts.facts import read_cores
-from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.hosts.lock import only_one
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model import Image, Limits, Metric, Raw, Service, Sweep, Value
+from tare.model import Image, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Notes, Testbed, started
-from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 
@@ -189,15 +185,7 @@ def main() -> None:
     """Print two Markdown tables, of all technologies or those that are named."""
     isolate_mounts()
     image = built_image(lambda text: print(text, file=sys.stderr))
-    placement = choose_cpus(read_cores(read_text), 1)
-    with ExitStack() as stack:
-        stack.enter_context(only_one())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "telemetry").mkdir()
-        limits = Limits(placement.server, 512 << 20, 4096)
-        here = stack.enter_context(
-            prepared_testbed(Reached(), Wanted(image, image, None, limits, folder / "telemetry"), placement)
-        )
+    with own_testbed(image, image) as here:
         names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
         print_words(here, names)
         print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")

@@ -7,8 +7,8 @@ Bias: in each round, each instance has two turns in succession. The first follow
 the caches as they left them; the second follows one of its own, as if it were alone. The two are compared, block by
 block, by tare's own equivalence with a margin of 2 %.
 
-    with-engines python tests/bench/turns.py noise [BLOCKS]
-    with-engines python tests/bench/turns.py bias [BLOCKS]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [BLOCKS]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [BLOCKS]
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ import math
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
+
+from own_testbed import own_testbed
 
 from tare import plugins
 from tare.contracts import Workload
-from tare.hosts.cpus import choose_cpus
-from tare.hosts.facts import read_cores
-from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.hosts.lock import only_one
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.launch import Technology
-from tare.model import Limits, Trial
+from tare.model import Trial
 from tare.running.layers import Testbed
-from tare.running.testbed import Reached, Wanted, prepared_testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
@@ -168,14 +164,7 @@ def main(what: str, blocks: str = "12") -> None:
         print(text, file=sys.stderr)
 
     image, loads = (built_image(say, recipe(tuple(found.values()))) for recipe in (guest_recipe, client_recipe))
-    placement = choose_cpus(read_cores(read_text), 1)
-    with ExitStack() as stack:
-        stack.enter_context(only_one())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "telemetry").mkdir()
-        limits = Limits(placement.server, 512 << 20, 4096)
-        wanted = Wanted(image, loads, None, limits, folder / "telemetry")
-        testbed = stack.enter_context(prepared_testbed(Reached(), wanted, placement))
+    with own_testbed(image, loads) as testbed:
         for name in _STACKS if what == "bias" else ():
             plugins.find("technologies", name)().imported(LocalHost(), image)
         head = {
