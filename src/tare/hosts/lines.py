@@ -10,11 +10,21 @@ from tare.errors import TimedOut, TrialFailed
 from tare.model import Line
 
 _KEPT_LINES = 10_000
+_SHOWN_CHARACTERS = 300
 
 
 def last_lines(text: str) -> str:
-    """Give the last three lines of what a command printed, 300 characters at most, as one."""
-    return " / ".join(line.strip() for line in text.strip().splitlines()[-3:] if line.strip())[-300:]
+    """Give the last lines of what a command printed as one: whole ones, at most three and 300 characters.
+
+    Of a last line that is longer the beginning is kept: a refusal says there what it is, and then what could be done.
+    """
+    *earlier, last = ("", *(line.strip() for line in text.splitlines() if line.strip()))
+    words = last if len(last) <= _SHOWN_CHARACTERS else f"{last[: _SHOWN_CHARACTERS - 2]} …"
+    for line in reversed(earlier[-2:]):
+        if not line or len(line) + len(words) + 3 > _SHOWN_CHARACTERS:
+            break
+        words = f"{line} / {words}"
+    return words
 
 
 class Lines:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tare.contracts import Host
 from tare.errors import TimedOut
+from tare.hosts.lines import last_lines
 
 _SECONDS = 60.0
 _CANNOT_START = (126, 127)
@@ -33,7 +34,8 @@ def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> st
         output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
     except TimedOut:
         return f"{argv[0]}: did not end within {seconds:g} s"
-    words = " / ".join((output.stderr.decode("utf-8", "replace").strip() or output.text.strip()).splitlines()[-3:])
+    said = output.stderr.decode("utf-8", "replace").strip() or output.text.strip()
+    words = " / ".join(said.splitlines()[-3:])
     if output.exit_code == 0 or (output.exit_code not in _CANNOT_START and re.search("|".join(_GONE), words)):
         return ""
-    return f"{argv[0]}: exit code {output.exit_code}: {words[-300:] or 'it printed nothing'}"
+    return f"{argv[0]}: exit code {output.exit_code}: {last_lines(said) or 'it printed nothing'}"

@@ -18,6 +18,7 @@ from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
+from tare.hosts.lines import last_lines
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Image, Problem
 
@@ -197,10 +198,8 @@ def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
         deadline = time.monotonic() + _DAEMON_SECONDS
         while f"{socket}\n" not in host.read("/proc/net/unix"):  # it may be listed below /var/run
             if time.monotonic() > deadline or not daemon.running():
-                words = daemon.errors().strip()[-300:]
-                raise TrialFailed(
-                    f"{argv[0]} is not ready within {_DAEMON_SECONDS:g} s: {words}", "is the host very slow?"
-                )
+                what = f"{argv[0]} is not ready within {_DAEMON_SECONDS:g} s: {last_lines(daemon.errors())}"
+                raise TrialFailed(what, "is the host very slow?")
             time.sleep(0.05)
         yield
 

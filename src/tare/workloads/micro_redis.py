@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.images.micro import SERVER
+from tare.loads.redis_benchmark import RedisLoad
 from tare.model import Service
-from tare.workloads.redis import Redis
 
 
 @dataclass(frozen=True)
-class MicroRedis(Redis):
+class MicroRedis(RedisLoad):
     """GET and SET of tare's own key-value store."""
 
     name: ClassVar[str] = "micro-redis"
     title: ClassVar[str] = "micro: key-value store"
-    packages: ClassVar[tuple[str, ...]] = ()  # the server is in every image
-    usual_port: ClassVar[int] = 0  # it is built for `port`
 
     def service(self, listen: str) -> Service:
         """Give the server, which a unikernel has built in."""

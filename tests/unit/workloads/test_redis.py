@@ -10,9 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
+from tare.loads.redis_benchmark import Operation
 from tare.model import Output, Raw, Value
 from tare.running.values import read_values
-from tare.workloads.redis import Operation, Redis
+from tare.workloads.redis import Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"
 LABELS = ("GET 1", "GET 50", "GET 200", "SET 1", "SET 50", "SET 200")
