@@ -17,11 +17,11 @@ from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model import Measured, Raw, Trial, Turn
+from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.units import format_duration, format_quantity, format_size
 
-_COMMANDS = 10  # shown of a trial; each turn may have its own
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 
 
@@ -42,7 +42,7 @@ def show(
     by_name = {each.trial: each for each in loaded.trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
-    _print(by_name[trial], console, sys.maxsize if all_turns else _COMMANDS)
+    _print(by_name[trial], console, all_turns)
     told = load_raw(run, trial)
     for raw in told if all_turns else _first_of_each(told):
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
@@ -102,7 +102,7 @@ def _list(run: Run) -> None:
     console.print(table)
 
 
-def _print(trial: Trial, console: Console, most_commands: int) -> None:
+def _print(trial: Trial, console: Console, all_turns: bool) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
         console.print(f"hint: {trial.hint}", soft_wrap=True)
@@ -125,7 +125,7 @@ def _print(trial: Trial, console: Console, most_commands: int) -> None:
         console.print(f"{name}: {text}")
     for caution in trial.cautions:
         console.print(f"caution: {caution.kind}: {caution.text}", style="yellow")
-    for argv in trial.commands[:most_commands]:
-        console.print(f"$ {shlex.join(argv)}", style="dim", soft_wrap=True)
-    if more := len(trial.commands[most_commands:]):
-        console.print(f"… and {more} more commands: --all", style="dim")
+    for kind in [Alike(argv, 0) for argv in trial.commands] if all_turns else alike(trial.commands):
+        console.print(f"$ {shlex.join(kind.first)}", style="dim", soft_wrap=True)
+        if kind.more:
+            console.print(f"… {kind.rest}: --all", style="dim")

@@ -121,15 +121,23 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
     assert "more turns" not in shown
 
 
-def test_the_commands_of_many_turns_are_counted_unless_all_are_asked_for(
+def test_of_the_commands_of_many_turns_one_of_each_kind_is_shown_unless_all_are_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trial = replace(make_trial("docker", 0, ()), commands=tuple(("load", str(number)) for number in range(30)))
+    loads = ((f"load-{kind}", "-n", str(number)) for number in range(30) for kind in "ab")
+    trial = replace(make_trial("docker", 0, ()), commands=(("mount", "1"), *loads, ("umount", "one")))
     folder = write(make_run([trial], folder=tmp_path / "run"))
     (folder / "raw" / f"{trial.trial}.json").write_text("[]", encoding="utf-8")
     assert run(app, ["show", str(folder), trial.trial]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("$ load") == 10
-    assert "… and 20 more commands: --all" in shown
+    assert capsys.readouterr().out.splitlines()[-6:] == [
+        "$ mount 1",
+        "$ load-a -n 0",
+        "… and 29 more like it, with other numbers: --all",
+        "$ load-b -n 0",
+        "… and 29 more like it, with other numbers: --all",
+        "$ umount one",
+    ]
     assert run(app, ["show", str(folder), trial.trial, "--all"]) == 0
-    assert capsys.readouterr().out.count("$ load") == 30
+    shown = capsys.readouterr().out
+    assert shown.count("$ load") == 60
+    assert "more like it" not in shown

@@ -94,6 +94,15 @@ def test_the_page_shows_commands_that_can_be_pasted(page: Page) -> None:
     assert "sh -c 'echo" in page.text
 
 
+def test_of_commands_that_differ_in_their_numbers_alone_one_is_shown() -> None:
+    loads = tuple(("load", "-c", str(clients), "-n", f"{number}.5") for clients in (1, 50) for number in range(20))
+    run = pairs([90], [100])
+    one = replace(run.trials[0], commands=(("start", "it"), *loads, ("load", "--help")))
+    html = html_of(replace(run, trials=(one, run.trials[1])))
+    lines = "start it\nload -c 1 -n 0.5\n# … and 39 more like it, with other numbers\nload --help"
+    assert f"<pre>{lines}</pre>" in html
+
+
 def test_a_limit_seen_differently_is_pointed_out(page: Page) -> None:
     assert "512 MiB 480 MiB" in page.text
     assert page.text.count("limits not equal") == 1

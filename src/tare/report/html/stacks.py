@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from tare.journal import Run
 from tare.model import FileSystem, Trial
+from tare.report.commands import alike
 from tare.report.limits import Limit, limits_of
 from tare.report.numbers import listing
 
 
 @dataclass(frozen=True)
 class StackFacts:
-    """A stack as it ran. `commands` has one trial's command lines for each workload, with the trial's name."""
+    """A stack as it ran. `commands` has the command lines of one trial of each workload, with its name."""
 
     stack: str
     path: str
@@ -41,4 +42,12 @@ def _commands(trials: Sequence[Trial]) -> Iterable[tuple[str, str, str]]:
     for trial in ordered:
         first.setdefault(trial.workload, trial)
     for workload, trial in first.items():
-        yield workload, trial.trial, "\n".join(shlex.join(command) for command in trial.commands)
+        yield workload, trial.trial, "\n".join(_lines(trial))
+
+
+def _lines(trial: Trial) -> Iterable[str]:
+    """Give the lines of a shell; those of further turns are a comment."""
+    for kind in alike(trial.commands):
+        yield shlex.join(kind.first)
+        if kind.more:
+            yield f"# … {kind.rest}"
