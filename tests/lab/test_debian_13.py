@@ -17,9 +17,8 @@ pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
 # Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
-# Podman's own network is kept apart: over `nat` nothing answers there.
 STACKS = (
-    *(found.name for found in in_contract() if found.family != "unikernel" and found.name != "podman"),
+    *(found.name for found in in_contract() if found.family != "unikernel"),
     *("docker-bridge", "podman-bridge"),
 )
 SUITE = f"""\

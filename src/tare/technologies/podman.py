@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts import Host
+from tare.hosts.network import Network
 from tare.launch import Launch, first_line
 from tare.model import Problem
 from tare.technologies.docker import Docker
@@ -113,14 +114,24 @@ class Podman(Docker):
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
             stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, launch.name, bridge))
-            # A Docker daemon beside it drops forwarded packets, and Podman's plug-ins accept only answers.
-            source = bridge if self.network == "bridge" else f"{network.prefix}-m"
-            rule = ("FORWARD", "-i", source, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
-            stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
-            host.run("iptables", "-w", "-I", *rule, timeout=30)
+            for packets in self._forwarded(network, bridge):
+                rule = ("FORWARD", *packets, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
+                stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+                host.run("iptables", "-w", "-I", *rule, timeout=30)
             if self.network == "bridge":
                 stack.enter_context(network.client_on(bridge))
             yield str(network.engine_subnet[10]) if self.network == "bridge" else network.machine_address
+
+    def _forwarded(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
+        """Give what a Docker daemon beside it drops, and has to be accepted.
+
+        CNI accepts answers where Docker drops them. netavark does so in a table of its own, which helps nothing: what
+        one table of nftables drops is dropped.
+        """
+        if self.network == "bridge":
+            return (("-i", bridge),)
+        near = f"{network.prefix}-m"
+        return ("-i", near), ("-i", bridge, "-o", near, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
 
     def _addresses(self, launch: Launch) -> tuple[str, ...]:
         own = () if self.network == "bridge" else (f"--network={launch.name}",)

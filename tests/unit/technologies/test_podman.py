@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.ledger import Ledger
+from tare.hosts.ledger import Ledger, leftovers
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.launch import Launch
@@ -67,3 +67,20 @@ def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -
         ("podman", "--version"),
         ("podman", "image", "inspect", "tare-image:abababababababab"),
     ]
+
+
+def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(tmp_path: Path) -> None:
+    host, launch = Described({"/etc/containers/networks/tare-1.json": NETAVARK}), _launch(tmp_path)
+    rules = [("FORWARD", "-i", "tare-1-m"), ("FORWARD", "-i", "podman1", "-o", "tare-1-m")]
+    answers = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
+    named = ("-m", "comment", "--comment", "tare-1", "-j", "ACCEPT")
+    wanted = [(*rules[0], *named), (*rules[1], *answers, *named)]
+    with Podman()._network(host, launch):
+        assert [call[3:] for call in host.calls if call[:3] == ("iptables", "-w", "-I")] == wanted
+        (left,) = leftovers(launch.ledger.path.parent).values()
+        assert [entry[3:] for entry in left.entries if entry[:3] == ("iptables", "-w", "-D")] == wanted[::-1]
+
+
+def test_on_its_own_bridge_a_container_is_accepted_both_ways_by_one_rule(tmp_path: Path) -> None:
+    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger.jsonl"))
+    assert Podman(network="bridge")._forwarded(network, "podman1") == (("-i", "podman1"),)
