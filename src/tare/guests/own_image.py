@@ -134,6 +134,10 @@ class OwnImage(Technology):
         """Give a further hint for an image that does not answer."""
         return ""
 
+    def remedy(self, said: str) -> str:  # noqa: ARG002 - for images whose last words are known
+        """Give a further hint for an image that said this on its console."""
+        return ""
+
     def brings(self) -> Sequence[str]:
         """Name the files that are booted."""
         return [f"boots {path}" for path in self._files()]
@@ -243,7 +247,8 @@ class OwnImage(Technology):
             last.extend(_lines(monitor))
             if ended:
                 last.extend(monitor.errors().splitlines())
-                raise TrialFailed(f"{self.name}: {self.image} did not boot: {self._monitor} ended", _said(last))
+                what = f"{self.name}: {self.image} did not boot: {self._monitor} ended"
+                raise TrialFailed(what, "; ".join(filter(None, (_said(last), self.remedy("".join(last))))))
             if time.monotonic() > deadline:
                 silent = f"nothing answers at {address}:{port} for {BOOT_SECONDS:g} s"
                 what = f"{self.name}: {self.image} did not boot: {silent}"
