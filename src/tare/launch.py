@@ -235,8 +235,8 @@ class Technology(ABC):
         """Prepare a host once for many instances, such as by importing the image into an engine."""
         return
 
-    def forget(self, host: Host) -> None:  # noqa: ARG002 - likewise
-        """Undo `imported` for all images, such as by removing them from an engine."""
+    def forget(self, host: Host, tag: str) -> None:  # noqa: ARG002 - likewise
+        """Undo `imported` for all images whose `Image.tag` begins so, such as by removing them from an engine."""
         return
 
     @abstractmethod

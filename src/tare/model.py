@@ -104,7 +104,12 @@ class Image:
     @property
     def tag(self) -> str:
         """Its name in container engines."""
-        return f"tare-image:{self.digest[:16]}"
+        return image_tag(self.digest)
+
+
+def image_tag(digest: str = "") -> str:
+    """Give the name of an image in container engines; without a digest, what all such names begin with."""
+    return f"tare-image:{digest[:16]}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from tare import plugins
 from tare.cli.console import Console
 from tare.contracts import Host
 from tare.errors import TareError, UsageError
@@ -21,7 +20,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
-from tare.launch import Technology
+from tare.images.kept import GOING, forgotten
 from tare.model import Machine
 
 _UNDO_SECONDS = 60.0
@@ -36,18 +35,18 @@ def clean(
     if os.geteuid():
         raise UsageError("only root can remove what root has made", "sudo tare clean")
     console = Console(stderr=True)
-    host = LocalHost()
     with only_one():
         for half_written in _ledgers().glob("*.new"):  # its new entries were not made yet
             half_written.unlink()
-        for half_built in (state_folder() / "images").glob("tare-building-*"):
-            shutil.rmtree(half_built)
+        for pattern in ("tare-building-*", f"{GOING}*"):
+            for half in (state_folder() / "images").glob(pattern):
+                shutil.rmtree(half)
         troubles = [trouble for path, left in leftovers(_ledgers()).items() for trouble in _undo(path, left, console)]
         if not troubles:  # what is not undone may be mounted there
             shutil.rmtree(state_folder() / "instances", ignore_errors=True)
         if images:
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
-            troubles += _remove_images(host)
+            troubles += [f"on this machine: {trouble}" for trouble in forgotten(LocalHost())]
     if troubles:
         hint = f"mend that, then `tare clean` again; what is left to undo is in {_ledgers()}"
         raise TareError(f"not everything could be undone: {'; '.join(dict.fromkeys(troubles))}", hint)
@@ -88,16 +87,3 @@ def _machine(target: Machine | None) -> Iterator[Host]:
     else:
         with machine(LocalHost(), target, f"/run/tare-clean-{os.getpid():x}.ssh", None) as host:
             yield host
-
-
-def _remove_images(host: LocalHost) -> list[str]:
-    """Remove the images from the engines (`Technology.forget`); gives the reasons for failures."""
-    troubles = []
-    for name in plugins.names("technologies"):
-        try:
-            technology = plugins.find("technologies", name)()
-            if type(technology).forget is not Technology.forget and technology.version(host):
-                technology.forget(host)
-        except TareError as error:
-            troubles.append(f"on this machine: {error}")
-    return troubles

@@ -7,6 +7,7 @@ with the kernel that boots it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -20,28 +21,35 @@ from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
+from tare.images.kept import in_use, remove_superfluous
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
 from tare.model import Image, Problem, together
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
-_FREE_BYTES = 3 << 30
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
+_NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
+_NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
 def cached_image(recipe: Recipe | None = None) -> Image | None:
-    """Give the image of a recipe if it has been built on this machine."""
+    """Give the image of a recipe if it has been built on this machine; it is kept while this process runs."""
     link = _link(recipe or guest_recipe())
-    return _image(link.resolve().name) if os.access(link, os.R_OK) else None  # only root may look there
+    home = link.resolve()
+    return _image(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
-    """Give the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError."""
+    """Give the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
+
+    Before it builds one, it removes those that were not used lately.
+    """
     recipe = recipe or guest_recipe()
     if (cached := cached_image(recipe)) is not None:
         return cached
+    remove_superfluous(state_folder() / "images", say)
     _check(_missing(recipe))
     images, link = private_state_folder() / "images", _link(recipe)
     images.mkdir(mode=0o700, exist_ok=True)
@@ -65,6 +73,7 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
             scratch.mkdir()  # for its own removal
         elif recipe.kernel and not (home / _DISK).exists():  # of before the disk was made in this way
             (scratch / _DISK).rename(home / _DISK)
+    in_use(home)
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return _image(home.name)
@@ -145,11 +154,18 @@ def _missing(recipe: Recipe) -> list[Problem]:
         missing += LINUX.problems()
     if os.geteuid():
         missing.append(Problem("only root can build the image", "run tare as root"))
-    folder = private_state_folder()
-    if (free := shutil.disk_usage(folder).free) < _FREE_BYTES:
-        what = f"{folder}: {free >> 20} MiB free, the image needs {_FREE_BYTES >> 20}"
-        missing.append(Problem(what, "make room, or set TARE_HOME"))
-    return missing
+    return missing or _no_room(recipe)
+
+
+def _no_room(recipe: Recipe) -> list[Problem]:
+    """Look for room for the image, and for the root that mmdebstrap makes elsewhere."""
+    need = recipe.build_bytes
+    rooms = [(private_state_folder(), need, _NO_DISK), (Path(tempfile.gettempdir()), need // 3, _NO_ROOM)]
+    return [
+        Problem(f"{folder}: {free >> 20} MiB of disk are free, and it needs {wanted >> 20}", hint)
+        for folder, wanted, hint in rooms
+        if (free := shutil.disk_usage(folder).free) < wanted
+    ]
 
 
 def _check(missing: list[Problem]) -> None:
@@ -164,6 +180,10 @@ def _scratch(parent: Path) -> Iterator[Path]:
     folder.chmod(0o755)
     try:
         yield folder
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise TareError(f"cannot build the image: {parent}: no disk is left", _NO_DISK) from error
     finally:
         shutil.rmtree(folder)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError, Unavailable
+from tare.hosts.local import LocalHost
 from tare.images.image import carried
+from tare.images.kept import in_use
 from tare.launch import Technology
 from tare.model import Problem
 from tare.running.layers import Notes, Testbed, around, inside_of, machine_image, machine_ports, named, started_layer
@@ -53,6 +55,8 @@ def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], 
         return
     disk = str(machine_image(testbed, stack).disk)
     if testbed.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
+        if isinstance(testbed.host, LocalHost):
+            in_use(Path(disk))
         return
     assert testbed.outer is not None  # noqa: S101 - machine_image has looked
     say(f"starting {technology.name}, to put the image into it once")

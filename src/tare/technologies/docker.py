@@ -135,9 +135,9 @@ class Docker(Technology):
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
 
-    def forget(self, host: Host) -> None:
-        """Remove all of tare's images from the engine's store."""
-        select = ("images", "--quiet", "--filter", "reference=*tare-image*")
+    def forget(self, host: Host, tag: str) -> None:
+        """Remove the images from the engine's store."""
+        select = ("images", "--quiet", "--filter", f"reference=*{tag}*")
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 

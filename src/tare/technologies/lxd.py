@@ -127,11 +127,11 @@ class Lxd(Technology):
         """Import the image into the daemon, once: it stays in the daemon's store under the name of its content."""
         keep(host, image.archive, alias_of(image))
 
-    def forget(self, host: Host) -> None:
-        """Remove all of tare's images from the daemon's store."""
+    def forget(self, host: Host, tag: str) -> None:
+        """Remove the images from the daemon's store."""
         client = client_of(host)
         listed = host.run(client, "image", "list", "--format", "csv", "--columns", "l", timeout=SECONDS, check=False)
-        for alias in re.findall(r"^\"?(tare-image-[^\s\",]+)", listed.text, re.MULTILINE):
+        for alias in re.findall(rf"^\"?({_alias(tag)}[^\s\",]*)", listed.text, re.MULTILINE):
             host.run(client, "image", "delete", alias, timeout=SECONDS, check=False)
 
     @contextmanager
@@ -188,7 +188,11 @@ def keep(host: Host, file: Path, alias: str) -> None:
 
 def alias_of(image: Image) -> str:
     """Give the name of the image in the daemon's store."""
-    return image.tag.replace(":", "-")
+    return _alias(image.tag)
+
+
+def _alias(tag: str) -> str:
+    return tag.replace(":", "-")  # a colon is between a server's name and an image's
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class LxdVm(Lxd):
         boot_medium.initrd(host, image, *_DRIVERS)
         keep(host, image.disk, _alias(image))
 
-    def forget(self, host: Host) -> None:
+    def forget(self, host: Host, tag: str) -> None:
         """Do nothing: `lxd` removes all of tare's images from the same daemon."""
 
     @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(sys.modules["tare.cli.clean"], "_UNDO_SECONDS", 0.5)
+    monkeypatch.setattr(importlib.import_module("tare.cli.clean"), "_UNDO_SECONDS", 0.5)
 
     def call(*options: str) -> tuple[int, str]:
         code = run(app, ["clean", *options])

@@ -1,0 +1,121 @@
+"""Which images stay: those in use, and those used lately, as far as they fit into a total size.
+
+A process that uses an image notes the time of use and holds a shared lock on it until it ends, so that no other tare
+removes it, whatever `TARE_HOME` that has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare import plugins
+from tare.contracts import Host
+from tare.errors import TareError
+from tare.hosts.local import LocalHost
+from tare.launch import Technology
+from tare.model import image_tag
+
+KEPT_SECONDS = 14 * 86400.0
+KEPT_BYTES = 20 << 30
+GOING = "tare-removing-"
+_HOST = LocalHost()
+_DIGITS = 64  # of an image's hash, which is the name of its folder
+_COUNT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An image's folder, or the disk of a nested stack, with its size and the time of its last use."""
+
+    path: Path
+    size_bytes: int
+    used_seconds: float
+
+
+def in_use(path: Path) -> bool:
+    """Note that an image or a disk is used now, and keep it until this process ends; False if it is not there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)  # stays open: the lock ends with the process, even when that is killed
+    except FileNotFoundError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):  # removed before the lock was ours
+        os.close(descriptor)
+        return False
+    os.utime(path)
+    return True
+
+
+def superfluous(stored: Iterable[Stored], now_seconds: float) -> tuple[Stored, ...]:
+    """Choose what was not used for 14 days, and what was used least lately of more than 20 GiB."""
+    gone, total_bytes = [], 0
+    for each in sorted(stored, key=lambda each: each.used_seconds, reverse=True):
+        total_bytes += each.size_bytes
+        if total_bytes > KEPT_BYTES or now_seconds - each.used_seconds > KEPT_SECONDS:
+            gone.append(each)
+    return tuple(gone)
+
+
+def remove_superfluous(images: Path, say: Callable[[str], None]) -> None:
+    """Remove the superfluous images that no process uses, with the engines' copies; says how much room that gave."""
+    gone = [each for each in superfluous(_stored(images), time.time()) if _taken(each.path)]
+    if not gone:
+        return
+    for folder in images.glob(f"{GOING}*"):
+        shutil.rmtree(folder, ignore_errors=True)  # another tare may remove it, too
+    for link in (*images.glob("recipes/*"), *images.glob("roots/*")):
+        if not link.exists():
+            link.unlink(missing_ok=True)
+    troubles = [trouble for each in gone if _is_image(each.path) for trouble in forgotten(_HOST, each.path.name)]
+    room = sum(each.size_bytes for each in gone) / (1 << 30)
+    say(f"images: removed {len(gone)} that were not used lately: {room:.1f} GiB of disk are free again")
+    for trouble in dict.fromkeys(troubles):
+        say(f"images: a copy may be left: {trouble}")
+
+
+def forgotten(host: Host, digest: str = "") -> list[str]:
+    """Remove an image's copies from the engines, or those of all images; gives the reasons for failures."""
+    troubles = []
+    for name in plugins.names("technologies"):
+        try:
+            technology = plugins.find("technologies", name)()
+            if type(technology).forget is not Technology.forget and technology.version(host):
+                technology.forget(host, image_tag(digest))
+        except TareError as error:
+            troubles.append(str(error))
+    return troubles
+
+
+def _stored(images: Path) -> tuple[Stored, ...]:
+    """Measure all images and disks of a folder."""
+    paths = [path for path in images.glob("*") if _is_image(path) or path.name.startswith("nested-")]
+    if not paths:
+        return ()
+    # A file may vanish while it is counted; what is there is counted all the same.
+    counted = _HOST.run("du", "-s", "-B1", *map(str, paths), timeout=_COUNT_SECONDS, check=False).text
+    sizes = {Path(path): int(size) for size, path in (line.split("\t", 1) for line in counted.splitlines())}
+    return tuple(Stored(path, sizes[path], path.stat().st_mtime) for path in paths if path in sizes and path.exists())
+
+
+def _is_image(path: Path) -> bool:
+    return len(path.name) == _DIGITS
+
+
+def _taken(path: Path) -> bool:
+    """Move an image or a disk out of the way, at once, unless a process uses it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.rename(Path(tempfile.mkdtemp(prefix=GOING, dir=path.parent)) / path.name)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

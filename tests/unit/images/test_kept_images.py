@@ -1,0 +1,173 @@
+"""Images that are not used lately make room for others, with the engines' copies; those in use stay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.images import kept
+from tare.images.image import cached_image
+from tare.images.kept import Stored, forgotten, in_use, remove_superfluous, superfluous
+from tare.images.recipes import Recipe
+
+DAY = 86400.0
+OLD, NEW, USED = "0" * 64, "1" * 64, "2" * 64
+HOLD = """
+import sys
+from pathlib import Path
+from tare.images.kept import in_use
+print(in_use(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+SAYS_WHAT_IT_IS_ASKED = """#!/bin/sh
+case $1 in
+--version) echo podman version 5.0 ;;
+images) echo "$*" >> {said}; echo abc; echo abc ;;
+*) echo "$*" >> {said} ;;
+esac
+"""
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of images in a home of its own, and no engine of this machine."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "du", "cc"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    (tmp_path / "images/recipes").mkdir(parents=True)
+    return tmp_path / "images"
+
+
+def made(folder: Path, days_ago: float, mebibytes: int = 1) -> Path:
+    """Put an image there that was used last at that time."""
+    folder.mkdir()
+    (folder / "root.tar").write_bytes(os.urandom(1 << 20) * mebibytes)
+    (folder / "packages.txt").write_text("redis-server 7\n")
+    before = time.time() - days_ago * DAY
+    os.utime(folder, (before, before))
+    return folder
+
+
+def days(*ages_and_sizes: tuple[float, int]) -> list[Stored]:
+    return [Stored(Path(f"/{index}"), size << 30, -age * DAY) for index, (age, size) in enumerate(ages_and_sizes)]
+
+
+def chosen(stored: list[Stored]) -> list[str]:
+    return [each.path.name for each in superfluous(stored, 0.0)]
+
+
+def test_what_was_not_used_for_two_weeks_goes() -> None:
+    assert chosen(days((13.9, 1), (14.1, 1), (0, 1))) == ["1"]
+
+
+def test_of_more_than_20_gib_what_was_used_least_lately_goes() -> None:
+    assert chosen(days((3, 5), (1, 8), (2, 7), (4, 1))) == ["3"]
+    assert chosen(days((3, 5), (1, 8), (2, 8), (4, 1))) == ["0", "3"]
+
+
+def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> None:
+    made(images / OLD, 20, 103)
+    made(images / NEW, 1)
+    for name, digest in (("old", OLD), ("new", NEW)):
+        (images / "recipes" / name).symlink_to(f"../{digest}")
+    disk = images / "nested-0123.qcow2"
+    disk.write_bytes(bytes(4096))
+    os.utime(disk, (0, 0))
+    said: list[str] = []
+    remove_superfluous(images, said.append)
+    assert sorted(path.name for path in images.iterdir()) == [NEW, "recipes"]
+    assert [path.name for path in (images / "recipes").iterdir()] == ["new"]
+    assert said == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
+
+
+def test_where_nothing_is_old_nothing_is_said(images: Path) -> None:
+    made(images / NEW, 1)
+    said: list[str] = []
+    remove_superfluous(images, said.append)
+    remove_superfluous(images / "none", said.append)
+    assert said == []
+    assert (images / NEW / "root.tar").exists()
+
+
+def test_an_image_that_another_process_uses_stays_until_that_is_killed(images: Path) -> None:
+    home = made(images / USED, 20)
+    said: list[str] = []
+    command = (sys.executable, "-c", HOLD, str(home))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        assert time.time() - home.stat().st_mtime < DAY
+        os.utime(home, (0, 0))
+        remove_superfluous(images, said.append)
+        assert (home / "root.tar").exists()
+        assert said == []
+        holder.kill()
+    remove_superfluous(images, said.append)
+    assert not home.exists()
+
+
+def test_an_image_that_is_found_is_noted_as_used_and_kept_by_this_process(images: Path) -> None:
+    home = made(images / OLD, 20)
+    recipe = Recipe()
+    (images / "recipes" / recipe.key).symlink_to(f"../{OLD}")
+    found = cached_image(recipe)
+    assert found is not None
+    assert time.time() - home.stat().st_mtime < DAY
+    os.utime(home, (0, 0))
+    remove_superfluous(images, print)
+    assert found.archive.exists()
+
+
+def test_what_is_gone_is_not_in_use(images: Path) -> None:
+    assert not in_use(images / OLD)
+
+
+def test_one_that_a_killed_tare_was_removing_goes_with_the_next(images: Path) -> None:
+    (images / f"{kept.GOING}abcd" / OLD).mkdir(parents=True)
+    made(images / NEW, 20)
+    remove_superfluous(images, print)
+    assert [path.name for path in images.iterdir()] == ["recipes"]
+
+
+def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -> None:
+    said = images.parent / "said"
+    engine = images.parent / "tools/podman"
+    engine.write_text(SAYS_WHAT_IT_IS_ASKED.format(said=said), encoding="ascii")
+    engine.chmod(0o755)
+    made(images / OLD, 20)
+    remove_superfluous(images, print)
+    assert said.read_text(encoding="ascii").splitlines() == [
+        "images --quiet --filter reference=*tare-image:0000000000000000*",
+        "rmi --force abc",
+    ]
+    said.unlink()
+    assert forgotten(LocalHost()) == []
+    assert said.read_text(encoding="ascii").splitlines()[0] == "images --quiet --filter reference=*tare-image:*"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("full", ["home", "scratch"])
+def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_path: Path) -> None:
+    for name in ("home", "scratch"):
+        (tmp_path / name).mkdir()
+    script = 'mount -t tmpfs -o size=64m tmpfs "$1" && exec "$2" -m tare image'
+    command = ("unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path / full), sys.executable)
+    environment = os.environ | {"TARE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "scratch")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    error, hint = done.stderr.splitlines()
+    need = {"home": 3072, "scratch": 1024}[full]
+    assert error.startswith(f"error: cannot build the image: {tmp_path / full}: ")
+    assert error.endswith(f" MiB of disk are free, and it needs {need}")
+    assert {"home": "let TARE_HOME name", "scratch": "let TMPDIR name"}[full] in hint
+    assert not (tmp_path / "home/images").exists()
