@@ -304,14 +304,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Turn:
-    """What happened while a trial had its turn: `label` is that of its output, `round` counts those of the block.
+    """What happened while a trial had its turn: `label` is that of its output.
 
-    `began` is in seconds since the block's first turn. `steal` is the share of the CPU time that something wanted and
-    that the hypervisor gave to others, None where the machine does not say. `warm_up`: it has no value.
+    In a block, all stacks have their turns of one `number`, from 0, one after the other in random order. `began` is in
+    seconds since the block's first turn. `steal` is the share of the CPU time that something wanted and that the
+    hypervisor gave to others, None where the machine does not say. `warm_up`: it has no value.
     """
 
     label: str
-    round: int
+    number: int
     began: float
     seconds: float
     steal: float | None = None
@@ -325,8 +326,8 @@ class Trial:
     `block` counts the blocks of one workload from 0; `order` is the position in the block; `started` is in seconds
     since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
     `hint` helps to mend a failure, such as with a guest's last words.
-    `turns` are in order; `first_round` is the block's round of the first values: later than 0 where not all instances
-    fit into memory together.
+    `turns` are in order; `first_round` is the round, from 0, of the first values at each point: later than 0 where not
+    all instances fit into memory together.
     """
 
     trial: str

@@ -134,7 +134,7 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
             _in_turns(attempts, chance, 2)
             for attempt in attempts:
                 trial = ended(attempt)
-                counted = [turn.round for turn in trial.turns if not turn.warm_up]
+                counted = [turn.number for turn in trial.turns if not turn.warm_up]
                 for parity, side in enumerate((others, own)):
                     pairs = zip(counted, trial.values[-1].turns, strict=True)
                     side[trial.stack].append(statistics.geometric_mean(v for n, v in pairs if n % 2 == parity))

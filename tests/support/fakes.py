@@ -24,7 +24,7 @@ from tare.launch import Launch
 from tare.model import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
-from tare.running.runner import Round, Work, work_through
+from tare.running.runner import Turns, Work, work_through
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
@@ -138,14 +138,14 @@ class Watcher:
     lines_before: list[int] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    rounds: list[tuple[Round, TimeLeft]] = field(default_factory=list)
+    turns: list[tuple[Turns, TimeLeft]] = field(default_factory=list)
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         self.begun.append((step, following, left))
         self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
 
-    def round_begins(self, begun: Round, left: TimeLeft) -> None:
-        self.rounds.append((begun, left))
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
+        self.turns.append((begun, left))
 
     def trial_ended(self, trial: Trial) -> None:
         self.ended.append(trial)

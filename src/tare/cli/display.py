@@ -22,7 +22,7 @@ from tare.journal import Run
 from tare.model import Trial
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.runner import Round, Watch
+from tare.running.runner import Turns, Watch
 from tare.running.schedule import TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, Step
@@ -39,7 +39,7 @@ class Lines:
         """Print nothing: the line comes with the result."""
         self._left = left
 
-    def round_begins(self, begun: Round, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
         """Keep the time left, and print nothing: there are many rounds."""
         self._left = left
 
@@ -62,18 +62,18 @@ class Lines:
 
 @dataclass(frozen=True)
 class _Now:
-    """What was said last: the step that begins, or the round."""
+    """What was said last: the step or the turns that begin."""
 
-    what: Step | Round
+    what: Step | Turns
     following: Step | None
     left: TimeLeft
     since: float = field(default_factory=time.monotonic)
 
     def told(self, running: float) -> tuple[str, str]:
         """Say what is going on, and what comes next."""
-        if isinstance(self.what, Round):
+        if isinstance(self.what, Turns):
             number, of = self.what.number + 1, self.what.of
-            place = f"round {min(number, of)} of {of}" if of else f"round {number}"
+            place = f"turn {min(number, of)} of {of}" if of else f"turn {number}"
             stacks = "1 stack" if self.what.stacks == 1 else f"{self.what.stacks} stacks"
             return f"[bold]{escape(self.what.block.workload)}[/] {place}", f"[dim]{stacks} in turns[/]"
         now = f"[bold]{escape(self.what.stack)}[/] {escape(self.what.workload)} {running:.0f} s"
@@ -111,8 +111,8 @@ class Screen:
         """Show what runs."""
         self._now = _Now(step, following, left)
 
-    def round_begins(self, begun: Round, left: TimeLeft) -> None:
-        """Show which round it is."""
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
+        """Show which turns these are."""
         self._now = _Now(begun, None, left)
 
     def trial_ended(self, trial: Trial) -> None:

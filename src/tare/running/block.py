@@ -34,8 +34,8 @@ class Progress(Protocol):
     def starts(self, step: Step) -> None:
         """Be told that an instance is started."""
 
-    def round_begins(self, number: int, stacks: int) -> None:
-        """Be told that so many stacks have another turn each; counted from 0 in a block."""
+    def turns_begin(self, number: int, stacks: int) -> None:
+        """Be told that so many stacks have another turn each; they are counted from 0 in a block."""
 
 
 @dataclass
@@ -134,7 +134,7 @@ class _Turns:
             attempt.measure_from(first_round)
         going = list(attempts)
         while going:
-            self.progress.round_begins(self.count, len(going))
+            self.progress.turns_begin(self.count, len(going))
             self.chance.shuffle(going)
             going = [attempt for attempt in going if attempt.take_turn(self.count, self.since)]
             self.count += 1

@@ -20,8 +20,8 @@ from tare.suites.suite import Suite
 
 
 @dataclass(frozen=True)
-class Round:
-    """A round of a block, counted from 0, in which stacks have a turn; `of` is how many to expect, None if unknown."""
+class Turns:
+    """The turns of one number, from 0, of so many stacks of a block; `of` is how many to expect, None if unknown."""
 
     block: Block
     number: int
@@ -35,8 +35,8 @@ class Watch(Protocol):
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Take note of the step that runs now and of the next one."""
 
-    def round_begins(self, begun: Round, left: TimeLeft) -> None:
-        """Take note of a round. This is done between two turns, which are short: it must take no time."""
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
+        """Take note of what turns begin. This is done between two turns, which are short: it must take no time."""
 
     def trial_ended(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -144,10 +144,10 @@ class _Said:
         left = self.schedule.time_left(self._course.starts(step))
         self.watch.trial_begins(step, self.schedule.following(order), left)
 
-    def round_begins(self, number: int, stacks: int) -> None:
+    def turns_begin(self, number: int, stacks: int) -> None:
         if self.schedule.takes_turns:
-            left = self.schedule.time_left(self._course.round_begins(number))
-            self.watch.round_begins(Round(self.schedule.blocks[0], number, self._course.rounds, stacks), left)
+            left = self.schedule.time_left(self._course.turns_begin(number))
+            self.watch.turns_begin(Turns(self.schedule.blocks[0], number, self._course.turns, stacks), left)
 
 
 _RESUMED = Caution(

@@ -36,7 +36,7 @@ class Pace:
     workloads: Mapping[str, Workload]
     _seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     _turning: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    _rounds: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the latest block, after its number
+    _turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the latest block, after its number
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
@@ -45,9 +45,9 @@ class Pace:
             self._seconds.setdefault(place, []).append(trial.seconds)
             self._turning.setdefault(place, []).append(sum(turn.seconds for turn in trial.turns))
         if trial.status == "ok" and trial.turns:
-            block, rounds = self._rounds.get(trial.workload, (trial.block, 0))
-            own = trial.turns[-1].round + 1
-            self._rounds[trial.workload] = (trial.block, max(own, rounds if block == trial.block else 0))
+            block, turns = self._turns.get(trial.workload, (trial.block, 0))
+            own = trial.turns[-1].number + 1
+            self._turns[trial.workload] = (trial.block, max(own, turns if block == trial.block else 0))
 
     def seconds_of(self, step: Step) -> float:
         """Estimate a trial."""
@@ -61,9 +61,9 @@ class Pace:
             return statistics.median(known)
         return self.workloads[step.workload].seconds()
 
-    def rounds_of(self, workload: str) -> int | None:
-        """Give how many rounds the latest block of a workload had; None before there was one."""
-        return self._rounds[workload][1] if workload in self._rounds else None
+    def turns_of(self, workload: str) -> int | None:
+        """Give how many turns the stacks had in the latest block of a workload; None before there was one."""
+        return self._turns[workload][1] if workload in self._turns else None
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Course:
 
     starting: dict[Step, float]
     turning: float
-    rounds: int | None
+    turns: int | None
     after: float
     _since: float | None = None
     _turned: float = 0.0
@@ -86,11 +86,11 @@ class Course:
         self.starting.pop(step, None)
         return left
 
-    def round_begins(self, number: int) -> float:
-        """Note that a round begins, counted from 0; gives the seconds left. In a first block, time has to tell."""
+    def turns_begin(self, number: int) -> float:
+        """Note that the turns of a number begin, from 0; gives the seconds left. In a first block, time has to tell."""
         now = time.monotonic()
         self._since = self._since or now
-        done = number / self.rounds if self.rounds else (now - self._since) / max(self.turning, 1e-9)
+        done = number / self.turns if self.turns else (now - self._since) / max(self.turning, 1e-9)
         self._turned = min(1.0, done)
         return self._left()
 
@@ -163,14 +163,14 @@ class Schedule:
         return after[0] if after else None
 
     def course(self) -> Course:
-        """Estimate the next block. Where stacks take turns, all are started first, and then share the rounds."""
+        """Estimate the next block. Where stacks take turns, all are started first, and then have their turns."""
         block, after = self.blocks[0], estimate(self.blocks[1:], self.pace.seconds_of)
         whole = {step: self.pace.seconds_of(step) for step in block.steps}
         if not self.takes_turns:
             return Course(whole, 0.0, None, after)
         turns = {step: min(whole[step], self.pace.turning_seconds_of(step)) for step in block.steps}
         starting = {step: whole[step] - turns[step] for step in block.steps}
-        return Course(starting, sum(turns.values()), self.pace.rounds_of(block.workload), after)
+        return Course(starting, sum(turns.values()), self.pace.turns_of(block.workload), after)
 
     @property
     def takes_turns(self) -> bool:

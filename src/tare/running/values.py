@@ -24,7 +24,7 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
     turns: dict[Key, list[float]] = defaultdict(list)
-    rounds = rounds_of(workload, raw)
+    rounds = _in_rounds(workload, raw)
     for number, each in enumerate(rounds, start=1):
         for value in _checked(workload, workload.parse(each)):
             turns[value.metric, value.point].append(value.value)
@@ -64,7 +64,7 @@ def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
         return {}
 
 
-def rounds_of(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:
+def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:
     """Divide outputs into rounds: the n-th with the same label is of the n-th. What only warms up is left out.
 
     Raises TrialFailed where some labels came more often than others: no round could be compared.

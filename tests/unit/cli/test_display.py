@@ -11,7 +11,7 @@ from runs import make_run, make_trial, measured
 from tare.cli.display import Lines, Once, Screen, watching
 from tare.journal import Run
 from tare.model import Trial
-from tare.running.runner import Round
+from tare.running.runner import Turns
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 
@@ -114,31 +114,31 @@ def test_the_screen_knows_the_last_trial() -> None:
     assert "the last one" in drawn(view, console)
 
 
-def test_the_screen_counts_the_rounds_of_a_block_and_the_bar_moves_with_them() -> None:
+def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() -> None:
     view, console = screen()
 
     def shown(number: int, of: int | None, seconds: float, stacks: int = 12) -> str:
-        view.round_begins(Round(BLOCK, number, of, stacks), replace(LEFT, left_seconds=seconds))
+        view.turns_begin(Turns(BLOCK, number, of, stacks), replace(LEFT, left_seconds=seconds))
         return drawn(view, console)
 
     first, last = shown(0, 11, 120.0), shown(10, 11, 60.0)
-    assert "dhrystone round 1 of 11" in first
+    assert "dhrystone turn 1 of 11" in first
     assert "12 stacks in turns" in first
     assert "2 min left" in first
-    assert "round 11 of 11" in last
+    assert "turn 11 of 11" in last
     assert "1 min left" in last
     assert last.count("━") > first.count("━") > 0
-    assert "round 11 of 11" in shown(11, 11, 50.0)  # they say that they have had all their turns
-    assert "dhrystone round 3 " in shown(2, None, 50.0)
+    assert "turn 11 of 11" in shown(11, 11, 50.0)  # they say that they have had all their turns
+    assert "dhrystone turn 3 " in shown(2, None, 50.0)
     assert "1 stack in turns" in shown(2, None, 50.0, stacks=1)
 
 
-def test_lines_say_nothing_of_rounds() -> None:
+def test_lines_say_nothing_of_turns() -> None:
     console, file = plain()
     lines = Lines(console)
     lines.trial_begins(STEP, NEXT, LEFT)
     for number in range(11):
-        lines.round_begins(Round(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
+        lines.turns_begin(Turns(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
     assert file.getvalue() == ""
     lines.block_ended(BLOCK)
     assert file.getvalue() == "block 3 of 10 (dhrystone) done, about 20 s left\n"

@@ -266,13 +266,13 @@ def test_the_trials_of_stacks_that_take_turns_are_on_the_disk_together(bench: Be
     assert bench.watcher.lines_before == [0, 0, 0, 3, 3, 3, 6, 6, 6]
 
 
-def test_the_time_left_goes_down_from_round_to_round(bench: Bench) -> None:
+def test_the_time_left_goes_down_from_turn_to_turn(bench: Bench) -> None:
     bench.work(suite("a:", "b:", blocks=3, workloads=("dhrystone", "startup")))
-    assert {begun.block.workload for begun, _ in bench.watcher.rounds} == {"dhrystone"}  # startup has no turns
-    for index, rounds in ((0, None), (1, 11), (2, 11)):
-        own = [(begun, left) for begun, left in bench.watcher.rounds if begun.block.index == index]
+    assert {begun.block.workload for begun, _ in bench.watcher.turns} == {"dhrystone"}  # startup has no turns
+    for index, turns in ((0, None), (1, 11), (2, 11)):
+        own = [(begun, left) for begun, left in bench.watcher.turns if begun.block.index == index]
         assert [begun.number for begun, _ in own] == list(range(12))
-        assert {begun.of for begun, _ in own} == {rounds}
+        assert {begun.of for begun, _ in own} == {turns}
         seconds = [left.left_seconds for _, left in own]
         assert all(later < earlier for earlier, later in pairwise(seconds[:-1]))
         assert {left.blocks_done for _, left in own} == {2 * index}
@@ -280,8 +280,8 @@ def test_the_time_left_goes_down_from_round_to_round(bench: Bench) -> None:
 
 def test_in_each_round_every_stack_has_one_turn_in_an_order_of_its_own(bench: Bench) -> None:
     bench.work(suite("a:", "b:", "c:", blocks=1, workloads=("dhrystone",)))
-    rounds = [begun.number for begun, _ in bench.watcher.rounds if begun.stacks == 4]
-    assert rounds == list(range(12))  # the first one warms up, and after the last one there is no more
+    numbers = [begun.number for begun, _ in bench.watcher.turns if begun.stacks == 4]
+    assert numbers == list(range(12))  # the first one warms up, and after the last one there is no more
     began = {trial.stack: [turn.began for turn in trial.turns] for trial in bench.all_trials}
     assert {len(each) for each in began.values()} == {11}
     orders = [tuple(sorted(began, key=lambda stack: began[stack][number])) for number in range(11)]

@@ -86,12 +86,12 @@ def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
     assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.24)
 
 
-def _course(*lasted: float, rounds: int = 11) -> Course:
+def _course(*lasted: float, count: int = 11) -> Course:
     """Make the course of a block of dhrystone, whose trials took so long before: 2 s of it in turns."""
     what = suite("a:", blocks=3, workloads=("dhrystone",))
     pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
     for stack, seconds in zip(("a", "a-again"), lasted, strict=False):
-        turns = tuple(Turn("dhrystone", number, 0.0, 2 / rounds) for number in range(rounds))
+        turns = tuple(Turn("dhrystone", number, 0.0, 2 / count) for number in range(count))
         pace.learn(replace(Trial("t", 0, 0, "dhrystone", stack, "ok", "", 0.0, seconds), turns=turns))
     return Schedule(plan(what), None, time.monotonic(), pace).course()
 
@@ -101,42 +101,42 @@ def test_all_instances_of_a_block_start_before_their_turns_which_are_left_meanwh
     first, second = sorted(course.starting, key=lambda step: step.stack)
     assert course.starts(first) == pytest.approx(10.0 + 2 * 10.0)
     assert course.starts(second) == pytest.approx(5.0 + 4.0 + 2 * 10.0)
-    assert course.round_begins(0) == pytest.approx(4.0 + 2 * 10.0)
+    assert course.turns_begin(0) == pytest.approx(4.0 + 2 * 10.0)
 
 
-def test_the_seconds_left_of_a_block_go_down_with_its_rounds() -> None:
+def test_the_seconds_left_of_a_block_go_down_with_its_turns() -> None:
     course = _course(3.0, 7.0)
     for step in list(course.starting):
         course.starts(step)
-    left = [course.round_begins(number) for number in (0, 1, 10, 11, 12)]
-    assert course.rounds == 11
+    left = [course.turns_begin(number) for number in (0, 1, 10, 11, 12)]
+    assert course.turns == 11
     assert left == pytest.approx([24.0, 24.0 - 4 / 11, 20.0 + 4 / 11, 20.0, 20.0])
 
 
 def test_the_seconds_left_of_a_first_block_go_down_with_time() -> None:
     course = _course()
     course.starting.clear()
-    first = course.round_begins(0)
+    first = course.turns_begin(0)
     time.sleep(0.1)
-    third = course.round_begins(1)
-    assert course.rounds is None
+    third = course.turns_begin(1)
+    assert course.turns is None
     assert 0.1 <= first - third < 1.0
     assert course.after <= third < first == pytest.approx(course.turning + course.after)
 
 
-def test_the_rounds_to_expect_are_those_of_the_latest_block() -> None:
+def test_the_turns_to_expect_are_those_of_the_latest_block() -> None:
     pace = Pace({"redis": Dhrystone()})
 
-    def learn(block: int, rounds: int) -> None:
-        turns = tuple(Turn("GET 1", number, 0.0, 0.1) for number in range(rounds))
+    def learn(block: int, count: int) -> None:
+        turns = tuple(Turn("GET 1", number, 0.0, 0.1) for number in range(count))
         pace.learn(replace(Trial("t", block, 0, "redis", "a", "ok", "", 0.0, 1.0), turns=turns))
 
-    assert pace.rounds_of("redis") is None
-    for rounds in (12, 14, 11):
-        learn(0, rounds)
-    assert pace.rounds_of("redis") == 14
+    assert pace.turns_of("redis") is None
+    for count in (12, 14, 11):
+        learn(0, count)
+    assert pace.turns_of("redis") == 14
     learn(1, 12)
-    assert pace.rounds_of("redis") == 12
+    assert pace.turns_of("redis") == 12
 
 
 def test_a_workload_without_turns_is_one_trial_after_the_other() -> None:
