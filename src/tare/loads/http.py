@@ -81,6 +81,7 @@ class HttpLoad(Workload):
         All turns of a point come before those of the next one: only its connections are open. Its first turn, in which
         the clients connect, is none.
         """
+        setup.client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:
             with self._wrk(setup, clients) as wrk:
                 for number in range(1 + self.rounds):
@@ -103,7 +104,6 @@ class HttpLoad(Workload):
 
     @contextmanager
     def _wrk(self, setup: Setup, clients: int) -> Iterator[Resident]:
-        setup.client.put(_SCRIPT, _SCRIPT_THERE)
         place = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}"
         header = () if self.keep_alive else ("-H", "Connection: close")
         # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.

@@ -185,7 +185,7 @@ def test_wrk_is_started_once_for_each_number_of_clients_and_told_of_each_turn() 
     assert [(each.label, each.warm_up) for each in raw] == [
         (label, number == 0) for label in ("clients 1", "clients 50") for number in range(6)
     ]
-    assert client.files == 2 * [("turns.lua", "/srv/tare-turns.lua")]
+    assert client.files == [("turns.lua", "/srv/tare-turns.lua")]
     assert client.running == 0
 
 
