@@ -5,8 +5,9 @@
 // Prints `BYTES PROCESSES`: the proportional set size of the processes, and how many of them were still there. A page
 // counts by the share of its mappings that are theirs, those of the OTHER processes apart: so what ten instances have
 // in common, such as the files of one image, costs each of them what it costs alone. What has ended, and threads of the
-// kernel's, have no memory and do not count; `run --resident`, which is tare's own, counts as one of the OTHERs. Exits
-// 1 with a reason where the kernel does not tell, 2 when used wrongly.
+// kernel's, have no memory and do not count. tare's own processes count as OTHERs, wherever they are: those whose last
+// word is `--resident`, as of `run --resident` and of the `crun exec` that has entered for it. Exits 1 with a reason
+// where the kernel does not tell, 2 when used wrongly.
 //
 // Documentation/admin-guide/mm/pagemap.rst of Linux: /proc/PID/pagemap has the number of the page behind each address,
 // for who has CAP_SYS_ADMIN, and /proc/kpagecount how often each page is mapped. Documentation/filesystems/proc.rst has
@@ -15,6 +16,7 @@
 
 #define _GNU_SOURCE
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -159,22 +161,31 @@ static double bytes_of(const struct pages *pages) {
     return shares * (double)sysconf(_SC_PAGESIZE);
 }
 
-// Whether it is `run --resident`, by whatever path.
+// Whether it is tare's own, by its last word.
 static bool is_resident(const char *number) {
-    static const char option[] = "--resident";
-    char path[64], words[4096];
+    static const char last[] = "--resident";
+    char path[64], words[65536];
     snprintf(path, sizeof path, "/proc/%s/cmdline", number);
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
     const ssize_t length = read(file, words, sizeof words);
     close(file);
-    const char *second = length > 0 ? memchr(words, '\0', (size_t)length) : NULL;
-    return second && (size_t)(words + length - ++second) == sizeof option && memcmp(second, option, sizeof option) == 0;
+    return length > (ssize_t)sizeof last && memcmp(words + length - sizeof last, last, sizeof last) == 0;
 }
 
 static bool is_number(const char *text) {
     return *text && !text[strspn(text, "0123456789")];
+}
+
+static void mark_residents(struct pages *pages) {
+    DIR *all = opendir("/proc");
+    if (!all)
+        fail("/proc", strerror(errno));
+    for (const struct dirent *each; (each = readdir(all));)
+        if (is_number(each->d_name) && is_resident(each->d_name))
+            look_at_process(each->d_name, mark, pages);
+    closedir(all);
 }
 
 int main(int argc, char **argv) {
@@ -193,9 +204,10 @@ int main(int argc, char **argv) {
         if (!is_resident(argv[i]))
             processes += look_at_process(argv[i], add, &pages);
     merge(&pages);
-    for (int i = 1; i < argc; i++)
-        if (i > end || (i < end && is_resident(argv[i])))
+    for (int i = end + 1; i < argc; i++)
+        if (!is_resident(argv[i]))
             look_at_process(argv[i], mark, &pages);
+    mark_residents(&pages);
     printf("%.0f %d\n", bytes_of(&pages), processes);
     return fflush(stdout) ? 1 : 0;
 }

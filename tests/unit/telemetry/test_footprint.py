@@ -52,10 +52,10 @@ def file(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def reading(file: Path) -> Iterator[int]:
-    """Start a process that has the file in its memory; gives its number."""
+def reading(file: Path, *words: str) -> Iterator[int]:
+    """Start a process that has the file in its memory, with further words; gives its number."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen((sys.executable, "-c", READER, file), **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen((sys.executable, "-c", READER, file, *words), **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == b"ready\n"
         yield process.pid
         process.kill()
@@ -110,6 +110,22 @@ def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_
         run.terminate()
     assert memory_bytes == pytest.approx(alone, rel=0.02)  # also what both have of one file
     assert processes == 1
+
+
+def test_the_way_inside_for_the_resident_process_costs_no_instance_anything(root: Path, file: Path) -> None:
+    """As of `crun exec`, which maps the same program as the `crun run` that belongs to the container."""
+    with contextlib.ExitStack() as stack:
+        monitor = stack.enter_context(reading(file))
+        alone = cost(root, [monitor])
+        ways = [stack.enter_context(reading(file, "/usr/lib/tare/run", "--resident")) for _ in range(3)]
+        assert cost(root, [monitor]) == pytest.approx(alone, rel=0.02)
+        assert cost(root, [monitor], ways[:1]) == pytest.approx(alone, rel=0.02)
+        memory_bytes, processes = footprint(HOST, root, [monitor, *ways])
+        assert memory_bytes == pytest.approx(alone, rel=0.02)
+        assert processes == 1
+        unlike = stack.enter_context(reading(file, "--resident", "no"))
+        assert cost(root, [monitor]) < alone - 0.4 * SHARED_BYTES
+        assert cost(root, [monitor], [unlike]) == pytest.approx(alone, rel=0.02)
 
 
 def test_what_has_ended_and_what_is_the_kernels_has_no_memory(root: Path, file: Path) -> None:
