@@ -277,9 +277,9 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
 
 
 def _make_disk(machine: Machine, own: Image, disks: Iterable[str]) -> None:
-    """Make the disk anew where there is none, or where it was made for other images."""
+    """Make the disk anew where there is none, or where it was made for other images, or on an earlier build of this."""
     disk, base = machine.folder / "disk.qcow2", machine.folder / "image"
-    images = " ".join((own.digest, *disks))
+    images = " ".join((own.digest, str(own.disk.stat().st_mtime_ns), *disks))
     if disk.exists() and read_text(str(base)) == images:
         return
     disk.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ GOING = "tare-removing-"
 _HOST = LocalHost()
 _DIGITS = 64  # of an image's hash, which is the name of its folder
 _COUNT_SECONDS = 300.0
+_CLUSTER = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ def superfluous(stored: Iterable[Stored], now_seconds: float) -> tuple[Stored, .
 
 def remove_superfluous(images: Path, say: Callable[[str], None]) -> None:
     """Remove the superfluous images that no process uses, with the engines' copies; says how much room that gave."""
-    gone = [each for each in superfluous(_stored(images), time.time()) if _taken(each.path)]
+    stored = _stored(images)
+    for each in superfluous(stored, time.time()):
+        _take(each.path)
+    gone = [each for each in stored if not each.path.exists()]
     if not gone:
         return
     for folder in images.glob(f"{GOING}*"):
@@ -108,14 +112,28 @@ def _is_image(path: Path) -> bool:
     return len(path.name) == _DIGITS
 
 
-def _taken(path: Path) -> bool:
-    """Move an image or a disk out of the way, at once, unless a process uses it."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _take(path: Path) -> None:
+    """Move an image or a disk out of the way, at once, unless a process uses it.
+
+    The disks that were made on an image go before it: built again, it has the same hash, but its disk other blocks.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # with its image, or by another tare
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.rename(Path(tempfile.mkdtemp(prefix=GOING, dir=path.parent)) / path.name)
-    except BlockingIOError:
-        return False
+        going = Path(tempfile.mkdtemp(prefix=GOING, dir=path.parent))
+        disks = [disk for disk in path.parent.glob("nested-*") if _is_image(path) and _is_on(disk, path.name)]
+        for each in (*disks, path):
+            each.rename(going / each.name)
+    except (BlockingIOError, FileNotFoundError):
+        return
     finally:
         os.close(descriptor)
-    return True
+
+
+def _is_on(disk: Path, digest: str) -> bool:
+    """Tell whether a qcow2 disk names this image as what it was made on, which its first cluster does."""
+    with disk.open("rb") as file:
+        return digest.encode() in file.read(_CLUSTER)

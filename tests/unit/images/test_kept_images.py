@@ -18,6 +18,7 @@ from tare.images.kept import Stored, forgotten, in_use, remove_superfluous, supe
 from tare.images.recipes import Recipe
 
 DAY = 86400.0
+QEMU_IMG = shutil.which("qemu-img") or ""
 OLD, NEW, USED = "0" * 64, "1" * 64, "2" * 64
 HOLD = """
 import sys
@@ -88,6 +89,18 @@ def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> 
     assert sorted(path.name for path in images.iterdir()) == [NEW, "recipes"]
     assert [path.name for path in (images / "recipes").iterdir()] == ["new"]
     assert said == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
+
+
+@pytest.mark.skipif(not QEMU_IMG, reason="apt-get install qemu-utils")
+def test_a_disk_that_was_made_on_an_image_goes_with_it_however_new_it_is(images: Path) -> None:
+    for digest, days_ago in ((OLD, 20), (NEW, 1)):
+        home = made(images / digest, days_ago)
+        (home / "root.ext4").write_bytes(bytes(4096))
+        os.utime(home, (time.time() - days_ago * DAY,) * 2)
+        words = ("create", "-q", "-f", "qcow2", "-b", f"{digest}/root.ext4", "-F", "raw")
+        subprocess.run((QEMU_IMG, *words, str(images / f"nested-{digest[0]}.qcow2")), check=True)
+    remove_superfluous(images, print)
+    assert sorted(path.name for path in images.iterdir()) == [NEW, "nested-1.qcow2", "recipes"]
 
 
 def test_where_nothing_is_old_nothing_is_said(images: Path) -> None:
