@@ -168,6 +168,7 @@ def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -
     assert said.read_text(encoding="ascii").splitlines()[0] == "images --quiet --filter reference=*tare-image:*"
 
 
+@pytest.mark.machine  # with all that an image is built with
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.parametrize("full", ["home", "scratch"])
 def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_path: Path) -> None:
