@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -29,6 +28,7 @@ from disks import disks_of
 
 from tare import plugins
 from tare.errors import TareError, TrialFailed, UsageError
+from tare.guests import guest
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
@@ -55,6 +55,15 @@ _XEN_PACKAGES = (
     *("qemu-system-xen", "qemu-utils", "tiny-initramfs", "xen-hypervisor-4.17-amd64", "xen-utils-4.17"),
 )
 
+# The server that a distribution starts: tare and its users reach the machine as any other.
+_SSH = """
+mkdir -p /run/sshd
+[ -e /run/host_key ] || ssh-keygen -q -t ed25519 -N "" -f /run/host_key
+echo "ssh-ed25519 $1" >/run/authorized_keys
+/usr/sbin/sshd -f /dev/null -o HostKey=/run/host_key -o AuthorizedKeysFile=/run/authorized_keys \
+    -o PasswordAuthentication=no -o UsePAM=no -o MaxSessions=100 -o StrictModes=no </dev/null >/dev/null 2>&1
+cut -d " " -f 1,2 /run/host_key.pub
+"""
 # What a distribution's own first program would have done, and our guest does not need.
 _COMMON = """
 hostname "$1"
@@ -220,8 +229,8 @@ def start(machines: Sequence[Machine]) -> None:
     try:
         for machine, image, its in zip(fresh, own, disks, strict=True):
             _begin(machine, image, its)
-        for machine, its in zip(fresh, disks, strict=True):
-            _finish(machine, its)
+        for machine, image, its in zip(fresh, own, disks, strict=True):
+            _finish(machine, image, its)
             _say(f"{machine.title}: up, {time.monotonic() - began:.1f} s")
     except BaseException:
         for machine in fresh:
@@ -271,7 +280,7 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
         *(word for file in disks.values() for word in ("-drive", f"file={file},if=virtio,format=raw,readonly=on")),
         *("-netdev", f"tap,id=net0,ifname={machine.title},script=no,downscript=no"),
         *("-device", "virtio-net-pci,netdev=net0,romfile="),
-        *_boot(machine, own, key.with_suffix(".pub").read_text(encoding="ascii").split()[1]),
+        *_boot(machine, own),
         timeout=30,
     )
 
@@ -287,9 +296,10 @@ def _make_disk(machine: Machine, own: Image, disks: Iterable[str]) -> None:
     base.write_text(images, encoding="ascii")
 
 
-def _boot(machine: Machine, image: Image, key: str) -> tuple[str, ...]:
+def _boot(machine: Machine, image: Image) -> tuple[str, ...]:
     """Give the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
-    words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES, "key": key}
+    words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES}
+    words |= {"host": machine.gateway, "door": guest.DOOR_PORT}
     fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest"
     line = " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
     if machine.name != "xen":
@@ -302,19 +312,20 @@ def _boot(machine: Machine, image: Image, key: str) -> tuple[str, ...]:
     return ("-kernel", str(hypervisor), "-append", options, "-initrd", modules)
 
 
-def _finish(machine: Machine, disks: Iterable[str]) -> None:
-    """Wait until a machine has told its SSH host key, and do there what a distribution would have done."""
-    found: list[str] = []
+def _finish(machine: Machine, own: Image, disks: Iterable[str]) -> None:
+    """Wait until a machine can be entered, start its SSH server, and do there what a distribution would have done."""
+    console = str(machine.folder / "console.log")
 
-    def told() -> bool:
-        said = read_text(str(machine.folder / "console.log"))
-        found[:] = re.findall(r"tare-guest: host key (\S+ \S+)\r?\n", said)
-        return bool(found) or not machine.pid
+    def open_or_ended() -> bool:
+        return guest.OPEN in read_text(console) or not machine.pid
 
-    if not _wait(told, _BOOT_SECONDS) or not found:
-        last = read_text(str(machine.folder / "console.log")).strip().rpartition("\n")[2][-200:]
-        raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {machine.folder}/console.log")
-    (machine.folder / "known_hosts").write_text(f"{machine.address} {found[0]}\n", encoding="ascii")
+    if not _wait(open_or_ended, _BOOT_SECONDS) or guest.OPEN not in read_text(console):
+        last = read_text(console).strip().rpartition("\n")[2][-200:]
+        raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {console}")
+    reach = (str(own.root / guest.REACH), machine.address, str(guest.DOOR_PORT), f"{_BOOT_SECONDS:g}")
+    key = (machine.folder / "key.pub").read_text(encoding="ascii").split()[1]
+    host_key = _HERE.run(*reach, "sh", "-ec", _SSH, "sh", key, timeout=_BOOT_SECONDS).text
+    (machine.folder / "known_hosts").write_text(f"{machine.address} {host_key}", encoding="ascii")
     words = (word for letter, name in zip("bcdefg", disks, strict=False) for word in (f"/dev/vd{letter}", name))
     _inside(machine, _COMMON + _DISKS + machine.setup, _BOOT_SECONDS, *words)
 

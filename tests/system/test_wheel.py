@@ -66,7 +66,7 @@ def test_the_wheel_is_for_every_python_and_named_tare_bench(wheel: Path) -> None
 def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     programs = {f"tare/programs/{path.name}" for path in (CHECKOUT / "programs").iterdir() if path.is_file()}
-    assert {"tare/programs/dhrystone.c", "tare/programs/run.c", "tare/programs/guest"} <= programs
+    assert {"tare/programs/dhrystone.c", "tare/programs/run.c", "tare/programs/guest.c"} <= programs
     assert programs <= names
     sources = (CHECKOUT / "programs" / "unikernel").rglob("*")
     server = {f"tare/{path.relative_to(CHECKOUT)}" for path in sources if path.is_file()}

@@ -75,9 +75,14 @@ rm -r "$folder"
 _FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
 
 
+def unpacked(image: Image) -> Path:
+    """Give the path of the image's kernel without compression."""
+    return image.kernel.with_name("vmlinux")
+
+
 def elf_kernel(host: Host, image: Image) -> Path:
-    """Unpack the image's kernel, once, for monitors that load only an uncompressed one; gives its path."""
-    kernel = image.kernel.with_name("vmlinux")
+    """Unpack the image's kernel, once, for monitors that load an uncompressed one; gives its path."""
+    kernel = unpacked(image)
     host.run("sh", "-c", _UNPACK, "sh", str(image.kernel), str(kernel), timeout=_SECONDS)
     return kernel
 
@@ -159,6 +164,6 @@ def with_console(path: str, *command: str) -> tuple[str, ...]:
     return ("sh", "-c", _FOLLOW, "sh", path, *command)
 
 
-def command_line(launch: Launch, key: str, console: str = "ttyS0") -> str:
+def command_line(launch: Launch, console: str = "ttyS0") -> str:
     """Write the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
-    return guest.command_line(launch, key, "/dev/sda", console)
+    return guest.command_line(launch, "/dev/sda", console)

@@ -1,7 +1,7 @@
 """A virtual machine that boots the image: what all monitors and hypervisors share.
 
-The kernel's command line carries what programs/guest needs. The guest prints its SSH host key on the console. tare then
-enters it over SSH from its host, with a key made for it alone.
+The kernel's command line carries what programs/guest.c needs. The guest says on the console when its door is open
+(programs/door.h); tare then enters it from its host through that: docs/decisions/door.md.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from tare.contracts import Host, Process
 from tare.errors import TrialFailed
-from tare.hosts.exec import at_hand
-from tare.hosts.ssh import SshHost, shared
+from tare.hosts.exec import ExecHost
+from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
 from tare.launch import Launch
 from tare.model import Caution, Image, Limits
@@ -22,9 +22,10 @@ from tare.model import Caution, Image, Limits
 # translation buffer of QEMU's emulation grows to 1 GiB.
 MONITOR_BYTES = 2 << 30
 EMULATED = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
-# OpenSSH's usual key exchange withstands quantum computers, and takes an emulated guest long.
-_QUICK = ("-o", "KexAlgorithms=curve25519-sha256")
-TOOLS: Mapping[str, str] = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2"}
+TOOLS: Mapping[str, str] = {"ip": "iproute2"}
+DOOR_PORT = 17006
+REACH = "usr/lib/tare/reach"
+OPEN = "tare-guest: door of "
 
 
 @dataclass(frozen=True)
@@ -45,30 +46,24 @@ def with_monitor(limits: Limits) -> Limits:
     return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
 
 
-def prepared_folder(host: Host, launch: Launch) -> str:
-    """Make the machine's folder and its SSH key; gives the public key."""
-    key = str(launch.folder / "key")
-    host.run("mkdir", "-p", str(launch.folder), timeout=30)
-    host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key, timeout=30)
-    return host.read(f"{key}.pub").split()[1]
-
-
-def command_line(launch: Launch, key: str, root: str = "/dev/vda", console: str = "ttyS0") -> str:
-    """Write the guest kernel's command line; programs/guest reads the words that start with `tare.`."""
+def command_line(launch: Launch, root: str = "/dev/vda", console: str = "ttyS0") -> str:
+    """Write the guest kernel's command line; programs/guest.c reads the words that start with `tare.`."""
     words = {
         "address": launch.network.instance_address,
         "gateway": launch.network.gateway,
         "port": str(launch.answer_port),
         "files": str(launch.limits.open_files),
-        "key": key,
+        "host": launch.network.host_address,
+        "door": str(DOOR_PORT),
     }
-    # Notices and worse: they give an early first line and do not slow the boot.
-    fixed = f"root={root} rw console={console} loglevel=6 panic=-1 init=/usr/lib/tare/guest"
+    # Notices and worse: they give an early first line and do not slow the boot. The kernel's tests of its own ciphers,
+    # which nothing here uses, take an emulated processor a quarter of a second.
+    fixed = f"root={root} rw console={console} loglevel=6 cryptomgr.notests panic=-1 init=/usr/lib/tare/guest"
     return " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
 
 
 def watch_boot(console: Process, launch: Launch) -> str:
-    """Read the console until the guest prints its SSH host key, and mark the moments of its boot.
+    """Read the console until the guest's door is open, and mark the moments of its boot; gives its kernel's release.
 
     Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again.
     """
@@ -89,20 +84,21 @@ def watch_boot(console: Process, launch: Launch) -> str:
             launch.timeline.mark("kernel", line.seconds)
         if "tare-guest: userspace" in line.text:
             launch.timeline.mark("userspace", line.seconds)
-        if "tare-guest: host key " in line.text:
-            return line.text.partition("tare-guest: host key ")[2].strip()
+        if OPEN in line.text:
+            return line.text.partition(OPEN)[2].strip()
 
 
 @contextmanager
-def entered(host: Host, launch: Launch, host_key: str) -> Iterator[SshHost]:
-    """Open an SSH connection to the guest with its key, and check the host key from its console."""
-    address, known = launch.network.instance_address, str(launch.folder / "known_hosts")
-    host.write(known, f"{address} {host_key}\n")
-    known_as = ("-i", str(launch.folder / "key"), "-o", f"UserKnownHostsFile={known}")
-    options = ("-F", "/dev/null", *known_as, *_QUICK)
-    socket = f"/run/{launch.name}.ssh"  # not in the folder: the path of a socket may have 107 bytes at most
-    connection = shared(host, f"root@{address}", socket, *options, seconds=launch.start_seconds)
-    with launch.ledger.undone_by("rm", "-f", socket), connection as inside, at_hand(inside):
+def entered(host: Host, launch: Launch) -> Iterator[ExecHost]:
+    """Enter the guest through its door, with a resident process in it for the block."""
+    reach = (str(launch.image.root / REACH), launch.network.instance_address, str(DOOR_PORT))
+    inside = ExecHost(host, *reach, f"{launch.start_seconds:g}")
+    with inside.residing() as resident:
+        try:
+            resident.await_ready(launch.start_seconds)
+        except ResidentEnded as error:
+            what = f"the guest does not let tare in: {error.words}"
+            raise TrialFailed(what, "`tare show` has the command that enters it") from error
         yield inside
 
 

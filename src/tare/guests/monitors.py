@@ -1,8 +1,8 @@
-"""What the plug-ins of machine monitors share beside tare/guests/guest.py: folder, key, disk and control group.
+"""What the plug-ins of machine monitors share beside tare/guests/guest.py: folder, disk and control group.
 
 A monitor that tare starts runs in tare's control group, which pins it and limits its memory. An overlay of the image's
 disk counts as part of the start, as a container's layer does. A copy of the disk does not: users of such a machine
-prepare its disk beforehand. The SSH key, which only tare needs, does not count either.
+prepare its disk beforehand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COPY_SECONDS = 600.0
 
 @dataclass
 class Ground:
-    """What a machine starts with: its own folder, a key for its inside, and a control group.
+    """What a machine starts with: its own folder, and a control group.
 
     `stack` undoes at the end what the technology makes.
     """
@@ -31,13 +31,11 @@ class Ground:
     host: Host
     launch: Launch
     stack: ExitStack
-    key: str
     groups: list[ControlGroup] = field(default_factory=list)
     bytes_before: int = 0
 
     def requested(self) -> None:
         """Mark `requested`: all preparation that does not count is done."""
-        self.bytes_before = bytes_below(self.launch.ledger.host, self.launch.folder)
         self.launch.knock(self.launch.network.instance_address)
         self.launch.timeline.mark("requested")
 
@@ -58,6 +56,7 @@ class Ground:
             base = "qcow2" if source.suffix == ".qcow2" else "raw"
             copy = ("qemu-img", "convert", "-f", base, "-O", form, *options, str(source), target)
         self.host.run(*copy, timeout=_COPY_SECONDS)
+        self.bytes_before = bytes_below(self.launch.ledger.host, self.launch.folder)
         return target
 
     def overlay(self) -> str:
@@ -68,17 +67,17 @@ class Ground:
         return target
 
     def booted(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
-        """Wait for the machine's host key, enter it and describe it."""
+        """Wait until the machine's door is open, enter it and describe it."""
         launch, reader = self.launch, self.launch.ledger.host
-        host_key = guest.watch_boot(console, launch)
-        inside = self.stack.enter_context(guest.entered(self.host, launch, host_key))
+        kernel = guest.watch_boot(console, launch)
+        inside = self.stack.enter_context(guest.entered(self.host, launch))
         return Instance(
             name=launch.name,
             inside=inside,
             address=launch.network.instance_address,
             path=path,
             processes=self.groups[0].processes if self.groups else tuple,
-            proof={**proof, "guest kernel": inside.run("uname", "-r", timeout=60).text.strip()},
+            proof={**proof, "guest kernel": kernel},
             # A copy that was written in full does not grow.
             disk=lambda: max(0, bytes_below(reader, launch.folder) - self.bytes_before),
             storage=disk,
@@ -87,7 +86,8 @@ class Ground:
 
 @contextmanager
 def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
-    """Make the folder and the key of a machine; remove them, and undo its `stack`, after the block."""
+    """Make the folder of a machine; remove it, and undo its `stack`, after the block."""
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
-        yield Ground(host, launch, stack, guest.prepared_folder(host, launch))
+        host.run("mkdir", "-p", str(launch.folder), timeout=30)
+        yield Ground(host, launch, stack)

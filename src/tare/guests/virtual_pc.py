@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.contracts import Host
-from tare.guests import boot_medium, guest, monitors
+from tare.guests import boot_medium, guest
 from tare.launch import Launch, Technology
 from tare.model import Family, Image
 
@@ -34,7 +34,7 @@ class VirtualPc(Technology):
         guest.with_disk(host, image)
         boot_medium.initrd(host, image, *self.drivers)
 
-    def boot_cd(self, host: Host, launch: Launch, ground: monitors.Ground) -> str:
+    def boot_cd(self, host: Host, launch: Launch) -> str:
         """Make the CD of an instance; gives its path."""
         initrd = boot_medium.initrd(host, launch.image, *self.drivers)
-        return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch, ground.key))
+        return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))

@@ -67,17 +67,17 @@ class ExecHost:
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
 
     @contextmanager
-    def residing(self) -> Iterator[None]:
+    def residing(self) -> Iterator[Resident]:
         """Keep a resident process inside for the block, if there is none; it starts all commands there."""
         if self.resident is not None:
-            yield
+            yield self.resident
             return
         start = (self.supervisor, "--resident")
         resident = Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))
         try:
             resident.open()
             self.resident = resident
-            yield
+            yield resident
         finally:
             self.resident = None
             resident.close()
@@ -113,6 +113,6 @@ class ExecHost:
         return read_facts(self.read)
 
 
-def at_hand(host: Host) -> AbstractContextManager[None]:
+def at_hand(host: Host) -> AbstractContextManager[Resident | None]:
     """Keep a resident process on a host for the block, if the host is reached through a command."""
     return host.residing() if isinstance(host, ExecHost) and host.supervisor else nullcontext()

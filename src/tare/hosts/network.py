@@ -43,7 +43,7 @@ _RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, two that are free, 
 _FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
 _MACHINES, _ENGINES = 256, 1024  # where their addresses begin, counted from the bridge's subnet
 _ENGINE_PREFIX = 28
-# One command inside a guest, which keeps the address: our SSH connection uses the card that it moves.
+# One command inside a guest, which keeps the address: our connection to it uses the card that it moves.
 _BRIDGED = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
 link add bridge type bridge forward_delay 0 stp_state 0
@@ -118,6 +118,11 @@ class Network:
     def gateway(self) -> str:
         """Default gateway of an instance: the outermost host."""
         return str(self.subnet[1])
+
+    @property
+    def host_address(self) -> str:
+        """Address from which the host reaches an instance on the bridge."""
+        return self.machine_address if self.level else self.gateway
 
     @property
     def client_address(self) -> str:

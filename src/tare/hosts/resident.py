@@ -53,6 +53,14 @@ class Resident:
         """Start it, where it is not running; it is not waited for."""
         self._running()
 
+    def await_ready(self, timeout: float) -> None:
+        """Wait until it takes commands; raises TimedOut, and ResidentEnded where there will be none."""
+        session = self._running()
+        if not session.settled.wait(timeout):
+            raise TimedOut(f"its resident process did not answer within {timeout:g} s", "")
+        if session.fault:
+            raise ResidentEnded(session.fault, "the inside")
+
     def close(self) -> None:
         """End it, with all that it runs; the next command starts it again."""
         with self._opening:
@@ -100,7 +108,7 @@ class _Session:
     def __init__(self, process: AbstractContextManager[Process]) -> None:
         self.fault: str | None = None
         self.numbers = itertools.count(1)
-        self._ready = False
+        self.settled = threading.Event()  # it is ready, or has ended
         self._commands: dict[int, _Command] = {}
         self._changing = threading.Lock()
         self._open = ExitStack()
@@ -146,10 +154,10 @@ class _Session:
     def _pass_on(self, line: Line) -> None:
         """Give a line to its command; raises ValueError or IndexError for what is none of ours."""
         verb, *words = line.text.split(" ")
-        if not self._ready:
+        if not self.settled.is_set():
             if line.text != "ready":
                 raise ValueError(line.text)
-            self._ready = True
+            self.settled.set()
             return
         command = self._commands.get(int(words[0]))  # None: nobody waits for it any more
         if verb == "ended":
@@ -174,6 +182,7 @@ class _Session:
                 return
             self.fault = words
             waiting, self._commands = tuple(self._commands.values()), {}
+        self.settled.set()
         for command in waiting:
             command.fail(_ended(command, words))
 

@@ -197,8 +197,6 @@ def _compile(overlay: Path) -> None:
         if source.suffix == ".c":
             binary = target / source.stem
             _HOST.run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
-        elif source.suffix != ".h":
-            shutil.copy(source, target / source.name)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:

@@ -23,10 +23,11 @@ from tare.model import Release
 
 _HOST = LocalHost()
 # What tare needs in every instance: to enter it, to look into it, and to boot it.
-GUEST = ("iproute2", "kmod", "openssh-server", "procps", "tiny-initramfs")
+GUEST = ("iproute2", "kmod", "procps", "tiny-initramfs")
 CLIENT = ("iproute2", "procps")
-# What tare needs in a machine around other layers, beside engines: networks, file systems and control groups.
-MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "util-linux")
+# What tare needs in a machine around other layers, beside engines: networks, file systems, control groups, and SSH, as
+# any machine that is a host has it.
+MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "openssh-server", "util-linux")
 # Host keys, caches and logs differ from build to build, and nothing needs them.
 DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
 # mke2fs zeroes the inode table; otherwise each guest's ext4lazyinit writes 30 MB during the measurement.
@@ -43,7 +44,7 @@ class Recipe:
     release: Release = "bookworm"
     packages: tuple[str, ...] = GUEST
     kernel: str = "linux-image-cloud-amd64"
-    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront")  # what finds the disk
+    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
     disk_size: str = "2G"
     server: bool = True  # whether our own server is in it
 
@@ -84,7 +85,7 @@ def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
 
 def program_sources() -> list[Path]:
     """Give the source files of the programs in the image, except our server."""
-    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"} or path.name == "guest"]
+    return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"}]
 
 
 def _all(kind: plugins.Kind) -> list[Any]:

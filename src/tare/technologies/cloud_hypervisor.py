@@ -71,7 +71,7 @@ class CloudHypervisor(Technology):
             kernel = boot_medium.elf_kernel(host, launch.image)
             command = (
                 *(_PROGRAM, "--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
-                *("--cmdline", guest.command_line(launch, ground.key)),
+                *("--cmdline", guest.command_line(launch)),
                 *("--cpus", f"boot={len(launch.limits.cpus)}"),
                 *("--memory", f"size={launch.limits.memory_bytes >> 20}M"),
                 *("--disk", f"path={disk}{form}"),

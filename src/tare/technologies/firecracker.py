@@ -83,19 +83,19 @@ class Firecracker(Technology):
             group = ground.group()
             tap = ground.stack.enter_context(launch.network.tap())
             file = str(launch.folder / "machine.json")
-            described = self.configuration(host, launch, ground.key, guest.Devices(disk, tap))
+            described = self.configuration(host, launch, guest.Devices(disk, tap))
             host.write(file, json.dumps(described, indent=2) + "\n")
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=launch.version(self, host))
 
-    def configuration(self, host: Host, launch: Launch, key: str, devices: guest.Devices) -> dict[str, object]:
+    def configuration(self, host: Host, launch: Launch, devices: guest.Devices) -> dict[str, object]:
         """Describe the machine as the API does."""
         kernel = boot_medium.elf_kernel(host, launch.image)
         initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
-        words = f"{guest.command_line(launch, key)} reboot=k pci=off"
+        words = f"{guest.command_line(launch)} reboot=k pci=off"
         return {
             "boot-source": {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words},
             "drives": [

@@ -22,7 +22,7 @@ from tare.model import Family, Image, Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0
-_TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", **monitors.KVM_TOOLS}
+_TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", "lz4": "lz4", **monitors.KVM_TOOLS}
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ class Libvirt(Technology):
             yield
 
     def imported(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to."""
+        """Make the image's disk where only its directory was carried to, and unpack its kernel."""
         guest.with_disk(host, image)
+        boot_medium.elf_kernel(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -85,7 +86,7 @@ class Libvirt(Technology):
         with monitors.prepared(host, launch) as ground:
             ground.requested()
             disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
-            host.write(file, self.domain(launch, ground.key, guest.Devices(disk, tap, serial=serial)))
+            host.write(file, self.domain(launch, guest.Devices(disk, tap, serial=serial)))
             console = ground.stack.enter_context(boot_medium.console(host, serial))
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
@@ -105,7 +106,7 @@ class Libvirt(Technology):
         """Name the connection: some kinds start a program."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
-    def domain(self, launch: Launch, key: str, devices: guest.Devices) -> str:
+    def domain(self, launch: Launch, devices: guest.Devices) -> str:
         """Describe the domain in libvirt's XML."""
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
@@ -118,9 +119,9 @@ class Libvirt(Technology):
   <cputune>{pins}<emulatorpin cpuset='{launch.cpu_list}'/></cputune>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>{launch.image.kernel}</kernel>
+    <kernel>{boot_medium.unpacked(launch.image)}</kernel>
     <initrd>{launch.image.initrd}</initrd>
-    <cmdline>{escape(guest.command_line(launch, key))}</cmdline>
+    <cmdline>{escape(guest.command_line(launch))}</cmdline>
   </os>
   <features><acpi/><apic/></features>
   <cpu mode='{mode}'/>

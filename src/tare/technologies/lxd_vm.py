@@ -78,7 +78,7 @@ class LxdVm(Lxd):
         client, name = client_of(launch.ledger.host), launch.name
         with monitors.prepared(host, launch) as ground:
             initrd, serial = boot_medium.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
-            words = boot_medium.command_line(launch, ground.key, _CONSOLE)
+            words = boot_medium.command_line(launch, _CONSOLE)
             cd = boot_medium.efi_cd(host, launch, initrd, words)
             ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
             host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)

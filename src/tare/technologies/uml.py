@@ -75,7 +75,7 @@ class Uml(Technology):
             ground.requested()
             group = ground.group()
             tap = ground.stack.enter_context(launch.network.tap(headers=self.vector))
-            words = guest.command_line(launch, ground.key, root="/dev/ubda", console="tty0").split()
+            words = guest.command_line(launch, root="/dev/ubda", console="tty0").split()
             launch.timeline.mark("started")
             # Its memory is a file in the instance's folder, which is removed afterwards.
             kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine(launch, disk, tap), *words)

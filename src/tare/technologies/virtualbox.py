@@ -59,7 +59,7 @@ class Virtualbox(VirtualPc):
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
-            cd = self.boot_cd(host, launch, ground)
+            cd = self.boot_cd(host, launch)
             card = ground.stack.enter_context(launch.network.port())
             ground.requested()
             group = ground.group()

@@ -78,7 +78,7 @@ class Vmware(VirtualPc):
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
-            self.boot_cd(host, launch, ground)
+            self.boot_cd(host, launch)
             card = ground.stack.enter_context(launch.network.port())
             number = str(free_vmnet(host.read(_NETWORKING)))
             ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", _UNBRIDGE, "sh", card))

@@ -81,7 +81,7 @@ class Xen(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Boot a domain on a snapshot of the image's disk, and wait for its SSH host key."""
+        """Boot a domain on a snapshot of the image's disk, and wait until it can be entered."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
             ground.requested()
@@ -89,7 +89,7 @@ class Xen(Technology):
             card, file = (str(launch.folder / name) for name in ("card", "domain.cfg"))
             host.write(card, _card(launch))
             host.run("chmod", "700", card, timeout=_SECONDS)
-            host.write(file, self.configuration(launch, ground.key, guest.Devices(disk, card)))
+            host.write(file, self.configuration(launch, guest.Devices(disk, card)))
             ground.stack.enter_context(launch.ledger.undone_by("xl", "destroy", launch.name))
             launch.timeline.mark("started")
             # No process of xl monitors the domain (-e): the ledger ends it.
@@ -98,14 +98,14 @@ class Xen(Technology):
                 instance = ground.booted(console, disk, self.path, mode=self.mode, xen=launch.version(self, host))
             yield _described(host, instance)
 
-    def configuration(self, launch: Launch, key: str, devices: guest.Devices) -> str:
+    def configuration(self, launch: Launch, devices: guest.Devices) -> str:
         """Write the domain's xl.cfg(5); xl calls a script for its network card."""
         machine: dict[str, object] = {
             "name": launch.name,
             "type": self.mode,
             "kernel": str(launch.image.kernel),
             "ramdisk": str(launch.image.initrd),
-            "extra": guest.command_line(launch, key, "/dev/xvda", "ttyS0" if self.mode == "hvm" else "hvc0"),
+            "extra": guest.command_line(launch, "/dev/xvda", "ttyS0" if self.mode == "hvm" else "hvc0"),
             "memory": launch.limits.memory_bytes >> 20,
             "maxmem": launch.limits.memory_bytes >> 20,
             "vcpus": len(launch.limits.cpus),

@@ -81,6 +81,16 @@ def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "ways").read_text() == "x\n"
 
 
+def test_who_waits_for_one_that_does_not_come_is_told_its_last_words(program: Path) -> None:
+    nobody = _inside(program, "sh", "-c", "echo no such instance >&2; exit 1")
+    with nobody.residing() as resident, pytest.raises(ResidentEnded) as caught:
+        resident.await_ready(SECONDS)
+    assert caught.value.words == "no such instance"
+    silent = _inside(program, "sh", "-c", "exec sleep 70213")
+    with silent.residing() as resident, pytest.raises(TimedOut, match=r"did not answer within 0\.1 s"):
+        resident.await_ready(0.1)
+
+
 def test_the_cpu_time_of_a_command_and_of_its_children_is_known(host: ExecHost) -> None:
     busy = host.run("sh", "-c", "timeout 0.3 sh -c 'while :; do :; done'; true", timeout=SECONDS)
     idle = host.run("sleep", "0.3", timeout=SECONDS)

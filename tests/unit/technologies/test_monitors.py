@@ -5,6 +5,7 @@ import ipaddress
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as ET
@@ -98,6 +99,19 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     assert caught.value.hint == "before that, it printed: 'Kernel panic - not syncing: no root'"
 
 
+def test_a_guest_whose_door_is_open_has_told_its_moments_and_its_kernel(launch: Launch) -> None:
+    said = ("SeaBIOS", "Linux version 6.1", "tare-guest: userspace", "tare-guest: door of 6.1.0-9-cloud-amd64\r")
+    with LocalHost().spawn("printf", "%s\n", *said) as console:
+        assert guest.watch_boot(console, launch) == "6.1.0-9-cloud-amd64"
+    assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]
+
+
+def test_a_guest_is_told_who_its_host_is_also_in_another_guest(launch: Launch) -> None:
+    assert "tare.host=198.18.0.1 tare.door=17006" in guest.command_line(launch)
+    inner = replace(launch, network=replace(launch.network, level=1, slot=3))
+    assert {"tare.host=198.18.0.13", "tare.address=198.18.0.77"} <= set(guest.command_line(inner).split())
+
+
 def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:
     assert free_vmnet(NETWORKING) == 4
     assert free_vmnet("") == 2
@@ -118,7 +132,7 @@ def test_virtualbox_is_told_vtmark_s_settings(launch: Launch) -> None:
 
 
 def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> None:
-    domain = ET.fromstring(Libvirt().domain(launch, "KEY", Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
+    domain = ET.fromstring(Libvirt().domain(launch, Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
     assert domain.get("type") == "kvm"
     assert [pin.attrib for pin in domain.iter("vcpupin")] == [
         {"vcpu": "0", "cpuset": "1"},
@@ -126,8 +140,8 @@ def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> Non
     ]
     assert domain.findtext("memory") == "513"
     assert next(source.get("file") for source in domain.iter("source")) == "/d'isk"
-    assert "tare.key=KEY" in (domain.findtext("os/cmdline") or "")
-    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, "KEY", Devices("/disk", "tap", serial="/serial"))
+    assert "tare.host=198.18.0.1" in (domain.findtext("os/cmdline") or "")
+    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, Devices("/disk", "tap", serial="/serial"))
 
 
 def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: Launch) -> None:
@@ -275,10 +289,10 @@ def test_firecracker_s_file_may_have_no_other_names_and_no_compressed_kernel(too
 
 @pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
 def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
-    text = Xen(mode=mode).configuration(launch, "KEY", Devices("/dev/mapper/tare-1", "/run/card"))
+    text = Xen(mode=mode).configuration(launch, Devices("/dev/mapper/tare-1", "/run/card"))
     domain = {name: ast.literal_eval(value) for name, value in (line.split(" = ", 1) for line in text.splitlines())}
     words = domain.pop("extra").split()
-    assert {"root=/dev/xvda", f"console={console}", "tare.key=KEY", "tare.files=4096"} <= set(words)
+    assert {"root=/dev/xvda", f"console={console}", "tare.host=198.18.0.1", "tare.files=4096"} <= set(words)
     expected = {
         "name": "tare-test-1",
         "type": mode,

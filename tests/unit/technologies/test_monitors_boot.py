@@ -143,7 +143,7 @@ def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None
     host.run("mkdir", "-p", str(launch.folder), timeout=30)
     with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
         initrd = boot_medium.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
-        words = boot_medium.command_line(launch, "KEY")
+        words = boot_medium.command_line(launch)
         cd = boot_medium.efi_cd(host, launch, initrd, words)
         assert [path.name for path in launch.folder.iterdir()] == ["cd.iso"]
         shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", tmp_path / "variables")
@@ -174,7 +174,7 @@ def _left(launch: Launch) -> list[str]:
     found = [line for line in links.splitlines() if line.startswith((f"{prefix}-t", f"{prefix}-p", f"{prefix}-q"))]
     found += [line for line in _run("ip", "netns").text.splitlines() if line.startswith(f"{prefix}-p")]
     found += [str(path) for path in Path("/sys/fs/cgroup").rglob(f"*{launch.name}*")]
-    found += [str(path) for path in (launch.folder, Path(f"/run/{launch.name}.ssh")) if path.exists()]
+    found += [str(launch.folder)] if launch.folder.exists() else []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             found += [path.read_text()] if launch.name in path.read_text() else []

@@ -1,0 +1,129 @@
+"""The door into a guest: `reach` and `door`, compiled here as in the image, on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from compiled import call, compiled, first_line, started
+
+from tare.hosts.exec import ExecHost
+from tare.hosts.local import LocalHost
+
+SECONDS = 20.0
+HOST = "127.0.0.1"
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use a port below 1024")
+
+
+@dataclass(frozen=True)
+class Door:
+    """A door that is open, and the program that reaches it."""
+
+    port: int
+    programs: Path
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        return (str(self.programs / "reach"), HOST, str(self.port), f"{SECONDS:g}")
+
+    def reach(self, *argv: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return call(Path(self.prefix[0]), *self.prefix[1:], *argv, data=data)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("programs"), "reach", "door", "run")
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def door(programs: Path) -> Iterator[Door]:
+    port = _free_port()
+    with started(programs / "door", str(port), HOST) as process:
+        assert first_line(process).decode() == f"tare-guest: door of {os.uname().release}\n"
+        yield Door(port, programs)
+
+
+def test_a_command_has_its_words_streams_and_exit_code(door: Door) -> None:
+    ended = door.reach("sh", "-c", 'cat; echo "$1" >&2; exit 7', "sh", "two words\n", data=b"input\0\xff")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"input\0\xff", b"two words\n\n")
+
+
+def test_a_program_that_is_not_there_gives_127_and_a_signal_its_number(door: Door) -> None:
+    assert door.reach("no-such-program").returncode == 127
+    assert door.reach("sh", "-c", "kill -9 $$").returncode == 128 + 9
+
+
+def test_many_bytes_pass_both_ways_at_once(door: Door) -> None:
+    data = os.urandom(20 << 20)
+    assert door.reach("cat", data=data).stdout == data
+
+
+def test_input_that_nobody_reads_does_no_harm(door: Door) -> None:
+    assert door.reach("true", data=bytes(10 << 20)).returncode == 0
+
+
+def test_what_a_command_leaves_behind_is_not_waited_for(door: Door) -> None:
+    began = time.monotonic()
+    assert door.reach("sh", "-c", "sleep 70301 & echo $!; echo last").stdout.endswith(b"\nlast\n")
+    assert time.monotonic() - began < SECONDS / 2
+    subprocess.run(("pkill", "-f", "-x", "sleep 70301"), check=True)
+
+
+def test_a_command_hears_that_its_input_has_ended_when_reach_is_killed(door: Door, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    with started(*door.prefix, "sh", "-c", f"echo begun; cat; touch {heard}") as process:
+        assert first_line(process) == b"begun\n"
+        process.kill()
+        deadline = time.monotonic() + SECONDS
+        while not heard.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert heard.exists()
+
+
+def test_only_the_host_s_root_is_let_in(door: Door, programs: Path) -> None:
+    with closing(socket.create_connection((HOST, door.port), SECONDS)) as anybody:
+        anybody.sendall(b"\0\0\0\5true\0")
+        with suppress(ConnectionResetError):
+            assert anybody.recv(1) == b""
+    port = _free_port()
+    with started(programs / "door", str(port), "127.0.0.2") as process:  # we are not that host
+        first_line(process)
+        refused = Door(port, programs).reach("true")
+    assert refused.returncode == 255
+    assert refused.stderr.startswith(b"reach: 127.0.0.1: ")
+
+
+def test_a_door_that_is_not_there_is_named_with_its_reason(programs: Path) -> None:
+    ended = Door(_free_port(), programs).reach("true")
+    assert (ended.returncode, ended.stderr) == (255, b"reach: 127.0.0.1: Connection refused\n")
+
+
+def test_a_resident_process_behind_it_starts_all_commands(door: Door, programs: Path) -> None:
+    inside = ExecHost(LocalHost(), *door.prefix)
+    inside.supervisor = str(programs / "run")
+    with inside.residing() as resident:
+        resident.await_ready(SECONDS)
+        assert inside.run("echo", "two  words", timeout=SECONDS).text == "two  words\n"
+        data = os.urandom((1 << 20) + 1)  # more than a resident process takes
+        assert inside.run("cat", timeout=SECONDS, input=data).stdout == data
+    assert inside.run("true", timeout=SECONDS).exit_code == 0
+
+
+def test_wrong_words_are_refused(programs: Path) -> None:
+    assert call(programs / "door", "0", HOST).returncode == 2
+    assert call(programs / "reach", HOST, "17006", "0", "true").returncode == 2
+    assert call(programs / "reach", HOST, "17006", "1").returncode == 2
