@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import kept
-from tare.images.image import cached_image
+from tare.images.image import _scratch, cached_image
 from tare.images.kept import Stored, forgotten, in_use, remove_superfluous, superfluous
 from tare.images.recipes import Recipe
 
@@ -185,3 +186,15 @@ def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_pat
     assert error.endswith(f" MiB of disk are free, and it needs {need}")
     assert {"home": "let TARE_HOME name", "scratch": "let TMPDIR name"}[full] in hint
     assert not (tmp_path / "home/images").exists()
+
+
+def test_a_disk_that_is_full_while_it_is_built_is_told_too_and_the_half_of_it_goes(images: Path) -> None:
+    def fill() -> None:
+        with _scratch(images) as scratch, Path("/dev/full").open("wb") as full:
+            (scratch / "root.tar").touch()
+            full.write(b"image")
+
+    with pytest.raises(TareError, match="images: no disk is left") as error:
+        fill()
+    assert error.value.hint.startswith("`tare clean --images` removes all built images; or ")
+    assert [path.name for path in images.iterdir()] == ["recipes"]
