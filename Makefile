@@ -71,6 +71,7 @@ test-packages: setup
 
 bench: setup
 	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
+	.venv/bin/python tests/bench/telemetry_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 
 audit: setup

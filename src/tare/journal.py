@@ -4,7 +4,7 @@
 - `run.json`: what was planned and on which machine, a `RunRecord`;
 - `trials.jsonl`: one `Trial` a line, synced to the disk before the next one starts;
 - `raw/TRIAL.json`: what the trial's commands printed, a list of `Raw`;
-- `telemetry/TRIAL.parquet`: what host and instance used meanwhile.
+- `telemetry/*.parquet`: what the machine and its instances used meanwhile (tare/telemetry/sampler.py).
 """
 
 from __future__ import annotations

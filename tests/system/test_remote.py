@@ -68,18 +68,15 @@ def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
     return sorted((trial.workload, trial.stack, outcome, trial.path) for trial, outcome in said)
 
 
-def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str, list[tuple[object, ...]]]]:
+def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str]]:
     """Give the trials without the CPU time of host and instance at the beginning and at the end."""
-    found = []
-    for trial in trials:
-        with duckdb.connect() as connection:
-            table = connection.read_parquet(str(run / "telemetry" / f"{trial.trial}.parquet"))
-            seen = (
-                table.aggregate("scope, arg_max(cpu_user + cpu_system, seconds), count(*) >= 2").order("1").fetchall()
-            )
-        if not all(used is not None and both for _, used, both in seen) or len(seen) != 2:
-            found.append((trial.workload, trial.stack, seen))
-    return found
+    used = "arg_max(cpu_user + cpu_system, seconds) is not null and count(*) >= 2"
+    with duckdb.connect() as connection:
+        rows = connection.read_parquet(str(run / "telemetry" / "*.parquet"), filename=True)
+        files = {file for file, well in rows.filter("scope = 'host'").aggregate(f"filename, {used}").fetchall() if well}
+        series = rows.filter("scope = 'instance'").aggregate(f"trial, filename, {used}").fetchall()
+    sampled = {trial for trial, file, well in series if well and file in files}
+    return [(trial.workload, trial.stack) for trial in trials if trial.trial not in sampled]
 
 
 @contextmanager

@@ -262,7 +262,7 @@ def test_everything_that_may_be_wrong_with_a_connection_is_described() -> None:
     ("A trial: a line of trials.jsonl", Trial, {"format"}),
     ("The run: run.json", RunRecord, set()),
     ("The raw output: raw/TRIAL.json", Raw, set()),
-    ("The telemetry: telemetry/TRIAL.parquet", Reading, {"seconds", "scope"}),
+    ("The telemetry", Reading, {"seconds", "scope", "trial"}),
 ])  # fmt: skip
 def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any], more: set[str]) -> None:
     described = rows(section(DOCS / "run-folder.md", heading)).keys() - {"field", "column"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
@@ -55,11 +56,25 @@ class LocalHost:
 
     def gather(self, folder: str, name: str) -> str:
         """Read files; see `Host.gather`."""
-        return "".join(read_text(f"{directory}/{name}") for directory, _, names in os.walk(folder) if name in names)
+        return "".join((read_text(f"{folder}/{name}"), *(self.gather(path, name) for path in _folders_in(folder))))
 
     def facts(self) -> Facts:
         """Read what this machine is."""
         return read_facts(read_text)
+
+
+def _folders_in(folder: str) -> Sequence[str]:
+    """List the folders in a folder; none where it is gone.
+
+    Most file systems count a link from each of them, control groups too: to list one takes five times as long as that.
+    """
+    try:
+        if os.stat(folder).st_nlink == 2:  # noqa: PTH116 - a path object would take as long again
+            return ()
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return ()
 
 
 def _private(path: str, flags: int) -> int:
@@ -69,7 +84,8 @@ def _private(path: str, flags: int) -> int:
 def read_text(path: str) -> str:
     """Give the text of a file, or an empty text where it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - likewise: the sampler reads many a second
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
 

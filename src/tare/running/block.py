@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Protocol
 
@@ -21,8 +21,10 @@ from tare.running.trial import Attempt
 from tare.suites.plan import Block, Step
 from tare.telemetry.parsers import parse_available_bytes
 from tare.telemetry.readings import read_as
+from tare.telemetry.sampler import not_kept, sampling, way_to
 
 Steps = tuple[Step, ...]
+Ended = tuple[Trial, tuple[Raw, ...]]
 
 _ROOM = 0.8  # share of the memory that can be had which instances may fill
 _SPARE = 1.5  # times what an instance was seen to cost
@@ -48,29 +50,42 @@ class Rounds:
     seed: int
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[tuple[Trial, tuple[Raw, ...]]]:
-        """Measure a block; gives each trial when it has ended. What is left of it is gone when the iterator is closed.
+    def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[Ended]:
+        """Measure a block; gives each trial when it has ended, those of stacks that take turns when all have.
+
+        What is left of it is gone when the iterator is closed.
+        """
+        self.testbed.await_machines()  # that they are asked for their memory
+        if workload.rounds == 1:
+            yield from self._ended_in(block, workload, progress, self.testbed)
+            return
+        target = self.testbed.telemetry / f"{block.name}.parquet"
+        # Each instance has a slot of its own: nothing that is made has a name of before.
+        with self.testbed.ledger.overlapping(), sampling(target, way_to(self.testbed.host)) as sampler:
+            together = replace(self.testbed, sampler=sampler)
+            ended = tuple(self._ended_in(block, workload, progress, together))
+        yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
+
+    def _ended_in(self, block: Block, workload: Workload, progress: Progress, testbed: Testbed) -> Iterator[Ended]:
+        """Measure a block on this testbed.
 
         Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
         the control stay and have turns with each.
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
-        self.testbed.await_machines()  # that they are asked for their memory
         staying, groups = self.groups(block.steps, workload)
         turns = _Turns(chance, progress)
         slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
 
         def started(exits: ExitStack, step: Step) -> Attempt:
-            self.testbed.await_machines()
+            testbed.await_machines()
             progress.starts(step)
-            testbed = self.testbed.slot(slots[step.stack])
-            attempt = exits.enter_context(Attempt(testbed, step, self.stacks[step.stack], workload))
+            here = testbed.slot(slots[step.stack])
+            attempt = exits.enter_context(Attempt(here, step, self.stacks[step.stack], workload))
             attempt.start()
             return attempt
 
         with ExitStack() as held:
-            if workload.rounds > 1:  # each instance has a slot of its own: nothing that is made has a name of before
-                held.enter_context(self.testbed.ledger.overlapping())
             stay = [started(held, step) for step in staying]
             for number, group in enumerate(groups):
                 with ExitStack() as exits:
@@ -111,12 +126,19 @@ class Rounds:
         seen = self._seen.get((step.workload, step.stack))
         return limit if seen is None else min(limit, seen * _SPARE)
 
-    def _ended(self, attempt: Attempt) -> tuple[Trial, tuple[Raw, ...]]:
+    def _ended(self, attempt: Attempt) -> Ended:
         trial, raw = attempt.end()
         if trial.footprint and trial.footprint.memory_bytes is not None:
             cost = trial.footprint.memory_bytes + (trial.footprint.kernel_bytes or 0)
             self._seen[trial.workload, trial.stack] = cost
         return trial, raw
+
+
+def _doubted(trial: Trial, trouble: str) -> Trial:
+    """Doubt a trial whose block's telemetry was not kept."""
+    if trial.status != "ok" or not trouble:
+        return trial
+    return replace(trial, cautions=(*trial.cautions, not_kept(trouble)))
 
 
 @dataclass

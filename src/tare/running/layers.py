@@ -24,6 +24,7 @@ from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
 from tare.model import Caution, Facts, Image, Limits, Machine, Mark, Output
+from tare.telemetry.sampler import Sampler
 
 KNOCK = "/usr/lib/tare/knock"
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
@@ -52,6 +53,7 @@ class Testbed:
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around answered, on our clock
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
+    sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
 
     @property

@@ -10,8 +10,8 @@ from typing import Protocol
 from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
-from tare.model import Caution, Problem, Raw, Trial
-from tare.running.block import Rounds
+from tare.model import Caution, Problem, Trial
+from tare.running.block import Ended, Rounds
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
 from tare.running.schedule import Course, Pace, Schedule, TimeLeft
@@ -107,10 +107,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
     return "decided" if stopped == "plan" and decisions.are_complete() else stopped
 
 
-_Ended = tuple[Trial, tuple[Raw, ...]]
-
-
-def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterator[Sequence[_Ended]]:
+def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterator[Sequence[Ended]]:
     """Measure a block; gives the trials that are kept together.
 
     A trial whose stack had turns with others says little without theirs: such a block is kept whole, or is lost.

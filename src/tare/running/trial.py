@@ -34,10 +34,9 @@ from tare.running.recordable import recordable
 from tare.running.service import served
 from tare.running.values import read_values
 from tare.suites.plan import Step
-from tare.telemetry.files import FarFiles
 from tare.telemetry.footprint import footprint
 from tare.telemetry.quiet import Quiet
-from tare.telemetry.sampler import BESIDE, FAR, Telemetry, sample
+from tare.telemetry.sampler import Telemetry, sample, way_to
 from tare.telemetry.spent import Spent
 
 _Item = TypeVar("_Item")
@@ -202,7 +201,7 @@ class Attempt:
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
         # The server must still run at the last sample: its counters vanish with it.
         self._open.enter_context(served(within, instance, workload, notes.raw))
-        telemetry = self._open.enter_context(_sampled(outermost, self.step.trial, alone=workload.rounds == 1))
+        telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
         setup = Setup(instance, within.client, tuple(notes.marks))
         host, beside = outermost.host, outermost.testbed.local and workload.rounds > 1
         spent = Spent(host, outermost.testbed.limits.cpus)
@@ -251,12 +250,12 @@ _UNPROVEN = Caution(
 )
 
 
-def _sampled(part: Part, trial: str, alone: bool) -> AbstractContextManager[Telemetry]:
-    """Sample the machine under test and the processes of its outermost layer; seldom where others are sampled, too."""
-    target = part.testbed.telemetry / f"{trial}.parquet"
-    if part.testbed.local:
-        return sample(target, part.instance.processes, pace=None if alone else BESIDE)
-    return sample(target, part.instance.processes, FarFiles(part.host), FAR)
+def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
+    """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
+    testbed, processes = part.testbed, part.instance.processes
+    if testbed.sampler is not None:
+        return testbed.sampler.watching(trial, processes)
+    return sample(testbed.telemetry / f"{trial}.parquet", way_to(testbed.host), processes)
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:

@@ -33,6 +33,11 @@ class Block:
     index: int
     steps: tuple[Step, ...]
 
+    @property
+    def name(self) -> str:
+        """Its name, with which those of its trials begin."""
+        return f"{self.workload}-{self.index:03d}"
+
 
 def plan(suite: Suite) -> tuple[Block, ...]:
     """Plan all blocks of a suite, in the order in which they run."""
@@ -57,12 +62,13 @@ def _block(suite: Suite, workload: str, index: int) -> Block:
     chance = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
     chance.shuffle(stacks)
     stacks.insert(chance.randrange(len(stacks) + 1), suite.control)
+    block = Block(workload, index, ())
     steps = (
-        Step(_trial(workload, index, order, stack), workload, stack, index, order) for order, stack in enumerate(stacks)
+        Step(_trial(block.name, order, stack), workload, stack, index, order) for order, stack in enumerate(stacks)
     )
-    return Block(workload, index, tuple(steps))
+    return replace(block, steps=tuple(steps))
 
 
-def _trial(workload: str, block: int, order: int, stack: str) -> str:
+def _trial(block: str, order: int, stack: str) -> str:
     """Give a trial's name, which is valid in a file's name. Names of up to 1000 blocks sort as the trials run."""
-    return f"{workload}-{block:03d}-{order:02d}-{stack.replace('/', '+')}"
+    return f"{block}-{order:02d}-{stack.replace('/', '+')}"

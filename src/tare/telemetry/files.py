@@ -35,6 +35,7 @@ head -n 1000000 $files /dev/null 2>/dev/null
 true
 """
 _HEADER = re.compile(r"(?:^|\n)==> (/.*) <==\n")
+_TRAFFIC = re.compile(r"/proc/(\d+)/net/dev")
 _NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
 
 
@@ -101,17 +102,18 @@ class FarFiles:
         self._host = host
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._traffic = ""  # the one file of which only the answer tells that it is wanted: /proc/PID/net/dev
+        self._travelers = set[int]()  # whose traffic is wanted, as only an answer tells
 
     def look(self, pids: Sequence[int]) -> None:
         """Fetch all that the readers will ask for."""
-        files = (*_ALWAYS, *([self._traffic] if self._traffic else ()))
+        files = (*_ALWAYS, *(f"/proc/{pid}/net/dev" for pid in pids if pid in self._travelers))
         self._texts, self._numbers = self._brought(files, pids)
 
     def text(self, path: str) -> str:
-        """Give the text of a file; an unexpected one is fetched now, and from then on with the others."""
-        if path not in self._texts and path not in _ALWAYS and path != self._traffic:
-            self._traffic = path
+        """Give the text of a file; the traffic of a process is fetched now, and from then on with the others."""
+        traveler = _TRAFFIC.fullmatch(path)
+        if traveler and path not in self._texts and int(traveler[1]) not in self._travelers:
+            self._travelers.add(int(traveler[1]))
             self._texts |= self._brought((path,), ())[0]
         return self.short_text(path)
 

@@ -16,7 +16,6 @@ from tare.telemetry.parsers import (
     CpuTimes,
     ProcessTimes,
     Transfer,
-    parse_cpu_each,
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
@@ -55,11 +54,10 @@ class Reading:
 class Totals:
     """Counters since boot that are read only at the beginning and the end of a trial.
 
-    `cpus` has the times of each CPU by its number; `throttled` counts how often a core was slowed down to cool.
+    `throttled` counts how often a core was slowed down to cool.
     """
 
     together: CpuTimes | None
-    cpus: dict[int, CpuTimes]
     swapped_in_pages: int | None
     throttled: int | None
 
@@ -78,7 +76,6 @@ def read_totals(files: Files) -> Totals:
     throttled = [count for count in counts if count is not None]
     return Totals(
         read_as(_parse_cpu_total, files.text, "/proc/stat"),
-        read_as(lambda text: parse_cpu_each(text, TICKS_PER_SECOND), files.text, "/proc/stat") or {},
         read_as(parse_swapped_in_pages, files.text, "/proc/vmstat"),
         sum(throttled) if throttled else None,
     )

@@ -11,7 +11,7 @@ import pytest
 
 from tare.hosts.process import execute, started
 from tare.telemetry.readings import Reading
-from tare.telemetry.sampler import Sample, write
+from tare.telemetry.series import Row, write
 
 TRIES = 60
 
@@ -43,7 +43,7 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
 def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: Path) -> None:
     """DuckDB would make an error of its own of it."""
     reading = Reading(cpu_user=1.0, cpu_system=1.0)
-    samples = [Sample(number / 10, reading, reading) for number in range(60_000)]
+    samples = [Row(number / 10, None, reading) for number in range(120_000)]
     target = tmp_path / "trial.parquet"
 
     def interrupt() -> None:

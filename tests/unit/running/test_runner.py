@@ -11,13 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import duckdb
 import pytest
-from fakes import LIMITS, Bench, Watcher, by_stack, planned, suite
+from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
 
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
-from tare.journal import load_raw
+from tare.journal import Journal, load_raw
 from tare.model import Facts, Problem
 from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
@@ -307,6 +308,33 @@ def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_the_others_go_on(benc
 
 
 # --- what comes after ----------------------------------------------------------------------------------------------
+
+
+def test_a_block_leaves_one_file_with_a_series_of_each_trial_also_of_one_that_fails_in_its_midst(bench: Bench) -> None:
+    bench.work(suite("a:", 'crashes: fails = "crash"', blocks=1))
+    telemetry = bench.folder / "telemetry"
+    turns, alone = (
+        [trial for trial in bench.all_trials if trial.workload == name] for name in ("dhrystone", "startup")
+    )
+    assert [trial.status for trial in turns].count("failed") == 1
+    assert {path.name for path in telemetry.iterdir()} == {
+        "dhrystone-000.parquet",
+        *(f"{trial.trial}.parquet" for trial in alone),
+    }
+    with duckdb.connect() as connection:
+        rows = connection.read_parquet(str(telemetry / "dhrystone-000.parquet")).project("scope, trial").fetchall()
+    counted = Counter(rows)
+    assert counted.keys() == {("host", None), *(("instance", trial.trial) for trial in turns)}
+    assert min(counted.values()) >= 2
+
+
+def test_a_block_whose_telemetry_cannot_be_written_is_doubted(bench: Bench) -> None:
+    work = suite("a:", blocks=1, workloads=("dhrystone",))
+    Journal(bench.folder).create(record(work), work.text)
+    (bench.folder / "telemetry").rmdir()
+    bench.work(work)
+    assert [trial.status for trial in bench.all_trials] == ["ok", "ok"]
+    assert [[caution.kind for caution in trial.cautions] for trial in bench.all_trials] == [["telemetry"]] * 2
 
 
 def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Bench) -> None:

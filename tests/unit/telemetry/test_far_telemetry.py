@@ -20,7 +20,7 @@ from tare.hosts.ssh import Master, SshHost
 from tare.model import Caution, Output
 from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
 from tare.telemetry.readings import HostReader, InstanceReader, read_totals
-from tare.telemetry.sampler import FAR, Pace, sample
+from tare.telemetry.sampler import FAR, Pace, Way, sample, sampling
 
 INTERFACES = """\
 Inter-|   Receive                                                |  Transmit
@@ -132,7 +132,7 @@ def test_one_command_brings_all_that_is_known_of_a_host() -> None:
     assert (reading.disk_read_bytes, reading.disk_write_bytes) == (1024 * 512, 512 * 512)  # the partition left out
     assert (reading.network_receive_bytes, reading.network_send_bytes) == (9000, 7000)
     assert reading.memory_bytes == (24731708 - 24258012) * 1024
-    assert sorted(totals.cpus) == [0, 1]
+    assert totals.together is not None
     assert (totals.swapped_in_pages, totals.throttled) == (17, 7)
     assert host.asked == [(host.asked[0][0], "731")]
     assert files.matching(HARDWARE) == ["/sys/class/net/eth0/device"]
@@ -159,9 +159,26 @@ def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_wh
     assert len(host.asked) == 3
 
 
+def test_one_command_a_sample_brings_the_traffic_of_several_instances(tmp_path: Path) -> None:
+    both = RECORDED + RECORDED[RECORDED.index("==> /proc/731/stat") :].replace("731", "732")
+    both = both.replace("==> /dev/null <==\n", "", 1).replace(
+        "4026532201 /", "4026532202 /proc/732/ns/net\n4026532201 /"
+    )
+    host = Far(answers=[both, TRAFFIC.format(0, 0), both, TRAFFIC.replace("731", "732").format(0, 0), both, both, both])
+    with (
+        sampling(tmp_path / "block.parquet", Way(FarFiles(host), FAR)) as sampler,
+        sampler.watching("first", lambda: [731]),
+        sampler.watching("second", lambda: [732]),
+    ):
+        sampler.sample_all()
+    assert [words[1] for words in host.asked] == ["731", "", "732", "", "731 732", "732", "731"]
+    assert [words[0].count("/net/dev") for words in host.asked] == [1, 1, 1, 1, 3, 2, 2]
+    assert _rows(tmp_path / "block.parquet", "network_send_bytes", "instance")[:2] == [(0,), (0,)]
+
+
 def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path) -> None:
     host = Far(answers=[RECORDED, TRAFFIC.format(0, 0)])
-    with sample(tmp_path / "trial.parquet", lambda: [731], FarFiles(host), Pace(0.01)) as telemetry:
+    with sample(tmp_path / "trial.parquet", Way(FarFiles(host), Pace(0.01, 1.0)), lambda: [731]) as telemetry:
         while len(host.asked) < 4:
             time.sleep(0.01)
         assert telemetry.trouble == ""
@@ -176,7 +193,7 @@ def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path)
 
 def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) -> None:
     files = FarFiles(Far(answers=[RECORDED, TRAFFIC.format(0, 0)]))
-    with sample(tmp_path / "trial.parquet", lambda: [731], files, FAR) as telemetry:
+    with sample(tmp_path / "trial.parquet", Way(files, FAR), lambda: [731]) as telemetry:
         pass
     text = "the machine's counters could not be read at the beginning or the end"
     assert telemetry.cautions() == (Caution("telemetry", text),)
@@ -185,18 +202,18 @@ def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) ->
 
 def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path) -> None:
     pid = os.getpid()
-    with sample(tmp_path / "trial.parquet", lambda: [pid, 2**22 + 1], FarFiles(LocalHost())) as telemetry:
+    with sample(tmp_path / "trial.parquet", Way(FarFiles(LocalHost()), FAR), lambda: [pid, 2**22 + 1]) as telemetry:
         until = time.process_time() + 0.3
         while time.process_time() < until:
             pass
-    assert telemetry.cpu_seconds is not None
-    assert 0.25 <= telemetry.cpu_seconds <= 0.9
     assert telemetry.steal_share is not None
-    assert telemetry.busy_share([min(os.sched_getaffinity(0))]) is not None
     assert telemetry.start is not None
     assert telemetry.start.swapped_in_pages is not None
     (user, memory), *_ = _rows(tmp_path / "trial.parquet", "cpu_user, memory_bytes", "instance")
+    *_, (used,) = _rows(tmp_path / "trial.parquet", "cpu_user + cpu_system", "instance")
     assert user == 0.0
+    assert isinstance(used, float)
+    assert 0.25 <= used <= 0.9
     assert isinstance(memory, int)
     assert 2**20 < memory < 2**30
 
@@ -205,15 +222,16 @@ def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path)
 
 
 def test_samples_take_a_hundredth_of_the_time_of_a_machine_over_ssh_at_most() -> None:
-    assert FAR.after(-0.01, 0.0) == 2.0
-    assert FAR.after(-0.05, 0.0) == 6.0  # 5 s would do, to the next multiple of 2 s
-    assert FAR.after(10.0, 10.25) == 36.0
+    assert FAR.after(0.01, 0.0) == 2.0
+    assert FAR.after(0.05, 0.0) == 6.0  # 5 s would do, to the next multiple of 2 s
+    assert FAR.after(0.25, 10.25) == 36.0
 
 
-def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left() -> None:
+def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left_and_for_a_half_percent_of_the_time() -> None:
     here = Pace()
-    assert here.after(0.0, 0.0) == 0.1
-    assert here.after(0.2, 0.45) == 0.5
+    assert here.after(0.0004, 0.0) == pytest.approx(0.1)
+    assert here.after(0.0004, 0.45) == pytest.approx(0.6)  # it was late
+    assert here.after(0.0015, 0.41) == pytest.approx(0.8)
 
 
 # --- two threads and one connection --------------------------------------------------------------------------------

@@ -4,14 +4,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from tare.hosts.local import LocalHost
 from tare.model import Caution
+from tare.telemetry.files import LocalFiles
 from tare.telemetry.parsers import (
     CpuTimes,
     ProcessTimes,
@@ -31,15 +33,19 @@ from tare.telemetry.readings import Reading, Totals
 from tare.telemetry.sampler import (
     Pace,
     Telemetry,
-    cpu_seconds,
+    Way,
     sample,
+    sampling,
     steal_caution,
     swap_caution,
     throttling_caution,
-    write,
+    way_to,
 )
+from tare.telemetry.series import Row, write
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
+HERE = way_to(LocalHost())
+OFTEN = Way(LocalFiles(), Pace(0.01, 1.0))
 NO_PROCESS = 2**22 + 1  # above the highest number that Linux gives out
 
 # Uses half a second of CPU once it is told to, says so, and stays.
@@ -97,6 +103,12 @@ def rows(file: Path, columns: str, scope: str) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         table = connection.read_parquet(str(file))
         return table.filter(f"scope = '{scope}'").order("seconds").project(columns).fetchall()
+
+
+def used_cpu_seconds(file: Path) -> float:
+    """The last known CPU time of the instance."""
+    used: list[float] = [row[0] for row in rows(file, "cpu_user + cpu_system", "instance") if row[0] is not None]
+    return used[-1]
 
 
 def alone(pid: int) -> list[int]:
@@ -190,14 +202,13 @@ def test_pages_that_came_back_from_swap_are_read() -> None:
 
 
 def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.05)) as telemetry:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", OFTEN, lambda: [busy.pid]):
         say(busy)
         assert hear(busy) == "done"
-    assert telemetry.cpu_seconds is not None
-    assert 0.35 <= telemetry.cpu_seconds <= 0.60  # 0.5 less what the interpreter's own start took
-    last = rows(tmp_path / "trial.parquet", "cpu_user, cpu_system, memory_bytes", "instance")[-1]
-    assert last[0] + last[1] == pytest.approx(telemetry.cpu_seconds)
-    assert 1 * 2**20 < last[2] < 100 * 2**20
+    # 0.5 less what the interpreter's own start took
+    assert 0.35 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.60
+    ((memory,), *_) = rows(tmp_path / "trial.parquet", "memory_bytes", "instance")
+    assert 1 * 2**20 < memory < 100 * 2**20
     host = rows(tmp_path / "trial.parquet", "cpu_user + cpu_system + cpu_steal", "host")
     assert host[-1][0] >= 0.3  # the kernel counts it by ticks for the host, and exactly for a process
     assert len(host) >= 5
@@ -209,16 +220,15 @@ def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
 ) -> None:
     with (
         running(PARENT) as parent,
-        sample(tmp_path / "trial.parquet", lambda: seen(parent.pid), pace=Pace(0.05)) as telemetry,
+        sample(tmp_path / "trial.parquet", OFTEN, lambda: seen(parent.pid)),
     ):
         say(parent)
         assert hear(parent) == "done"
-    assert telemetry.cpu_seconds is not None
-    assert 0.27 <= telemetry.cpu_seconds <= 0.45
+    assert 0.27 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.45
 
 
 def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
-    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", lambda: family(parent.pid), pace=Pace(0.01)):
+    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", OFTEN, lambda: family(parent.pid)):
         say(parent)
         hear(parent)
     for scope in ("host", "instance"):
@@ -228,28 +238,26 @@ def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
 
 
 def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", lambda: [busy.pid], pace=Pace(0.02)) as telemetry:
+    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", OFTEN, lambda: [busy.pid]):
         say(busy)
         hear(busy)
         time.sleep(0.05)
         busy.kill()
         busy.wait()
         time.sleep(0.05)
-    assert telemetry.cpu_seconds is not None
-    assert 0.35 <= telemetry.cpu_seconds <= 0.60
+    assert 0.35 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.60
     assert rows(tmp_path / "trial.parquet", "cpu_user, memory_bytes", "instance")[-1] == (None, None)
 
 
 def test_a_process_that_never_was_is_null_and_never_zero(tmp_path: Path) -> None:
-    with sample(tmp_path / "trial.parquet", lambda: [NO_PROCESS]) as telemetry:
+    with sample(tmp_path / "trial.parquet", HERE, lambda: [NO_PROCESS]):
         pass
-    assert telemetry.cpu_seconds is None
-    found = rows(tmp_path / "trial.parquet", "* exclude (seconds, scope)", "instance")
+    found = rows(tmp_path / "trial.parquet", "* exclude (seconds, scope, trial)", "instance")
     assert found == [(None,) * 9] * 2
 
 
 def test_what_an_instance_cannot_tell_is_null(tmp_path: Path) -> None:
-    with sample(tmp_path / "trial.parquet", lambda: [os.getpid()]):
+    with sample(tmp_path / "trial.parquet", HERE, lambda: [os.getpid()]):
         pass
     columns = "cpu_iowait, cpu_steal, network_receive_bytes, network_send_bytes"
     assert rows(tmp_path / "trial.parquet", columns, "instance") == [(None, None, None, None)] * 2
@@ -259,69 +267,115 @@ def test_a_function_that_fails_does_not_fail_the_trial(tmp_path: Path) -> None:
     def broken() -> list[int]:
         raise RuntimeError
 
-    with sample(tmp_path / "trial.parquet", broken, pace=Pace(0.01)) as telemetry:
-        time.sleep(0.05)
-    assert len(telemetry.samples) >= 3
+    with sample(tmp_path / "trial.parquet", OFTEN, broken):
+        time.sleep(0.1)
+    assert len(rows(tmp_path / "trial.parquet", "cpu_user", "instance")) >= 3
     assert rows(tmp_path / "trial.parquet", "cpu_user", "instance")[0] == (None,)
     assert rows(tmp_path / "trial.parquet", "cpu_user", "host")[-1][0] >= 0.0
 
 
 def test_a_trial_that_fails_leaves_its_telemetry_and_no_thread(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="the trial"), sample(tmp_path / "trial.parquet", lambda: [os.getpid()]):
+    with (
+        pytest.raises(RuntimeError, match="the trial"),
+        sample(tmp_path / "trial.parquet", HERE, lambda: [os.getpid()]),
+    ):
         raise RuntimeError("the trial")
     assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 2
     assert [thread.name for thread in threading.enumerate() if thread.name == "tare-sampler"] == []
 
 
 def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
-    with sample(tmp_path / "missing" / "trial.parquet", lambda: [os.getpid()]) as telemetry:
+    with sample(tmp_path / "missing" / "trial.parquet", HERE, lambda: [os.getpid()]) as telemetry:
         pass
     assert [caution.kind for caution in telemetry.cautions() if caution.kind == "telemetry"] == ["telemetry"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
-    with sample(tmp_path / "first.parquet", lambda: [os.getpid()]) as telemetry:
-        pass
+    sampled = [Row(1.0, None, Reading(1.0, 1.0)), Row(1.0, "trial", Reading(1.0, 1.0))]
     used_seconds = {}
     for count in (1, 51):
         tries = []
         for _ in range(5):
             began = time.process_time()  # CPU time, so that a busy machine does not fail the test
-            assert write(tmp_path / "trial.parquet", telemetry.samples[:1] * count) == ""
+            assert write(tmp_path / "trial.parquet", sampled * count) == ""
             tries.append(time.process_time() - began)
         used_seconds[count] = min(tries)
     assert used_seconds[51] < 3 * used_seconds[1]
     assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 51
 
 
+# --- several instances together ------------------------------------------------------------------------------------
+
+
+def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "block.parquet"
+    with running(BUSY) as busy, running(BUSY) as idle, sampling(file, OFTEN) as sampler:
+        with sampler.watching("busy", lambda: [busy.pid]), sampler.watching("idle", lambda: [idle.pid]):
+            assert [thread.name for thread in threading.enumerate()].count("tare-sampler") == 1
+            say(busy)
+            hear(busy)
+        with sampler.watching("later", lambda: [busy.pid]):
+            time.sleep(0.05)
+    assert sampler.trouble == ""
+    moments = [seconds for (seconds,) in rows(file, "seconds", "host")]
+    assert moments == sorted(set(moments))
+    assert {trial for (trial,) in rows(file, "trial", "host")} == {None}
+    used: dict[str, list[float]] = {"busy": [], "idle": [], "later": []}
+    for trial, seconds in rows(file, "trial, cpu_user + cpu_system", "instance"):
+        used[trial].append(seconds)
+    assert 0.35 <= used["busy"][-1] <= 0.60
+    assert used["idle"][-1] < 0.1
+    assert used["later"][0] == 0.0  # counted from its own beginning
+    assert all(values == sorted(values) and len(values) >= 2 for values in used.values())
+
+
+def test_a_trial_that_fails_beside_others_leaves_its_series_and_theirs(tmp_path: Path) -> None:
+    file = tmp_path / "block.parquet"
+    with sampling(file, OFTEN) as sampler, sampler.watching("other", lambda: [os.getpid()]) as telemetry:
+        with pytest.raises(RuntimeError, match="the trial"), sampler.watching("failing", lambda: [os.getpid()]):
+            raise RuntimeError("the trial")
+        time.sleep(0.05)
+    assert telemetry.trouble == ""
+    counted = dict.fromkeys(("other", "failing"), 0)
+    for (trial,) in rows(file, "trial", "instance"):
+        counted[trial] += 1
+    assert counted["failing"] == 2
+    assert counted["other"] > 2
+
+
+def test_samples_take_a_small_share_of_a_cpu_however_many_instances_there_are(tmp_path: Path) -> None:
+    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), Pace(0.001, 0.02))) as sampler, ExitStack() as stack:
+        for number in range(20):
+            stack.enter_context(sampler.watching(f"trial-{number}", lambda: [os.getpid()]))
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == "tare-sampler"]
+        began, used = time.monotonic(), cpu_seconds_of(thread)
+        while time.monotonic() - began < 1 or cpu_seconds_of(thread) == used:
+            time.sleep(0.01)
+        share = (cpu_seconds_of(thread) - used) / (time.monotonic() - began)
+    assert 0.0 < share < 0.1  # without a limit, it would be nearly all of a CPU
+
+
+def cpu_seconds_of(thread: threading.Thread) -> float:
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
 # --- summaries -----------------------------------------------------------------------------------------------------
 
 
 def between(start: Totals, end: Totals) -> Telemetry:
-    telemetry = Telemetry()
-    telemetry.start, telemetry.end = start, end
-    return telemetry
+    return Telemetry(start, end)
 
 
 def captured_totals(name: str, swapped_in_pages: int = 0, throttled: int | None = None) -> Totals:
     text = captured(name)
-    return Totals(parse_cpu_total(text), parse_cpu_each(text), swapped_in_pages, throttled)
-
-
-def test_shares_of_single_cpus_are_those_of_the_trial() -> None:
-    telemetry = between(captured_totals("stat"), captured_totals("stat-later"))
-    # CPU 0: 0.78 s user, 0.08 s system, 0.10 s steal, 0.03 s iowait; CPU 1: 0.88, 0.10, 0, 0.02, and 0.01 s idle
-    assert telemetry.busy_share([0]) == pytest.approx(0.96 / 0.99)
-    assert telemetry.client_cpu_share([0]) == pytest.approx(0.86 / 0.99)
-    assert telemetry.busy_share([0, 1]) == pytest.approx(1.94 / 2.00)
-    assert telemetry.busy_share([7]) is None
-    assert telemetry.busy_share([]) is None
+    return Totals(parse_cpu_total(text), swapped_in_pages, throttled)
 
 
 def test_summaries_are_none_before_the_end() -> None:
     telemetry = Telemetry()
-    assert (telemetry.steal_share, telemetry.cpu_seconds, telemetry.busy_share([0])) == (None, None, None)
+    assert telemetry.steal_share is None
     assert telemetry.cautions() == ()
 
 
@@ -338,8 +392,3 @@ def test_a_quiet_trial_has_no_cautions() -> None:
     assert steal_caution(0.01) is None
     assert swap_caution(5, 5) is None
     assert throttling_caution(None, None) is None
-
-
-def test_the_cpu_time_of_an_instance_is_its_last_known_one() -> None:
-    assert cpu_seconds([Reading(0.0, 0.0), Reading(1.5, 0.5), Reading()]) == 2.0
-    assert cpu_seconds([Reading()]) is None
