@@ -1,10 +1,14 @@
 // The main process of every instance: it keeps the instance alive, reaps orphans and says when user space began.
 //
 //   init ADDRESS:PORT|- [--limits]
+//   init ADDRESS:PORT --resident NAME
 //
 // Every connection is answered with the line `tare NANOSECONDS`, CLOCK_MONOTONIC at our very start. `tare-init: ready`
 // on standard output says that it listens; with --limits the limits of this place follow. SIGTERM and SIGINT end it
 // with 0.
+//
+// With --resident it starts `run --resident` on its own streams, after the first answer: a start that is measured ends
+// there. It ends with that, and before that with its standard input. By NAME it is found among a host's processes.
 
 #define _GNU_SOURCE
 
@@ -25,6 +29,10 @@
 #define PAUSE_NANOSECONDS 1000000L
 
 static volatile sig_atomic_t stopped;
+
+struct wishes {
+    bool limits, resident;
+};
 
 static void note_signal(int number) {
     if (number != SIGCHLD)
@@ -73,18 +81,31 @@ static int listen_at(const struct sockaddr_in *address) {
     return -1;
 }
 
-static void answer(int listener, const char *line) {
+// Tells whether somebody was there.
+static bool answer(int listener, const char *line) {
     char ignored[4096];
     int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             nanosleep(&(struct timespec){.tv_nsec = 10 * PAUSE_NANOSECONDS}, NULL); // out of files: do not spin
-        return;
+        return false;
     }
     send(connection, line, strlen(line), MSG_NOSIGNAL);
     shutdown(connection, SHUT_WR);
     recv(connection, ignored, sizeof ignored, 0); // closing with unread input would take the line back
     close(connection);
+    return true;
+}
+
+static pid_t start_resident(const sigset_t *unblocked) {
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, unblocked, NULL);
+    execl("/usr/lib/tare/run", "run", "--resident", (char *)NULL);
+    perror("init: run");
+    _exit(127);
 }
 
 static void be_ready(bool limits) {
@@ -108,27 +129,40 @@ static void note_signals(sigset_t *unblocked) {
         sigdelset(unblocked, numbers[i]);
 }
 
-static int serve(const struct sockaddr_in *address, bool limits, long long started) {
+static void reap(pid_t resident) {
+    for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;)
+        if (pid == resident)
+            stopped = 1;
+}
+
+static int serve(const struct sockaddr_in *address, struct wishes wishes, long long started) {
     char line[64];
     sigset_t unblocked;
-    struct pollfd listener = {.fd = -1, .events = POLLIN};
+    struct pollfd ears[] = {{.fd = -1, .events = POLLIN}, {.fd = wishes.resident ? STDIN_FILENO : -1}};
+    struct pollfd *listener = &ears[0], *life_line = &ears[1];
+    pid_t resident = -1;
     bool ready = false;
     snprintf(line, sizeof line, "tare %lld\n", started);
     note_signals(&unblocked);
     while (!stopped) {
-        if (address && !ready && (listener.fd = listen_at(address)) < 0 &&
+        if (address && !ready && (listener->fd = listen_at(address)) < 0 &&
             (errno != EADDRNOTAVAIL || now_nanoseconds() - started > BIND_NANOSECONDS)) {
             perror("init: listen");
             return 1;
         }
-        if (!ready && (!address || listener.fd >= 0)) {
+        if (!ready && (!address || listener->fd >= 0)) {
             ready = true;
-            be_ready(limits);
+            be_ready(wishes.limits);
         }
-        if (ppoll(&listener, 1, ready ? NULL : &(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, &unblocked) > 0)
-            answer(listener.fd, line);
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            continue;
+        if (ppoll(ears, 2, ready ? NULL : &(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, &unblocked) > 0) {
+            if (life_line->revents & (POLLHUP | POLLERR))
+                break;
+            if (answer(listener->fd, line) && life_line->fd >= 0) {
+                life_line->fd = -1; // it is the resident process's now
+                resident = start_resident(&unblocked);
+            }
+        }
+        reap(resident);
     }
     return 0;
 }
@@ -136,11 +170,16 @@ static int serve(const struct sockaddr_in *address, bool limits, long long start
 int main(int argc, char **argv) {
     const long long started = now_nanoseconds();
     struct sockaddr_in address;
-    const bool limits = argc == 3 && strcmp(argv[2], "--limits") == 0;
+    const struct wishes wishes = {
+        .limits = argc == 3 && strcmp(argv[2], "--limits") == 0,
+        .resident = argc == 4 && strcmp(argv[2], "--resident") == 0,
+    };
     fill_streams();
-    if (argc < 2 || argc > 3 || (argc == 3 && !limits) || (strcmp(argv[1], "-") != 0 && !parse(argv[1], &address))) {
-        fputs("usage: init ADDRESS:PORT|- [--limits]\n", stderr);
+    const bool none = argc >= 2 && strcmp(argv[1], "-") == 0;
+    if (argc < 2 || (argc > 2 && !wishes.limits && !wishes.resident) || (none && wishes.resident) ||
+        (!none && !parse(argv[1], &address))) {
+        fputs("usage: init ADDRESS:PORT|- [--limits], or init ADDRESS:PORT --resident NAME\n", stderr);
         return 2;
     }
-    return serve(strcmp(argv[1], "-") == 0 ? NULL : &address, limits, started);
+    return serve(none ? NULL : &address, wishes, started);
 }

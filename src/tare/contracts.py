@@ -41,8 +41,11 @@ class Process(Protocol):
     def running(self) -> bool:
         """Tell whether the command still runs."""
 
+    def exit_code(self) -> int | None:
+        """Give the command's exit code; None while it runs, and where nobody knows how it has ended."""
+
     def errors(self) -> str:
-        """Give what the command has written to standard error so far."""
+        """Give what the command has written to standard error so far, also after its block."""
 
 
 @runtime_checkable

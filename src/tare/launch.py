@@ -16,6 +16,7 @@ from tare.errors import TrialFailed, Unavailable
 from tare.hosts.chroot import bytes_below, fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
+from tare.hosts.kept import Kept
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.model import Family, Image, Limits, Machine, Mark, Problem
@@ -73,11 +74,11 @@ class Launch:
     timeline: Timeline = field(default_factory=Timeline)
     answer_port: int = ANSWER_PORT
     start_seconds: float = START_SECONDS
-    known: dict[str, str] = field(default_factory=dict)  # of the host, for the whole run
+    kept: Kept = field(default_factory=Kept)  # on the host, for the whole run
 
     def version(self, technology: Technology, host: Host) -> str:
         """Give the version of the technology's tool, which is asked once in a run."""
-        return self._once("version", technology, lambda: technology.version(host))
+        return self.kept.once(f"version of {technology!r}", lambda: technology.version(host))
 
     def imported(self, technology: Technology, host: Host) -> None:
         """Let the technology prepare the host for the image, once in a run."""
@@ -86,13 +87,7 @@ class Launch:
             technology.imported(host, self.image)
             return self.image.digest
 
-        self._once(f"image {self.image.digest}", technology, prepare)
-
-    def _once(self, what: str, technology: Technology, find: Callable[[], str]) -> str:
-        key = f"{what} of {technology!r}"
-        if key not in self.known:
-            self.known[key] = find()
-        return self.known[key]
+        self.kept.once(f"image {self.image.digest} of {technology!r}", prepare)
 
     @property
     def open_files(self) -> tuple[str, ...]:

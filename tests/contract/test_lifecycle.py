@@ -26,11 +26,15 @@ class _Broken(Exception):
 
 @pytest.fixture
 def _clean(nothing_left: NothingLeft, technology: Technology, testbed: Testbed) -> Iterator[None]:
-    """Check that the test leaves nothing. The image is given to engines first, and stays with them."""
+    """Check that the test leaves nothing, once the run has ended.
+
+    The image is given to engines first, and stays with them.
+    """
     if imported := getattr(technology, "imported", None):
         imported(testbed.host, testbed.image)
     with nothing_left():
         yield
+        testbed.kept.close()
 
 
 @pytest.mark.usefixtures("_clean")

@@ -62,7 +62,7 @@ class Group:
 @pytest.fixture
 def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
     """An empty group; nothing of it is left after the test."""
-    with nothing_left(), ExitStack() as stack:
+    with nothing_left(), testbed.kept, ExitStack() as stack:
         yield Group(testbed, stack)
 
 

@@ -130,8 +130,9 @@ def carrying(mark: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("ready_home")
+@pytest.mark.parametrize("at_once", [True, False], ids=["cleaned at once", "cleaned once its container has ended"])
 def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
-    begin: Begin, tare: Call, tmp_path: Path, nothing_left: NothingLeft
+    begin: Begin, tare: Call, tmp_path: Path, nothing_left: NothingLeft, at_once: bool
 ) -> None:
     if not shutil.which("podman"):
         pytest.skip("apt-get install podman")
@@ -147,6 +148,9 @@ def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
                 time.sleep(0.1)
             process.kill()
             process.wait(20)
+        while not at_once and is_monitored(f"tare-{process.pid:x}-"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         assert f"tare-{process.pid:x}-" in rules()
         cleaned = tare("clean")
         assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")

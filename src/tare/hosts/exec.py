@@ -73,7 +73,12 @@ class ExecHost:
             yield self.resident
             return
         start = (self.supervisor, "--resident")
-        resident = Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))
+        with self.attended(Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))) as resident:
+            yield resident
+
+    @contextmanager
+    def attended(self, resident: Resident) -> Iterator[Resident]:
+        """Let this resident process start all commands inside, for the block."""
         try:
             resident.open()
             self.resident = resident

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,10 +77,11 @@ class Ledger:
                 self._settle()
 
     @contextlib.contextmanager
-    def undone_by(self, *argv: str, lane: str = "") -> Iterator[None]:
+    def undone_by(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Run a command after the block; if this process cannot, `tare clean` does.
 
-        Undos of one `lane` keep their order. One without a lane begins when all before it have ended.
+        Undos of one `lane` keep their order. One without a lane begins when all before it have ended. What is known to
+        be gone after the block, says `unless`, has not to be undone.
         """
         if not _undoes_ours(argv):
             raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
@@ -91,7 +92,9 @@ class Ledger:
             yield
         finally:
             # If the machine does not answer, the entry stays until it does, or for `tare clean`.
-            if lane and self._overlaps:
+            if unless():
+                self._strike(argv)
+            elif lane and self._overlaps:
                 self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
             else:
                 self._overdue.append(argv)
@@ -113,8 +116,12 @@ class Ledger:
         except Unreachable:
             self._overdue.append(argv)
             return
+        if not trouble:
+            self._strike(argv)
+
+    def _strike(self, argv: tuple[str, ...]) -> None:
         with self._writing:
-            if not trouble and argv in self._entries:
+            if argv in self._entries:
                 self._entries.remove(argv)
             with contextlib.suppress(OSError):  # a full disk: to undo an entry twice does no harm
                 self._write()
@@ -157,7 +164,12 @@ class DoomedLedger(Ledger):
         yield
 
     @contextlib.contextmanager
-    def undone_by(self, *argv: str, lane: str = "") -> Iterator[None]:  # noqa: ARG002 - the instance's end undoes everything
+    def undone_by(
+        self,
+        *argv: str,  # noqa: ARG002 - the instance's end undoes everything
+        lane: str = "",  # noqa: ARG002
+        unless: Callable[[], bool] = lambda: False,  # noqa: ARG002
+    ) -> Iterator[None]:
         """Do nothing."""
         yield
 

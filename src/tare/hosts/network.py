@@ -18,6 +18,7 @@ A run takes a /21 of them, which begins at 198.18.x.0:
     198.18.x.2                   the client
     198.18.x.(10 + 64 l + s)     the instance in slot s with l instances around it, up to .253
     198.18.(x + 1).(1 + s)       the machine for slot s: for NAT, and for bare metal with network = "host"
+    198.18.(x + 2).0             a /24 for one bridge of an engine that many of its instances share
     198.18.(x + 4) and up        64 subnets /28, one for each slot: bridges that container engines make themselves
 
 The first /24 is the bridge's. The client reaches the machine's addresses for the slots over the gateway, whose neighbor
@@ -39,9 +40,9 @@ _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
 SLOTS = 64
-_RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, two that are free, four of the engines
+_RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, one of a shared bridge, one that is free, four of engines
 _FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
-_MACHINES, _ENGINES = 256, 1024  # where their addresses begin, counted from the bridge's subnet
+_MACHINES, _SHARED, _ENGINES = 256, 512, 1024  # where their addresses begin, counted from the bridge's subnet
 _ENGINE_PREFIX = 28
 # One command inside a guest, which keeps the address: our connection to it uses the card that it moves.
 _BRIDGED = """
@@ -139,6 +140,11 @@ class Network:
         """Subnet for a bridge that a container engine makes itself: of the slot's alone."""
         size = 1 << (32 - _ENGINE_PREFIX)
         return ipaddress.IPv4Network((int(self.subnet.network_address) + _ENGINES + size * self.slot, _ENGINE_PREFIX))
+
+    @property
+    def shared_subnet(self) -> ipaddress.IPv4Network:
+        """Subnet for a bridge that a container engine makes for all its instances of the run."""
+        return ipaddress.IPv4Network((int(self.subnet.network_address) + _SHARED, 24))
 
     def _number(self, level: int) -> int:
         """Give the last number of the address of an instance; raises TrialFailed where the bridge has no more."""

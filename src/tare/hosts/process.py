@@ -171,6 +171,7 @@ class LocalProcess:
         self._process = process
         self._errors = errors
         self._lines = Lines(argv[0], self.errors, _shown(argv))
+        self._last_errors: str | None = None
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -208,14 +209,22 @@ class LocalProcess:
         """Tell whether the process still runs."""
         return self._process.poll() is None
 
+    def exit_code(self) -> int | None:
+        """Give its exit code; see `Process.exit_code`."""
+        code = self._process.poll()
+        return None if code is None else _exit_code(code)
+
     def errors(self) -> str:
         """Give the last 64 KiB of standard error."""
+        if self._last_errors is not None:
+            return self._last_errors
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), 65536, max(0, size - 65536)).decode("utf-8", "replace")
 
     def drained(self) -> None:
-        """Wait up to 5 s until the thread has read all output."""
+        """Wait up to 5 s until the thread has read all output, and keep the errors, whose file is about to vanish."""
         self._reader.join(timeout=5)
+        self._last_errors = self.errors()
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started`

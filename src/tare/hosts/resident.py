@@ -284,6 +284,10 @@ class ResidentProcess(_Command):
         """Tell whether it is still there."""
         return not self.ended.is_set()
 
+    def exit_code(self) -> int | None:
+        """Give its exit code; see `Process.exit_code`."""
+        return self._result[0] if isinstance(self._result, tuple) else None
+
     def errors(self) -> str:
         """Give what it has written to standard error, at most the last 64 KiB."""
         return self._errors.decode("utf-8", "replace")

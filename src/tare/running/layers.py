@@ -17,6 +17,7 @@ from tare.contracts import Host, Instance, Process
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.kept import Kept
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -49,7 +50,7 @@ class Testbed:
     instances: Path
     telemetry: Path
     outer: Image | None = None
-    known: dict[str, str] = field(default_factory=dict)  # of the host; see Launch
+    kept: Kept = field(default_factory=Kept)  # on the host
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     since: float | None = None  # when the layer around answered, on our clock
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
@@ -156,6 +157,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             return
         with named(inner[-1], nested=True):
             within = replace(inside_of(testbed, instance), since=ready)
+            exits.enter_context(within.kept)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
@@ -207,7 +209,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
         alive=[],
-        known={},
+        kept=Kept(),
     )
 
 
@@ -277,7 +279,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             timeline=timeline,
             answer_port=ports[0],
             start_seconds=seconds,
-            known=testbed.known,
+            kept=testbed.kept,
         )
         host = Recorder(testbed.host, notes.commands)
         try:

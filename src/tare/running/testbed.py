@@ -16,6 +16,7 @@ from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
+from tare.hosts.kept import Kept
 from tare.hosts.ledger import Ledger, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one_on
@@ -141,6 +142,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         loads = _on(client.host, wanted.loads)
         yield Testbed(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
+            kept=stack.enter_context(Kept()),
             image=_on(server.host, wanted.image),
             network=network,
             ledger=server,

@@ -6,24 +6,34 @@ With `network = "nat"`, the default, the client reaches the container over a pub
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts import Host, Instance, Process
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.hosts.lines import last_lines
+from tare.hosts.resident import Resident
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Image, Problem
 
+# A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
+_REMOVE = """
+for attempt in $(seq 100); do
+    words=$("$1" rm --force --volumes "$2" 2>&1) && exit 0
+    case $words in *"already in progress"*) sleep 0.1 ;; *) break ;; esac
+done
+echo "$words" >&2
+exit 1
+"""
 _SECONDS = 60.0
 _DAEMON_SECONDS = 180.0
+_LAYER = re.compile(r"^\S+ / overlay \S*,upperdir=([^,\s]+)", re.MULTILINE)
 _CONTAINERD = "/run/containerd/containerd.sock"
 
 
@@ -95,40 +105,62 @@ class Docker(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Run a container, detached, whose main process is `init`."""
+        """Run a container whose main process is `init`, on the streams of the engine's client.
+
+        `init` starts the resident process on them, and the container ends, and is removed, with its standard input.
+        """
         launch.imported(self, host)
         with ExitStack() as stack:
             address = stack.enter_context(self._network(host, launch))
-            # The name is free, or `--rm` of an earlier container has not come to its end.
-            stack.enter_context(launch.ledger.undone_by(*self.removal(launch.name)))
             if self.network == "bridge":
                 launch.knock(address)
-            launch.timeline.mark("requested")
-            launch.timeline.mark("started")
-            listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
-            options = (*self.limits(host, launch), *self._addresses(launch))
-            create = (self.program, "run", "--detach", "--name", launch.name, *options, launch.image.tag, INIT, listen)
-            host.run(*create, timeout=_SECONDS)
+            client = stack.enter_context(self._running(host, launch))
             if self.network == "nat":
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
                 launch.knock(address)
-            seen = self._inspect(host, launch.name)
-            pid = seen["State"]["Pid"]
-            folder = group_folder(launch.ledger.host, pid)
-            around = _helpers(launch.ledger.host, pid, launch.network.machine_address)
+            inside = ExecHost(host, self.program, "exec", "--interactive", launch.name)
+            stack.enter_context(inside.attended(Resident(lambda: nullcontext(client))))
+            reader = launch.ledger.host
+            first, *around = self._processes(reader, launch)
+            folder = group_folder(reader, first)
             yield Instance(
                 name=launch.name,
-                inside=ExecHost(host, self.program, "exec", "--interactive", launch.name),
+                inside=inside,
                 address=address,
                 path=self.path,
-                processes=lambda: (*processes_below(launch.ledger.host, folder), *around),
+                processes=lambda: (*processes_below(reader, folder), *around),
                 proof={"version": launch.version(self, host), "control group": folder},
-                disk=lambda: self._written_bytes(host, launch.name, seen),
+                disk=lambda: self._written_bytes(reader, launch.name, first),
             )
+
+    @contextmanager
+    def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
+        """Run the container until the end of the block; gives the engine's client."""
+        ready: list[tuple[Process, str]] = []
+
+        def removed() -> bool:
+            """Tell whether the client has ended well, and without complaint: it does once the container is removed."""
+            return any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
+
+        command = self._command(host, launch)
+        with launch.ledger.undone_by(*self.removal(launch.name), unless=removed):
+            launch.timeline.mark("requested")
+            launch.timeline.mark("started")
+            with host.spawn(*command, life_line=True) as client:
+                client.read_line(launch.start_seconds)  # `init` says that it is ready
+                ready.append((client, client.errors()))
+                yield client
+
+    def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
+        # What comes over the streams is not the container's to log.
+        run = (self.program, "run", "--rm", "--interactive", "--log-driver=none", "--name", launch.name)
+        options = (*self.limits(host, launch), *self._addresses(launch))
+        listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
+        return (*run, *options, launch.image.tag, INIT, listen, "--resident", launch.name)
 
     def removal(self, name: str) -> tuple[str, ...]:
         """Give the command that removes a container."""
-        return (self.program, "rm", "--force", "--volumes", name)
+        return ("sh", "-c", _REMOVE, "sh", self.program, name)
 
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
@@ -164,30 +196,39 @@ class Docker(Technology):
             return
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by(self.program, "network", "rm", launch.name))
-            stack.enter_context(launch.network.client_on(self.bridge(host, launch)))
+            stack.enter_context(launch.network.client_on(self.bridge(host, launch, launch.name)))
             yield str(launch.network.engine_subnet[10])
 
-    def bridge(self, host: Host, launch: Launch) -> str:
-        """Make a network for the container; gives the name of its bridge."""
-        name = launch.network.device("b")
-        options = (f"--opt=com.docker.network.bridge.name={name}", f"--subnet={launch.network.engine_subnet}")
-        host.run(self.program, "network", "create", *options, launch.name, timeout=_SECONDS)
-        return name
+    def bridge(self, host: Host, launch: Launch, name: str) -> str:
+        """Make a network of this name; gives its bridge."""
+        bridge = launch.network.device("b")
+        options = (f"--opt=com.docker.network.bridge.name={bridge}", f"--subnet={launch.network.engine_subnet}")
+        host.run(self.program, "network", "create", *options, name, timeout=_SECONDS)
+        return bridge
 
-    def _inspect(self, host: Host, name: str, *options: str) -> dict[str, Any]:
-        output = host.run(self.program, "container", "inspect", *options, name, timeout=_SECONDS)
-        try:
-            information: dict[str, Any] = json.loads(output.text)[0]
-        except (ValueError, IndexError) as error:
-            raise TrialFailed(f"{self.program} inspect: not what was expected: {output.text[:200]!r}") from error
-        return information
+    def _processes(self, host: Host, launch: Launch) -> tuple[int, ...]:
+        """Find the processes of a container: its first one, its shim, and the proxies of its ports."""
+        ours = f"^{INIT} .* {launch.name}$|docker-proxy .*{re.escape(launch.network.machine_address)} "
+        listed = host.run("pgrep", "--full", "--list-full", ours, timeout=20, check=False).text.splitlines()
+        numbers = {int(number): name == INIT for number, name in (line.split()[:2] for line in listed)}
+        first = next((number for number, is_init in numbers.items() if is_init), None)
+        if first is None:  # a runtime may hide it, such as in a machine
+            first = int(self._inspected(host, "{{.State.Pid}}", launch.name))
+        status = host.read(f"/proc/{first}/stat").rpartition(")")[2].split()
+        if len(status) < 2:
+            raise TrialFailed("the container's first process has ended already", "its engine's log says why")
+        return (first, int(status[1]), *(number for number in numbers if number != first))
 
-    def _written_bytes(self, host: Host, name: str, seen: dict[str, Any]) -> int:
+    def _inspected(self, host: Host, form: str, *what: str) -> str:
+        inspect = (self.program, "container", "inspect", "--format", form, *what)
+        return host.run(*inspect, timeout=_SECONDS).text.strip()
+
+    def _written_bytes(self, host: Host, name: str, pid: int) -> int:
         """Give the bytes written in a container; the engine, which takes longer, tells if its layer is out of sight."""
-        layer = ((seen.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir")
-        listed = host.run("du", "-s", "-B1", layer, timeout=_SECONDS, check=False) if layer else None
+        layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
+        listed = host.run("du", "-s", "-B1", layer[1], timeout=_SECONDS, check=False) if layer else None
         if listed is None or listed.exit_code:
-            return int(self._inspect(host, name, "--size")["SizeRw"])
+            return int(self._inspected(host, "{{.SizeRw}}", "--size", name))
         return int(listed.text.split()[0])
 
 
@@ -202,13 +243,3 @@ def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
                 raise TrialFailed(what, "is the host very slow?")
             time.sleep(0.05)
         yield
-
-
-def _helpers(host: Host, pid: int, address: str) -> tuple[int, ...]:
-    """Find a container's processes outside of it: its shim, and the proxies of its ports; raises TrialFailed."""
-    status = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if len(status) < 2:
-        raise TrialFailed("the container's first process has ended already", "its engine's log says why")
-    shim = int(status[1])
-    listed = host.run("pgrep", "--full", f"docker-proxy .*{re.escape(address)} ", timeout=20, check=False)
-    return (shim, *(int(number) for number in listed.text.split()))

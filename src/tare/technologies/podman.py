@@ -18,8 +18,8 @@ from tare.technologies.docker import Docker
 # leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either if
 # CNI made its network; then CNI's notes name the file, and stay as well.
 _REMOVE = """
-notes=/var/lib/cni/results/$1-
-keys=$(sed -n 's|.*"sandbox":"\\(/[^"]*\\)".*|\\1|p' "$notes"* 2>/dev/null)
+notes=$(grep -lsF "\\"K8S_POD_NAME\\",\\"$1\\"" /var/lib/cni/results/*)
+keys=$(sed -n 's|.*"sandbox":"\\(/[^"]*\\)".*|\\1|p' $notes /dev/null)
 [ -n "$keys" ] || keys=$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1" 2>/dev/null)
 podman rm --force --volumes "$1" && code=0 || code=1
 for key in $keys; do
@@ -28,7 +28,7 @@ for key in $keys; do
     /run/netns/netns-*) mountpoint -q "$key" || rm -f "$key" ;;
     esac
 done
-rm -f "$notes"*
+rm -f $notes
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
@@ -87,14 +87,8 @@ class Podman(Docker):
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
-        """Give the options that set the limits, with as many processes as a container may have here.
-
-        Podman's own default is higher than it may be where hard limits cannot be raised. Podman holds itself to the
-        kernel's `pid_max`.
-        """
-        hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
-        most = first_line(host, "cat", "/proc/sys/kernel/pid_max")
-        count = min(int(number) for number in (hard, most, str(1 << 22)) if number.isdigit())
+        """Give the options that set the limits, with as many processes as a container may have here."""
+        count = launch.kept.once("most processes", lambda: _most_processes(launch.ledger.host))
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
 
     def removal(self, name: str) -> tuple[str, ...]:
@@ -103,24 +97,36 @@ class Podman(Docker):
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:
-        """Make a network also for `nat`: Podman would leave the bridge of its default network on the machine."""
+        """Make a network, also for `nat`: Podman would leave the bridge of its default network on the machine.
+
+        That of `nat` serves all containers of the run, as the default network would.
+        """
         network = launch.network
+        if self.network == "nat":
+            name = f"{network.prefix}-podman"
+            launch.kept.made(name, lambda: self._made(host, launch, name))
+            yield network.machine_address
+            return
+        with self._made(host, launch, launch.name) as bridge, network.client_on(bridge):
+            yield str(network.engine_subnet[10])
+
+    @contextmanager
+    def _made(self, host: Host, launch: Launch, name: str) -> Iterator[str]:
+        """Make a network; gives its bridge."""
         with ExitStack() as stack:
             # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
-            stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{launch.name}"))
-            stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", launch.name))
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_RULES, "sh", launch.name))
-            bridge = self.bridge(host, launch)
+            stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{name}"))
+            stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", name))
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_RULES, "sh", name))
+            bridge = self.bridge(host, launch, name)
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, launch.name, bridge))
-            for packets in self._forwarded(network, bridge):
-                rule = ("FORWARD", *packets, "-m", "comment", "--comment", launch.name, "-j", "ACCEPT")
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, name, bridge))
+            for packets in self._forwarded(launch.network, bridge):
+                rule = ("FORWARD", *packets, "-m", "comment", "--comment", name, "-j", "ACCEPT")
                 stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
                 host.run("iptables", "-w", "-I", *rule, timeout=30)
-            if self.network == "bridge":
-                stack.enter_context(network.client_on(bridge))
-            yield str(network.engine_subnet[10]) if self.network == "bridge" else network.machine_address
+            yield bridge
 
     def _forwarded(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
         """Give what a Docker daemon beside it drops, and has to be accepted.
@@ -134,15 +140,27 @@ class Podman(Docker):
         return ("-i", near), ("-i", bridge, "-o", near, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
 
     def _addresses(self, launch: Launch) -> tuple[str, ...]:
-        own = () if self.network == "bridge" else (f"--network={launch.name}",)
+        own = () if self.network == "bridge" else (f"--network={launch.network.prefix}-podman",)
         return (*own, *super()._addresses(launch))
 
-    def bridge(self, host: Host, launch: Launch) -> str:
-        """Make a network for the container; Podman chooses the name of its bridge."""
-        subnet = f"--subnet={launch.network.engine_subnet}"
-        host.run("podman", "network", "create", "--disable-dns", subnet, launch.name, timeout=60)
-        described = "".join(host.read(f"{folder}/{launch.name}.{kind}") for folder, kind in _DESCRIBED.items())
+    def bridge(self, host: Host, launch: Launch, name: str) -> str:
+        """Make a network of this name; Podman chooses the name of its bridge."""
+        network = launch.network
+        subnet = network.engine_subnet if self.network == "bridge" else network.shared_subnet
+        host.run("podman", "network", "create", "--disable-dns", f"--subnet={subnet}", name, timeout=60)
+        described = "".join(host.read(f"{folder}/{name}.{kind}") for folder, kind in _DESCRIBED.items())
         if found := _BRIDGE.search(described):
             return found[1]
         form = "{{.NetworkInterface}}"
-        return host.run("podman", "network", "inspect", "--format", form, launch.name, timeout=60).text.strip()
+        return host.run("podman", "network", "inspect", "--format", form, name, timeout=60).text.strip()
+
+
+def _most_processes(host: Host) -> str:
+    """Give the most processes that a container may have.
+
+    Podman's own default is higher than it may be where hard limits cannot be raised. Podman holds itself to the
+    kernel's `pid_max`.
+    """
+    hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
+    most = host.read("/proc/sys/kernel/pid_max").strip()
+    return str(min(int(number) for number in (hard, most, str(1 << 22)) if number.isdigit()))

@@ -240,6 +240,10 @@ class FakeProcess:
         """Tell whether it is still there: a fake is."""
         return True
 
+    def exit_code(self) -> int | None:
+        """Give none: a fake never ends."""
+        return None
+
     def errors(self) -> str:
         """Give what it wrote to standard error: a fake writes nothing."""
         return ""

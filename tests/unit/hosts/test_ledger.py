@@ -47,6 +47,17 @@ def test_an_undo_is_run_when_the_block_raises(ledger: Ledger, tmp_path: Path) ->
     assert not ledger.path.exists()
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_is_known_to_be_gone_after_the_block_is_not_undone(ledger: Ledger, tmp_path: Path, gone: bool) -> None:
+    thing, states = tmp_path / "tare-thing", ["there"]
+    with ledger.undone_by(*_removal(thing), unless=lambda: states == ["gone"]):
+        assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 1
+        thing.touch()
+        states[:] = ["gone"] if gone else ["there"]
+    assert thing.exists() == gone
+    assert not ledger.path.exists()
+
+
 def test_what_is_inside_is_undone_first(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner"
     with ledger.undone_by("rmdir", str(outer)):

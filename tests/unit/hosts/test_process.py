@@ -161,6 +161,12 @@ def test_a_program_that_is_not_there_ends_before_its_first_line() -> None:
         process.read_line(SECONDS)
 
 
+def test_the_exit_code_and_the_errors_are_known_after_the_block() -> None:
+    with started(("sh", "-c", "read x; echo words >&2; exit 3"), life_line=True) as process:
+        assert process.exit_code() is None
+    assert (process.exit_code(), process.errors()) == (3, "words\n")
+
+
 def test_errors_keep_the_last_64_kibibytes() -> None:
     with started(("sh", "-c", "head -c 100000 /dev/zero >&2; echo last >&2; echo done")) as process:
         process.read_line(SECONDS)

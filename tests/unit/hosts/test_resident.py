@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -18,7 +19,7 @@ from compiled import compiled
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
-from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
+from tare.hosts.resident import MOST_INPUT_BYTES, Resident, ResidentEnded, quoted, unquoted
 from tare.model import Line
 
 SECONDS = 30.0
@@ -89,6 +90,31 @@ def test_who_waits_for_one_that_does_not_come_is_told_its_last_words(program: Pa
     silent = _inside(program, "sh", "-c", "exec sleep 70213")
     with silent.residing() as resident, pytest.raises(TimedOut, match=r"did not answer within 0\.1 s"):
         resident.await_ready(0.1)
+
+
+def test_a_resident_process_that_is_there_already_starts_all_commands(program: Path) -> None:
+    inside = _inside(program, "false")
+    with LocalHost().spawn(str(program), "--resident", life_line=True) as process:
+        with inside.attended(Resident(lambda: nullcontext(process))), at_hand(inside):
+            assert _pid(inside) == process.pid
+        assert process.running()
+        assert inside.resident is None
+    assert process.exit_code() == 0
+
+
+def test_where_that_has_ended_each_command_fails_with_its_last_words(program: Path) -> None:
+    inside = _inside(program, "false")
+    begin = ("sh", "-c", "echo its last words >&2; sleep 0.1")
+    with LocalHost().spawn(*begin) as process, inside.attended(Resident(lambda: nullcontext(process))):
+        for _ in range(2):
+            with pytest.raises(ResidentEnded, match="echo: its resident process ended: its last words"):
+                inside.run("echo", timeout=SECONDS)
+
+
+def test_the_exit_code_and_the_errors_of_a_process_are_known_after_its_block(host: ExecHost) -> None:
+    with host.spawn("sh", "-c", "read x; echo words >&2; exit 3", life_line=True) as process:
+        assert process.exit_code() is None
+    assert (process.exit_code(), process.errors()) == (3, "words\n")
 
 
 def test_the_cpu_time_of_a_command_and_of_its_children_is_known(host: ExecHost) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import socket
@@ -10,10 +11,13 @@ import socketserver
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from compiled import call, compiled, first_line, started
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root")
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +135,51 @@ def test_init_prints_its_limits_after_it_is_ready(programs: Path) -> None:
         "memory",
         "kernel",
     ]
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with the programs where they are in an image."""
+    folder = tmp_path_factory.mktemp("root")
+    (folder / "usr/lib/tare").mkdir(parents=True)
+    compiled(folder / "usr/lib/tare", "init", "run")
+    return folder
+
+
+@contextlib.contextmanager
+def with_resident(root: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    init = ("/usr/lib/tare/init", f"127.0.0.1:{port}", "--resident", "tare-1")
+    with started("/usr/sbin/chroot", root, *init) as process:
+        assert first_line(process) == b"tare-init: ready\n"
+        yield process
+
+
+@needs_root
+def test_init_starts_a_resident_process_after_the_first_answer_and_ends_with_it(root: Path) -> None:
+    port = free_port()
+    with with_resident(root, port) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"start 1 /usr/lib/tare/run --clock\n")
+        process.stdin.flush()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        time.sleep(0.1)
+        assert children.read_text() == ""
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                assert client.recv(64).startswith(b"tare ")
+        assert first_line(process) == b"ready\n"
+        assert first_line(process).startswith(b"out 1 ")
+        assert len(children.read_text().split()) == 1
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+@needs_root
+def test_init_ends_with_its_standard_input_before_anybody_has_come(root: Path) -> None:
+    with with_resident(root, free_port()) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(10) == 0
 
 
 def test_init_uses_no_time_while_it_waits(programs: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ def test_the_bridge_is_read_from_the_networks_file_or_asked_for(
     tmp_path: Path, path: str, text: str, bridge: str
 ) -> None:
     host = Described({path: text})
-    assert Podman().bridge(host, _launch(tmp_path)) == bridge
+    assert Podman().bridge(host, _launch(tmp_path), "tare-1") == bridge
     assert [call[2] for call in host.calls] == (["create", "inspect"] if bridge == "asked" else ["create"])
 
 
@@ -70,15 +70,28 @@ def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -
 
 
 def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(tmp_path: Path) -> None:
-    host, launch = Described({"/etc/containers/networks/tare-1.json": NETAVARK}), _launch(tmp_path)
+    host, launch = Described({"/etc/containers/networks/tare-1-podman.json": NETAVARK}), _launch(tmp_path)
     rules = [("FORWARD", "-i", "tare-1-m"), ("FORWARD", "-i", "podman1", "-o", "tare-1-m")]
     answers = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
-    named = ("-m", "comment", "--comment", "tare-1", "-j", "ACCEPT")
+    named = ("-m", "comment", "--comment", "tare-1-podman", "-j", "ACCEPT")
     wanted = [(*rules[0], *named), (*rules[1], *answers, *named)]
-    with Podman()._network(host, launch):
+    with launch.kept:
+        with Podman()._network(host, launch):
+            pass
         assert [call[3:] for call in host.calls if call[:3] == ("iptables", "-w", "-I")] == wanted
         (left,) = leftovers(launch.ledger.path.parent).values()
         assert [entry[3:] for entry in left.entries if entry[:3] == ("iptables", "-w", "-D")] == wanted[::-1]
+    assert leftovers(launch.ledger.path.parent) == {}
+
+
+def test_containers_over_nat_share_one_network_of_the_run(tmp_path: Path) -> None:
+    host, launch = Described({}), _launch(tmp_path)
+    with launch.kept:
+        for slot in (0, 5):
+            with Podman()._network(host, replace(launch, network=launch.network.at(slot))) as address:
+                assert address == f"198.18.1.{1 + slot}"
+    created = [call for call in host.calls if call[:3] == ("podman", "network", "create")]
+    assert created == [("podman", "network", "create", "--disable-dns", "--subnet=198.18.2.0/24", "tare-1-podman")]
 
 
 def test_on_its_own_bridge_a_container_is_accepted_both_ways_by_one_rule(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ class Wrk:
     def running(self) -> bool:
         return True
 
+    def exit_code(self) -> int | None:
+        return None
+
     def errors(self) -> str:
         return "unable to connect"
 
