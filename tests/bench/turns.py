@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from own_testbed import own_testbed
@@ -36,6 +37,7 @@ from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
+from tare.telemetry.sampler import sampling, way_to
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
@@ -67,11 +69,11 @@ def workloads() -> dict[str, Workload]:
 @contextmanager
 def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) -> Iterator[list[Attempt]]:
     """Start an instance of each."""
-    with ExitStack() as stack:
-        attempts = []
+    with sampling(testbed.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
+        together, attempts = replace(testbed, sampler=sampler), []
         for slot, technology in enumerate(stacks):
             step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
-            attempt = stack.enter_context(Attempt(testbed.slot(slot), step, (technology,), workload))
+            attempt = stack.enter_context(Attempt(together.slot(slot), step, (technology,), workload))
             attempt.start()
             attempt.measure_from(0)
             attempts.append(attempt)

@@ -12,11 +12,16 @@ import duckdb
 import pytest
 from ssh_machines import Lab, lab
 
-from tare.hosts.local import read_text
+from tare.hosts.exec import RUN
+from tare.hosts.local import LocalHost, read_text
+from tare.hosts.ssh import machine
 from tare.images.image import built_image
-from tare.images.recipes import machine_recipe
+from tare.images.recipes import guest_recipe, machine_recipe
 from tare.journal import load
 from tare.model import Machine, Trial
+from tare.telemetry.edges import Edges
+from tare.telemetry.quiet import Quiet
+from tare.telemetry.spent import Spent
 
 pytestmark = pytest.mark.machine
 
@@ -127,6 +132,30 @@ def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: 
     doubts = [[caution.text for caution in trial.cautions if caution.kind == "swap"] for trial in trials]
     assert all(text.endswith(" pages came back from swap while the trial ran") for (text,) in doubts)
     assert there.left() == ""
+
+
+@pytest.mark.usefixtures("images")
+def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there: Lab) -> None:
+    supervisor = built_image(print, guest_recipe()).root / RUN[1:]
+    socket = str(there.folder / "turns.ssh")
+    with (
+        machine(LocalHost(), there.server_from_here, socket, supervisor) as host,
+        host.spawn("sh", "-c", "echo $$; while :; do :; done") as process,
+    ):
+        pid = int(process.read_line(SECONDS).text)
+        quiet = Quiet(host, lambda: (pid,))
+        edges, states = Edges(host, Spent((0,)), quiet), []
+        for _ in range(6):
+            edges.begin()
+            time.sleep(0.1)
+            edges.end(0.0)
+            states.append(host.read(f"/proc/{pid}/stat").split()[2])
+            time.sleep(0.1)
+        edges.resume()
+        assert host.read(f"/proc/{pid}/stat").split()[2] == "R"
+    assert (states[0], states[-1]) == ("R", "T")
+    assert [caution.kind for caution in (quiet.caution(),) if caution] == ["busy-when-idle"]
+    assert edges.spent.busy_share is not None
 
 
 @pytest.mark.usefixtures("ready_home")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
@@ -34,6 +34,7 @@ from tare.running.recordable import recordable
 from tare.running.service import served
 from tare.running.values import read_values
 from tare.suites.plan import Step
+from tare.telemetry.edges import Edges
 from tare.telemetry.footprint import footprint
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.sampler import Telemetry, sample, way_to
@@ -65,8 +66,7 @@ class _Going:
     parts: Parts
     setup: Setup
     telemetry: Telemetry
-    spent: Spent
-    quiet: Quiet | None
+    edges: Edges
     measuring: Iterator[Raw] = field(default_factory=lambda: iter(()))
 
 
@@ -203,45 +203,40 @@ class Attempt:
         self._open.enter_context(served(within, instance, workload, notes.raw))
         telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
         setup = Setup(instance, within.client, tuple(notes.marks))
-        host, beside = outermost.host, outermost.testbed.local and workload.rounds > 1
-        spent = Spent(host, outermost.testbed.limits.cpus)
-        quiet = Quiet(host, outermost.instance.processes) if beside else None
-        if quiet:
-            self._open.callback(quiet.resume)
-        self._going = _Going(parts, setup, telemetry, spent, quiet)
+        edges = _edges(outermost)
+        self._open.callback(edges.resume)
+        self._going = _Going(parts, setup, telemetry, edges)
 
     def _turn(self, going: _Going, number: int, since: float) -> bool:
         """Ask for one more output; what was there before a failure is kept."""
+        going.edges.begin()
         began = time.monotonic()
-        resting = going.quiet.turn() if going.quiet else nullcontext()
-        with resting, going.spent.counted() as spent:
-            raw = next(going.measuring, None)
+        raw = next(going.measuring, None)
+        seconds = time.monotonic() - began
         if raw is None:
+            going.edges.leave()
             return False
         if not isinstance(raw, Raw):
             raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self._notes.raw.append(raw)
-        if raw.sending_seconds is not None:
-            spent.rest_seconds = raw.seconds - raw.sending_seconds
-        seconds = time.monotonic() - began
-        turn = Turn(raw.label, number, began - since, seconds, spent.steal_share, raw.warm_up)
-        self._notes.turns.append(turn)
+        rest_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
+        steal = going.edges.end(rest_seconds)
+        self._notes.turns.append(Turn(raw.label, number, began - since, seconds, steal, raw.warm_up))
         return True
 
     def _end(self) -> None:
         going, notes = self._going, self._notes
         if going is None:
             return
-        if going.quiet:
-            going.quiet.resume()
+        going.edges.resume()
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
         self._going = None
         self._open.close()
         notes.cautions += going.telemetry.cautions()
-        noticed = going.quiet.caution() if going.quiet else None
+        noticed = going.edges.quiet.caution() if going.edges.quiet else None
         notes.cautions += [noticed] if noticed else []
-        notes.cautions += client_cautions(notes.raw, going.spent.busy_share)
+        notes.cautions += client_cautions(notes.raw, going.edges.spent.busy_share)
         notes.values = read_values(self._workload, notes.raw)
 
 
@@ -256,6 +251,13 @@ def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
     if testbed.sampler is not None:
         return testbed.sampler.watching(trial, processes)
     return sample(testbed.telemetry / f"{trial}.parquet", way_to(testbed.host), processes)
+
+
+def _edges(part: Part) -> Edges:
+    """Watch the turns of the outermost layer, and between them whether it rests beside others on its machine."""
+    testbed, instance = part.testbed, part.instance
+    quiet = Quiet(testbed.host, instance.processes) if testbed.sampler is not None else None
+    return Edges(testbed.host, Spent(testbed.limits.cpus), quiet)
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:

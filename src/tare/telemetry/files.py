@@ -9,12 +9,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from tare.contracts import Host
 from tare.errors import TareError
+from tare.hosts.local import LocalHost
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it
@@ -22,6 +24,7 @@ HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them hav
 _CHUNK_BYTES = 65536
 _ALWAYS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", THROTTLED)
 _ANSWER_SECONDS = 5.0
+_READ_SECONDS = 30.0
 # Prints the inode numbers of links, then the texts of the files in $1 and of the processes in $2. `head` prints the
 # path above each of two or more texts; its limit is higher than the lines of any of these files.
 _GATHER = f"""
@@ -153,3 +156,18 @@ def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
     if "/dev/null" not in texts:
         return {}, {}
     return texts, {path: int(number) for number, path in _NUMBER.findall(first)}
+
+
+def texts_of(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
+    """Read files of a host, over SSH by one command. Those that cannot be read are missing."""
+    if isinstance(host, LocalHost):
+        return dict(_local_texts(paths))
+    output = host.run("head", "-n", "1000000", *paths, "/dev/null", timeout=_READ_SECONDS, check=False)
+    return parse_gathered(output.text)[0]
+
+
+def _local_texts(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    files = LocalFiles()
+    for path in paths:
+        with suppress(OSError):
+            yield path, files.text(path)

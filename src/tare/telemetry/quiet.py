@@ -5,28 +5,41 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from tare.contracts import Host
+from tare.hosts.local import LocalHost
 from tare.model import Caution
 from tare.telemetry.parsers import ProcessTimes, parse_process_times
-from tare.telemetry.readings import TICKS_PER_SECOND, read_as
+from tare.telemetry.readings import TICKS_PER_SECOND, parsed
 
 LIMIT = 0.02  # share of a CPU above which it is paused
 _LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
+_ANSWER_SECONDS = 30.0
+_SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
 
 
 class Quiet:
-    """Adds up the CPU time that the processes of an instance on this machine use while it is not its turn."""
+    """Adds up the CPU time that the processes of an instance use while it is not its turn.
+
+    It is told the texts of the files that it names in `wanted`, right before and right after each turn. A process that
+    is new after a turn is seen from the next one on: over SSH, to list them takes a command of its own.
+    """
 
     def __init__(self, host: Host, processes: Callable[[], Sequence[int]]) -> None:
         self._host = host
         self._processes = processes
+        self._pids = tuple(processes())
         self._last: tuple[float, float] | None = None
         self._used_seconds = self._seconds = 0.0
         self._share: float | None = None  # what it used when it was first paused
         self._paused: tuple[int, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The files whose texts it wants; none once it is known not to rest."""
+        return () if self._share is not None else tuple(f"/proc/{pid}/stat" for pid in self._pids)
 
     def caution(self) -> Caution | None:
         """Doubt the turns of the others before this one was paused."""
@@ -35,46 +48,56 @@ class Quiet:
         text = f"it used {self._share:.0%} of a CPU while others had their turns; from then on, it was paused meanwhile"
         return Caution("busy-when-idle", text)
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Let it go on for the block, a turn, which is not counted."""
-        self.resume()
-        if self._last is not None and self._share is None:
-            now, used = time.monotonic(), self._cpu_seconds()
-            self._seconds += now - self._last[0]
-            self._used_seconds += max(0.0, used - self._last[1])  # less if a process has ended
-            if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
-                self._share = self._used_seconds / self._seconds
-        yield
+    def begin(self, texts: Mapping[str, str]) -> None:
+        """Count what it has used since its last turn."""
+        if self._last is None or self._share is not None:
+            return
+        self._seconds += time.monotonic() - self._last[0]
+        self._used_seconds += max(0.0, _cpu_seconds(texts) - self._last[1])  # less if a process has ended
+        if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
+            self._share = self._used_seconds / self._seconds
+
+    def end(self, texts: Mapping[str, str]) -> None:
+        """Watch it from now on, or pause it."""
+        now = time.monotonic()
+        self._pids = tuple(self._processes())
         if self._share is not None:
-            self._pause()
-        else:
-            self._last = (time.monotonic(), self._cpu_seconds())
+            self._paused = self._pids
+            self._signal(signal.SIGSTOP)
+            return
+        self._last = (now, _cpu_seconds(texts))
+
+    def leave(self) -> None:
+        """Take note that it has no more turns: pause it again if it does not rest."""
+        self._last = None
+        if self._share is not None:
+            self.end({})
 
     def resume(self) -> None:
         """Let it go on, if it is paused."""
         self._signal(signal.SIGCONT)
         self._paused = ()
 
-    def _pause(self) -> None:
-        self._paused = tuple(self._processes())
-        self._signal(signal.SIGSTOP)
-
     def _signal(self, number: signal.Signals) -> None:
+        if not self._paused:
+            return
+        if not isinstance(self._host, LocalHost):
+            words = (number.name.removeprefix("SIG"), *map(str, self._paused))
+            self._host.run("sh", "-c", _SIGNAL, "sh", *words, timeout=_ANSWER_SECONDS)
+            return
         for pid in self._paused:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _cpu_seconds(self) -> float:
-        used = 0.0
-        for pid in self._processes():
-            times = read_as(
-                lambda text: parse_process_times(text, TICKS_PER_SECOND), self._host.read, f"/proc/{pid}/stat"
-            )
-            if times:
-                used += times.user_seconds + times.system_seconds + times.reaped_user_seconds
-                used += times.reaped_system_seconds
-        return used
+
+def _cpu_seconds(texts: Mapping[str, str]) -> float:
+    used = 0.0
+    for path, text in texts.items():
+        times = parsed(_process_times, text) if path != "/proc/stat" else None
+        if times:
+            used += times.user_seconds + times.system_seconds + times.reaped_user_seconds
+            used += times.reaped_system_seconds
+    return used
 
 
 def _process_times(text: str) -> ProcessTimes:

@@ -70,6 +70,11 @@ def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -
         return None
 
 
+def parsed(parse: Callable[[str], _T], text: str) -> _T | None:
+    """Parse a text; None if that fails."""
+    return read_as(parse, str, text)
+
+
 def read_totals(files: Files) -> Totals:
     """Read what the whole machine has used since boot."""
     counts = (read_as(int, files.text, path) for path in files.matching(THROTTLED))

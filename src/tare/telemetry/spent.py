@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tare.contracts import Host
 from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total
-from tare.telemetry.readings import read_as
-
-
-@dataclass
-class Stretch:
-    """A stretch of time: `steal_share` is known after it, None where the machine does not say.
-
-    `rest_seconds` are those in which nothing was asked of the CPUs, which is for others to say.
-    """
-
-    steal_share: float | None = None
-    rest_seconds: float = 0.0
+from tare.telemetry.readings import parsed
 
 
 class Spent:
-    """Adds up what some CPUs of a host did in stretches of time."""
+    """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one tells nothing."""
 
-    def __init__(self, host: Host, cpus: Sequence[int]) -> None:
-        self._host = host
+    def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = tuple(cpus)
-        self._times: list[tuple[Stretch, CpuTimes]] = []
+        self._before = ""
+        self._total_seconds = self._used_seconds = 0.0
 
     @property
     def busy_share(self) -> float | None:
@@ -36,19 +22,21 @@ class Spent:
 
         Leaves out the rests.
         """
-        total = sum(each.total_seconds - stretch.rest_seconds for stretch, each in self._times)
-        used = sum(each.used_seconds + each.steal_seconds for _, each in self._times)
-        return min(1.0, used / total) if total > 0 else None
+        return min(1.0, self._used_seconds / self._total_seconds) if self._total_seconds > 0 else None
 
-    @contextmanager
-    def counted(self) -> Iterator[Stretch]:
-        """Count what the CPUs do in the block."""
-        stretch, before = Stretch(), self._host.read("/proc/stat")
-        yield stretch
-        after = self._host.read("/proc/stat")
-        first, last = (read_as(parse_cpu_total, lambda text: text, text) for text in (before, after))
-        if first and last:
-            stretch.steal_share = last.since(first).steal_share
-        earlier, later = (read_as(parse_cpu_each, lambda text: text, text) or {} for text in (before, after))
-        known = [cpu for cpu in self._cpus if cpu in earlier and cpu in later]
-        self._times += [(stretch, later[cpu].since(earlier[cpu])) for cpu in known]
+    def begin(self, text: str) -> None:
+        """Begin a turn."""
+        self._before = text
+
+    def end(self, text: str, rest_seconds: float) -> float | None:
+        """End a turn, in which nothing was asked of the CPUs for so long; gives the share of it that was stolen."""
+        earlier, later = (parsed(parse_cpu_each, each) or {} for each in (self._before, text))
+        for cpu in self._cpus:
+            if cpu in earlier and cpu in later:
+                self._add(later[cpu].since(earlier[cpu]), rest_seconds)
+        first, last = (parsed(parse_cpu_total, each) for each in (self._before, text))
+        return last.since(first).steal_share if first and last else None
+
+    def _add(self, spent: CpuTimes, rest_seconds: float) -> None:
+        self._total_seconds += spent.total_seconds - rest_seconds
+        self._used_seconds += spent.used_seconds + spent.steal_seconds

@@ -1,47 +1,140 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
+from tare.contracts import Host
+from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
+from tare.telemetry.edges import Edges
 from tare.telemetry.parsers import parse_process_times
 from tare.telemetry.quiet import Quiet
+from tare.telemetry.spent import Spent
+
+BUSY = "while :; do :; done"
 
 
-@pytest.mark.parametrize(("command", "rests"), [("while :; do :; done", False), ("sleep 60", True)])
-def test_a_process_that_works_while_others_have_their_turns_is_told(command: str, rests: bool) -> None:
-    host = LocalHost()
-    with host.spawn("sh", "-c", command) as process:
-        quiet = Quiet(host, lambda: (process.pid,))
-        for _ in range(3):
-            with quiet.turn():
-                time.sleep(0.01)
-            time.sleep(0.15)
-    caution = quiet.caution()
-    assert (caution is None) == rests
-    assert caution is None or caution.kind == "busy-when-idle"
+def entered() -> ExecHost:
+    """This machine, reached by commands alone, as over SSH."""
+    host = ExecHost(LocalHost(), "env")
+    host.supervisor = ""
+    return host
 
 
-def test_what_does_not_rest_is_paused_between_its_turns_and_goes_on_at_the_end() -> None:
-    host = LocalHost()
-    with host.spawn("sh", "-c", "while :; do :; done") as process:
-        quiet = Quiet(host, lambda: (process.pid,))
-        used = []
-        for _ in range(4):
-            with quiet.turn():
-                time.sleep(0.1)
-            before = cpu_seconds(process.pid)
-            time.sleep(0.2)
-            used.append(cpu_seconds(process.pid) - before)
-        quiet.resume()
-        before = cpu_seconds(process.pid)
-        time.sleep(0.2)
-        assert used[0] > 0.02
-        assert used[-2:] == [0.0, 0.0]
-        assert cpu_seconds(process.pid) > before
+def edges_of(host: Host, pid: int) -> Edges:
+    return Edges(host, Spent((0,)), Quiet(host, lambda: (pid,)))
+
+
+def caution_kind(edges: Edges) -> str:
+    assert edges.quiet is not None
+    caution = edges.quiet.caution()
+    return caution.kind if caution else ""
 
 
 def cpu_seconds(pid: int) -> float:
     times = parse_process_times(LocalHost().read(f"/proc/{pid}/stat"))
     return times.user_seconds + times.system_seconds
+
+
+HOSTS = pytest.mark.parametrize("reach", [LocalHost, entered])
+
+
+@HOSTS
+@pytest.mark.parametrize(("command", "kind"), [(BUSY, "busy-when-idle"), ("sleep 60", "")])
+def test_a_process_that_works_while_others_have_their_turns_is_told(
+    reach: Callable[[], Host], command: str, kind: str
+) -> None:
+    with LocalHost().spawn("sh", "-c", command) as process:
+        edges = edges_of(reach(), process.pid)
+        for _ in range(3):
+            edges.begin()
+            time.sleep(0.01)
+            edges.end(0.0)
+            time.sleep(0.15)
+        edges.resume()
+    assert caution_kind(edges) == kind
+
+
+@HOSTS
+def test_what_does_not_rest_is_paused_between_its_turns_and_goes_on_at_the_end(reach: Callable[[], Host]) -> None:
+    with LocalHost().spawn("sh", "-c", BUSY) as process:
+        edges = edges_of(reach(), process.pid)
+        used = []
+        for _ in range(4):
+            edges.begin()
+            time.sleep(0.1)
+            edges.end(0.0)
+            before = cpu_seconds(process.pid)
+            time.sleep(0.2)
+            used.append(cpu_seconds(process.pid) - before)
+        assert used[0] > 0.02
+        assert used[-2:] == [0.0, 0.0]
+        edges.begin()  # there is no turn left
+        edges.leave()
+        before = cpu_seconds(process.pid)
+        time.sleep(0.1)
+        assert cpu_seconds(process.pid) == before
+        edges.resume()
+        _await(lambda: cpu_seconds(process.pid) > before)
+
+
+@HOSTS
+def test_a_process_that_has_ended_while_it_was_paused_does_no_harm(reach: Callable[[], Host]) -> None:
+    with LocalHost().spawn("sh", "-c", BUSY) as process:
+        edges = edges_of(reach(), process.pid)
+        while not caution_kind(edges):
+            edges.begin()
+            edges.end(0.0)
+            time.sleep(0.05)
+        LocalHost().run("kill", "-9", str(process.pid), timeout=5)
+        _await(lambda: not process.running())
+        edges.begin()
+        edges.end(0.0)
+        edges.resume()
+
+
+class Counting(ExecHost):
+    """This machine, which notes the commands."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalHost(), "env")
+        self.supervisor = ""
+        self.asked: list[str] = []
+
+    def wrap(self, *argv: str) -> tuple[str, ...]:
+        self.asked.append(argv[0])
+        return super().wrap(*argv)
+
+
+def test_over_ssh_an_edge_of_a_turn_takes_one_command() -> None:
+    host = Counting()
+    with LocalHost().spawn("sleep", "60") as process:
+        edges = edges_of(host, process.pid)
+        for _ in range(2):
+            edges.begin()
+            assert host.asked == ["head"]
+            edges.end(0.0)
+            assert host.asked == ["head"] * 2
+            host.asked.clear()
+        edges.begin()
+        host.asked.clear()
+        edges.leave()  # the generator was at its end: nothing is read for what is no turn
+        assert host.asked == []
+
+
+def test_a_machine_that_does_not_tell_leaves_a_turn_without_its_steal() -> None:
+    host = ExecHost(LocalHost(), "false")
+    host.supervisor = ""
+    edges = Edges(host, Spent((0,)), None)
+    edges.begin()
+    assert edges.end(0.0) is None
+    assert edges.spent.busy_share is None
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,53 @@
+"""The edges of an instance's turns: what its machine, and its processes, have used is read right before and after each.
+
+Over SSH, that is one command at each edge. It is waited for outside of the turn: no round trip is in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tare.contracts import Host
+from tare.telemetry.files import texts_of
+from tare.telemetry.quiet import Quiet
+from tare.telemetry.spent import Spent
+
+_CPUS = "/proc/stat"
+
+
+class Edges:
+    """Tells at the edges of turns what was used up to then; `quiet` is None where no others have turns between."""
+
+    def __init__(self, host: Host, spent: Spent, quiet: Quiet | None) -> None:
+        self._host = host
+        self.spent = spent
+        self.quiet = quiet
+
+    def begin(self) -> None:
+        """Let the instance go on, and begin a turn."""
+        if self.quiet:
+            self.quiet.resume()
+        texts = self._texts()
+        if self.quiet:
+            self.quiet.begin(texts)
+        self.spent.begin(texts.get(_CPUS, ""))
+
+    def end(self, rest_seconds: float) -> float | None:
+        """End a turn, in which the load did not send for so long; gives the share of the CPU time that was stolen."""
+        texts = self._texts()
+        if self.quiet:
+            self.quiet.end(texts)
+        return self.spent.end(texts.get(_CPUS, ""), rest_seconds)
+
+    def leave(self) -> None:
+        """Take note that what has begun is no turn, as there is none left."""
+        if self.quiet:
+            self.quiet.leave()
+
+    def resume(self) -> None:
+        """Let the instance go on."""
+        if self.quiet:
+            self.quiet.resume()
+
+    def _texts(self) -> Mapping[str, str]:
+        return texts_of(self._host, (_CPUS, *(self.quiet.wanted if self.quiet else ())))
