@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
-from tare.loads.turns import resident, rounds_of, turn_seconds
+from tare.loads.turns import limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -51,7 +51,7 @@ class Computing(Workload):
         argv = (f"/usr/lib/tare/{self.name}", "--turns")
         with resident(setup.instance.inside, *argv, last="verified: yes") as program:
             for number in range(1 + self.rounds):
-                timeout = 60 + 10 * seconds
+                timeout = limit_seconds(seconds)
                 yield program.turn(self.name, f"{seconds:.6g}", timeout, warm_up=number == 0)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:

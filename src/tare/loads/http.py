@@ -20,7 +20,7 @@ from pydantic import Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, rising_clients, server_address, server_port
-from tare.loads.turns import Resident, resident, rounds_of, turn_seconds
+from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration
 
@@ -113,7 +113,7 @@ class HttpLoad(Workload):
 
     def _turn(self, wrk: Resident, clients: int, *, warm_up: bool) -> Raw:
         seconds = turn_seconds(self.duration)
-        raw = wrk.turn(f"clients {clients}", f"{seconds:.6g}", 30 + 10 * seconds, warm_up)
+        raw = wrk.turn(f"clients {clients}", f"{seconds:.6g}", limit_seconds(seconds), warm_up)
         found = None if warm_up else _TURN.fullmatch(raw.text)
         if found is None or not float(found["seconds"]):
             return raw

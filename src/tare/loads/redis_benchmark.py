@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
-from tare.loads.turns import rounds_of, turn_seconds
+from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
 
@@ -140,7 +140,7 @@ class RedisLoad(Workload):
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
-        return measured_load(setup.client, call.label, *argv, timeout=60 + 10 * self.duration)
+        return measured_load(setup.client, call.label, *argv, timeout=limit_seconds(self.duration))
 
 
 def _pauses(clients: int) -> float:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed
-from tare.loads.turns import rounds_of, turn_seconds
+from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -93,7 +93,7 @@ class Sysbench(Workload):
     def _run(self, inside: Host, events: int) -> Raw:
         how = (f"--threads={self.threads}", f"--events={events}", "--time=0", f"--cpu-max-prime={self.max_prime}")
         argv = ("sysbench", "cpu", *how, "run")
-        output = inside.run(*argv, timeout=60 + 10 * self.duration)
+        output = inside.run(*argv, timeout=limit_seconds(self.duration))
         return Raw(self.name, argv, output.text, output.seconds)
 
     def _events(self, raw: Raw) -> int:
