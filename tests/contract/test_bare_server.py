@@ -24,8 +24,9 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
     with (
         started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(testbed, part.instance, workload, []),
+        served(part.instance, workload) as server,
     ):
+        server.await_answer(testbed.client)
         values = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert {len(value.turns) for value in values} == {10}
@@ -45,7 +46,8 @@ def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: T
     workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
     with (
         started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(testbed, part.instance, workload, []),
-        pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"),
+        served(part.instance, workload) as server,
     ):
-        tuple(workload.measure(Setup(part.instance, testbed.client, ())))
+        server.await_answer(testbed.client)
+        with pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"):
+            tuple(workload.measure(Setup(part.instance, testbed.client, ())))

@@ -1,34 +1,67 @@
-"""The server that a workload runs in an instance."""
+"""The server that a workload runs in an instance, or that is built into one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
-from tare.contracts import Host, Instance, Workload
+from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TrialFailed
-from tare.model import Raw
-from tare.running.layers import KNOCK, Testbed
+from tare.model import Raw, Service
+from tare.running.layers import KNOCK
 
 _SERVICE_SECONDS = 30.0
+_QUOTED = 200
+
+
+@dataclass(frozen=True)
+class Server:
+    """A workload's server, or none; `process` is None where it is built into the instance."""
+
+    address: str | None = None
+    service: Service | None = None
+    process: Process | None = None
+
+    def await_answer(self, client: Host) -> None:
+        """Wait until the client can connect to it; raises TrialFailed."""
+        if self.service is None or self.address is None:
+            return
+        knock = (KNOCK, self.address, str(self.service.port), f"{_SERVICE_SECONDS:g}", "connect")
+        if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
+            what = f"{self.service.argv[0]} does not answer within {_SERVICE_SECONDS:g} s"
+            raise TrialFailed(what, "see its raw output")
+
+    def why(self) -> str:
+        """Tell that it has ended, where it has: then this is why the load failed."""
+        if self.service is None or self.process is None or self.process.running():
+            return ""
+        last = self.process.errors().strip().rpartition("\n")[2]
+        return f"{self.service.argv[0]} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
+
+    def errors(self) -> tuple[Raw, ...]:
+        """Give what it has written to standard error, as a raw output of a trial that failed."""
+        if self.service is None or self.process is None:
+            return ()
+        return (Raw("service", self.service.argv, self.process.errors(), 0.0),)
 
 
 @contextmanager
-def served(testbed: Testbed, instance: Instance, workload: Workload, raw: list[Raw]) -> Iterator[None]:
-    """Run the workload's service, if it has one, until the block ends; its last words are added to the raw outputs."""
+def served(instance: Instance, workload: Workload) -> Iterator[Server]:
+    """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network."""
     # Only bare metal shares the machine's network: its service must listen on one address alone.
     listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
     if service is None:
-        yield
+        yield Server()
         return
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
-        _wait_for(testbed.client, instance.address, workload.name, instance.serves.get(workload.name, service.port))
-        yield
+        built_in = Service((workload.name,), instance.serves.get(workload.name, service.port))
+        yield Server(instance.address, built_in)
         return
     for path, text in service.files:
         with NamedTemporaryFile("w", encoding="utf-8") as file:
@@ -37,15 +70,4 @@ def served(testbed: Testbed, instance: Instance, workload: Workload, raw: list[R
             Path(file.name).chmod(0o644)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     with instance.inside.spawn(*service.argv) as process:
-        try:
-            _wait_for(testbed.client, instance.address, service.argv[0], service.port)
-            yield
-        except TrialFailed:
-            raw.append(Raw("service", service.argv, process.errors(), 0.0))
-            raise
-
-
-def _wait_for(client: Host, address: str, name: str, port: int) -> None:
-    knock = (KNOCK, address, str(port), f"{_SERVICE_SECONDS:g}", "connect")
-    if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
-        raise TrialFailed(f"{name} does not answer within {_SERVICE_SECONDS:g} s", "see its raw output")
+        yield Server(instance.address, service, process)

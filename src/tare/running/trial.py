@@ -31,7 +31,7 @@ from tare.model import (
 from tare.running.doubts import client_cautions, limit_cautions, seen_limits
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
-from tare.running.service import served
+from tare.running.service import Server, served
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
@@ -85,6 +85,7 @@ class Attempt:
             self._notes.cautions += testbed.placement.cautions
         self._open = ExitStack()
         self._going: _Going | None = None
+        self._server = Server()
         self._status: Status = "ok"
         self._reason = self._hint = ""
         self._began = time.time()
@@ -168,7 +169,9 @@ class Attempt:
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
                 self._notes.raw.append(_last_words(error.output))
-            self._give_up("failed", str(error), error.hint)
+            self._notes.raw += self._server.errors()
+            why = self._server.why()
+            self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
             self._give_up("failed", str(fault := in_words(error)), fault.hint)
@@ -200,7 +203,8 @@ class Attempt:
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
         # The server must still run at the last sample: its counters vanish with it.
-        self._open.enter_context(served(within, instance, workload, notes.raw))
+        self._server = self._open.enter_context(served(instance, workload))
+        self._server.await_answer(within.client)
         telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
         setup = Setup(instance, within.client, tuple(notes.marks))
         edges = _edges(outermost)

@@ -1,0 +1,93 @@
+"""What goes wrong in an instance while stacks take turns fails its own trial; the others have all their rounds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tare.contracts import Workload
+from tare.running.block import Rounds
+from tare.running.layers import Testbed
+from tare.suites.plan import Block, Step
+from tare.technologies.crun import Crun
+from tare.technologies.native import Native
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.redis import Redis
+
+pytestmark = pytest.mark.machine
+
+BREAKS_AT = 4  # the round before which it happens
+DURATION = 0.2
+NothingLeft = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass
+class _Breaks:
+    """Lets something happen between two rounds."""
+
+    happens: Callable[[], None]
+
+    def starts(self, step: Step) -> None:
+        """Do nothing: all instances start well."""
+
+    def round_begins(self, number: int, stacks: int) -> None:  # noqa: ARG002 - as the loop calls it
+        if number == BREAKS_AT:
+            self.happens()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A signal to the container's processes with a word in their command line, and a word of the reason to expect."""
+
+    workload: Workload
+    word: str
+    number: signal.Signals
+    reason: str
+
+    def happen(self, testbed: Testbed) -> None:
+        found = [
+            pid
+            for pid in testbed.alive[1].processes()
+            if self.word in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+        ]
+        assert found, f"nothing like {self.word} runs in the container"
+        for pid in found:
+            os.kill(pid, self.number)
+
+
+COMPUTING = Dhrystone(duration=DURATION)
+FAULTS = {
+    "server-dies": Fault(
+        Redis(("GET",), (5,), duration=DURATION), "redis-server", signal.SIGKILL, "redis-server ended"
+    ),
+    "program-dies": Fault(COMPUTING, "dhrystone", signal.SIGKILL, "dhrystone"),
+    "turn-never-ends": Fault(COMPUTING, "dhrystone", signal.SIGSTOP, "printed nothing for 30"),
+    "resident-process-dies": Fault(COMPUTING, "--resident", signal.SIGKILL, "resident"),
+    "instance-dies": Fault(COMPUTING, "", signal.SIGKILL, "resident"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
+    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+) -> None:
+    workload = fault.workload
+    stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
+    steps = tuple(Step(name, workload.name, name, 0, order) for order, name in enumerate(stacks))
+    with nothing_left():
+        rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
+        measured = rounds.measured(Block(workload.name, 0, steps), workload, _Breaks(lambda: fault.happen(testbed)))
+        trials = {trial.stack: trial for trial, _ in measured}
+
+    broken, others = trials.pop("crun"), trials.values()
+    assert broken.status == "failed"
+    assert fault.reason in (broken.reason or "")
+    assert broken.values == ()
+    assert [trial.status for trial in others] == ["ok", "ok"]
+    assert {len(trial.values[-1].turns) for trial in others} == {workload.rounds}
