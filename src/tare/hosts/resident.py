@@ -277,7 +277,8 @@ class ResidentProcess(_Command):
     def send(self, text: str) -> None:
         """Write to its standard input; see `Process.send`."""
         if self.ended.is_set():
-            raise TrialFailed(f"{self.name}: takes no more input", _shown(self.argv))
+            how = f"ended: {self._result}" if isinstance(self._result, ResidentEnded) else "takes no more input"
+            raise TrialFailed(f"{self.name}: {how}", _shown(self.argv))
         self.session.send(self, *self._input(text.encode()))
 
     def running(self) -> bool:
