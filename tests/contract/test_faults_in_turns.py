@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,21 +22,21 @@ from tare.workloads.redis import Redis
 
 pytestmark = pytest.mark.machine
 
-BREAKS_AT = 4  # the round before which it happens
+BREAKS_AT = 4  # the turn before which it happens
 DURATION = 0.2
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass
 class _Breaks:
-    """Lets something happen between two rounds."""
+    """Lets something happen between two turns."""
 
     happens: Callable[[], None]
 
     def starts(self, step: Step) -> None:
         """Do nothing: all instances start well."""
 
-    def round_begins(self, number: int, stacks: int) -> None:  # noqa: ARG002 - as the loop calls it
+    def turns_begin(self, number: int, stacks: int) -> None:  # noqa: ARG002 - as the loop calls it
         if number == BREAKS_AT:
             self.happens()
 
@@ -58,7 +58,8 @@ class Fault:
         ]
         assert found, f"nothing like {self.word} runs in the container"
         for pid in found:
-            os.kill(pid, self.number)
+            with suppress(ProcessLookupError):  # the first may have taken the others with it
+                os.kill(pid, self.number)
 
 
 COMPUTING = Dhrystone(duration=DURATION)

@@ -27,6 +27,7 @@ from tare.units import Duration
 Operation = Literal["GET", "SET"]
 REDIS_PORT = 16379
 _PROBES = 4
+_CLOCK_SECONDS = 0.001
 _FIRST_PROBE = 250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
 _ROUND_TRIPS = 5  # how often each client sends at least in a turn
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
@@ -93,9 +94,9 @@ class RedisLoad(Workload):
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
                 raw = self._run(setup, call)
-                sending_seconds = call.requests / _rate(raw.text, call.operation)
-                yield while_sending(raw, start_seconds, sending_seconds)
-                calls[at] = self._filling(call, raw.text)
+                rate = _rate(raw.text, call.operation)
+                yield while_sending(raw, start_seconds, call.requests / rate)
+                calls[at] = self._filling(call, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
@@ -125,15 +126,16 @@ class RedisLoad(Workload):
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
             raw = self._run(setup, probe)
-            if probe.requests / _rate(raw.text, call.operation) >= self._turn_seconds / 2:
+            rate = _rate_of_probe(raw.text, probe)
+            if probe.requests / rate >= self._turn_seconds / 2:
                 break
-            probe = self._filling(probe, raw.text)
-        return replace(raw, client_cpu=None, warm_up=True), self._filling(call, raw.text)
+            probe = self._filling(probe, rate)
+        return replace(raw, client_cpu=None, warm_up=True), self._filling(call, rate)
 
-    def _filling(self, call: _Call, text: str) -> _Call:
-        """Give the call with as many requests as fill a turn at the rate of an output."""
+    def _filling(self, call: _Call, rate: float) -> _Call:
+        """Give the call with as many requests as fill a turn at this rate."""
         least = _ROUND_TRIPS * call.clients * self.pipeline
-        return replace(call, requests=max(least, math.ceil(_rate(text, call.operation) * self._turn_seconds)))
+        return replace(call, requests=max(least, math.ceil(rate * self._turn_seconds)))
 
     def _run(self, setup: Setup, call: _Call) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
@@ -156,6 +158,13 @@ class _Call:
     operation: Operation
     clients: int
     requests: int
+
+
+def _rate_of_probe(text: str, probe: _Call) -> float:
+    """Read the requests a second of a probe: `inf` is what redis-benchmark prints when its clock shows 0 ms."""
+    if re.fullmatch(rf'{_HEAD}\n"{probe.operation}","inf",.*\n', text):
+        return probe.requests / _CLOCK_SECONDS
+    return _rate(text, probe.operation)
 
 
 def _rate(text: str, operation: Operation) -> float:

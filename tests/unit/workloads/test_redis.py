@@ -20,6 +20,9 @@ LABELS = ("GET 1", "GET 50", "GET 200", "SET 1", "SET 50", "SET 200")
 HEAD = (SAMPLES / "get-1.csv").read_text().splitlines()[0]
 
 
+CLOCK_SECONDS = 0.001  # redis-benchmark's
+
+
 def captured(label: str) -> Raw:
     return Raw(label, ("redis-benchmark",), (SAMPLES / f"{label.lower().replace(' ', '-')}.csv").read_text(), 1.0)
 
@@ -44,7 +47,8 @@ class Client(LocalHost):
         assert check
         self.calls.append(argv)
         operation = self.option("-t", -1).upper()
-        row = f'"{operation}","{self.requests_per_second:.2f}"' + 6 * ',"0.100"'
+        rate = "inf" if self.sending_seconds(-1) < CLOCK_SECONDS else f"{self.requests_per_second:.2f}"
+        row = f'"{operation}","{rate}"' + 6 * ',"0.100"'
         seconds = 0.5 + self.sending_seconds(-1)
         cpu_seconds = 0.2 + self.sending_seconds(-1) / 2
         return Output(argv, 0, f"{HEAD}\n{row}\n".encode(), b"", seconds, cpu_seconds)
@@ -156,6 +160,14 @@ def test_a_probe_is_repeated_until_it_takes_half_a_turn_and_the_next_point_begin
     client = Client(150_000.0)
     measure(Redis(operations=("GET",), clients=(1, 50)), client)
     assert [client.option("-n", call) for call in range(5)] == ["1", "250", "15000", "15000", "15000"]
+
+
+def test_a_probe_too_short_for_the_clock_of_redis_benchmark_is_followed_by_a_longer_one() -> None:
+    client = Client(1_000_000.0)
+    raw = measure(Redis(operations=("GET",), clients=(50,)), client)
+    assert [client.option("-n", call) for call in range(4)] == ["1", "250", "25000", "100000"]
+    assert '"inf"' in raw[0].text
+    assert '"inf"' not in "".join(each.text for each in raw[1:])
 
 
 def test_a_server_that_becomes_faster_gets_more_requests_in_the_next_turn() -> None:
