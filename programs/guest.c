@@ -80,13 +80,19 @@ static bool has_card(void) {
     return access("/sys/class/net/" CARD, F_OK) == 0;
 }
 
-// Loads the driver of the network card, unless the initial RAM disk has done it.
+static void load(const char *driver) {
+    waitpid(start((const char *const[]){"modprobe", "-q", driver, NULL}), NULL, 0);
+}
+
+// Loads the driver of the network card, unless the initial RAM disk has done it. Below Xen, the first domain has a card
+// of the machine, and the others one of Xen's.
 static void find_card(void) {
-    const bool xen = access("/sys/hypervisor/type", F_OK) == 0;
-    if (has_card())
+    if (!has_card())
+        load("virtio_net");
+    if (has_card() || access("/sys/hypervisor/type", F_OK))
         return;
-    waitpid(start((const char *const[]){"modprobe", "-q", xen ? "xen-netfront" : "virtio_net", NULL}), NULL, 0);
-    for (int left = xen ? CARD_SECONDS * 1000 : 0; left > 0 && !has_card(); left--)
+    load("xen-netfront");
+    for (int left = CARD_SECONDS * 1000; left > 0 && !has_card(); left--)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // it comes once the other side has answered
 }
 
