@@ -21,7 +21,7 @@ from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
-from tare.images.kept import in_use, remove_superfluous
+from tare.images.kept import in_use, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
 from tare.model import Image, Problem, together
@@ -44,12 +44,12 @@ def cached_image(recipe: Recipe | None = None) -> Image | None:
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
     """Give the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
 
-    Before it builds one, it removes those that were not used lately.
+    Before it builds one, it makes room: it removes those that were not used lately.
     """
     recipe = recipe or guest_recipe()
     if (cached := cached_image(recipe)) is not None:
         return cached
-    remove_superfluous(state_folder() / "images", say)
+    make_room(state_folder() / "images", recipe.build_bytes, say)
     _check(_missing(recipe))
     images, link = private_state_folder() / "images", _link(recipe)
     images.mkdir(mode=0o700, exist_ok=True)

@@ -54,20 +54,26 @@ def in_use(path: Path) -> bool:
     return True
 
 
-def superfluous(stored: Iterable[Stored], now_seconds: float) -> tuple[Stored, ...]:
-    """Choose what was not used for 14 days, and what was used least lately of more than 20 GiB."""
+def superfluous(stored: Iterable[Stored], now_seconds: float, most_bytes: int = KEPT_BYTES) -> tuple[Stored, ...]:
+    """Choose what was not used for 14 days, and what was used least lately of more than so many bytes."""
     gone, total_bytes = [], 0
     for each in sorted(stored, key=lambda each: each.used_seconds, reverse=True):
         total_bytes += each.size_bytes
-        if total_bytes > KEPT_BYTES or now_seconds - each.used_seconds > KEPT_SECONDS:
+        if total_bytes > most_bytes or now_seconds - each.used_seconds > KEPT_SECONDS:
             gone.append(each)
     return tuple(gone)
 
 
-def remove_superfluous(images: Path, say: Callable[[str], None]) -> None:
-    """Remove the superfluous images that no process uses, with the engines' copies; says how much room that gave."""
-    stored = _stored(images)
-    for each in superfluous(stored, time.time()):
+def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None:
+    """Remove superfluous images that no process uses, with the engines' copies; says how much room that gave.
+
+    On a disk that has less than `need_bytes` free, more of them are superfluous.
+    """
+    if not (stored := _stored(images)):
+        return
+    short_bytes = need_bytes - shutil.disk_usage(images).free
+    most_bytes = min(KEPT_BYTES, sum(each.size_bytes for each in stored) - short_bytes)
+    for each in superfluous(stored, time.time(), most_bytes):
         _take(each.path)
     gone = [each for each in stored if not each.path.exists()]
     if not gone:

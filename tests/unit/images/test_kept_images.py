@@ -15,7 +15,7 @@ from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import kept
 from tare.images.image import _scratch, cached_image
-from tare.images.kept import Stored, forgotten, in_use, remove_superfluous, superfluous
+from tare.images.kept import Stored, forgotten, in_use, make_room, superfluous
 from tare.images.recipes import Recipe
 
 DAY = 86400.0
@@ -77,6 +77,23 @@ def test_of_more_than_20_gib_what_was_used_least_lately_goes() -> None:
     assert chosen(days((3, 5), (1, 8), (2, 8), (4, 1))) == ["0", "3"]
 
 
+def test_on_a_disk_without_room_what_was_used_least_lately_goes_too(images: Path) -> None:
+    made(images / OLD, 2, 3)
+    made(images / NEW, 1, 3)
+    made(images / USED, 3, 3)
+    free = shutil.disk_usage(images).free
+    make_room(images, free // 2, print)
+    assert len(list(images.glob("[0-9]*"))) == 3
+    make_room(images, free + (1 << 40), print)
+    assert list(images.glob("[0-9]*")) == []
+
+
+def test_no_more_goes_than_there_has_to_be_room_for() -> None:
+    stored = days((3, 5), (1, 8), (2, 2))
+    assert [each.path.name for each in superfluous(stored, 0.0, 12 << 30)] == ["0"]
+    assert [each.path.name for each in superfluous(stored, 0.0, -1)] == ["1", "2", "0"]
+
+
 def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> None:
     made(images / OLD, 20, 103)
     made(images / NEW, 1)
@@ -86,7 +103,7 @@ def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> 
     disk.write_bytes(bytes(4096))
     os.utime(disk, (0, 0))
     said: list[str] = []
-    remove_superfluous(images, said.append)
+    make_room(images, 0, said.append)
     assert sorted(path.name for path in images.iterdir()) == [NEW, "recipes"]
     assert [path.name for path in (images / "recipes").iterdir()] == ["new"]
     assert said == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
@@ -100,15 +117,15 @@ def test_a_disk_that_was_made_on_an_image_goes_with_it_however_new_it_is(images:
         os.utime(home, (time.time() - days_ago * DAY,) * 2)
         words = ("create", "-q", "-f", "qcow2", "-b", f"{digest}/root.ext4", "-F", "raw")
         subprocess.run((QEMU_IMG, *words, str(images / f"nested-{digest[0]}.qcow2")), check=True)
-    remove_superfluous(images, print)
+    make_room(images, 0, print)
     assert sorted(path.name for path in images.iterdir()) == [NEW, "nested-1.qcow2", "recipes"]
 
 
 def test_where_nothing_is_old_nothing_is_said(images: Path) -> None:
     made(images / NEW, 1)
     said: list[str] = []
-    remove_superfluous(images, said.append)
-    remove_superfluous(images / "none", said.append)
+    make_room(images, 0, said.append)
+    make_room(images / "none", 0, said.append)
     assert said == []
     assert (images / NEW / "root.tar").exists()
 
@@ -122,11 +139,11 @@ def test_an_image_that_another_process_uses_stays_until_that_is_killed(images: P
         assert holder.stdout.readline() == "True\n"
         assert time.time() - home.stat().st_mtime < DAY
         os.utime(home, (0, 0))
-        remove_superfluous(images, said.append)
+        make_room(images, 0, said.append)
         assert (home / "root.tar").exists()
         assert said == []
         holder.kill()
-    remove_superfluous(images, said.append)
+    make_room(images, 0, said.append)
     assert not home.exists()
 
 
@@ -138,7 +155,7 @@ def test_an_image_that_is_found_is_noted_as_used_and_kept_by_this_process(images
     assert found is not None
     assert time.time() - home.stat().st_mtime < DAY
     os.utime(home, (0, 0))
-    remove_superfluous(images, print)
+    make_room(images, 0, print)
     assert found.archive.exists()
 
 
@@ -149,7 +166,7 @@ def test_what_is_gone_is_not_in_use(images: Path) -> None:
 def test_one_that_a_killed_tare_was_removing_goes_with_the_next(images: Path) -> None:
     (images / f"{kept.GOING}abcd" / OLD).mkdir(parents=True)
     made(images / NEW, 20)
-    remove_superfluous(images, print)
+    make_room(images, 0, print)
     assert [path.name for path in images.iterdir()] == ["recipes"]
 
 
@@ -159,7 +176,7 @@ def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -
     engine.write_text(SAYS_WHAT_IT_IS_ASKED.format(said=said), encoding="ascii")
     engine.chmod(0o755)
     made(images / OLD, 20)
-    remove_superfluous(images, print)
+    make_room(images, 0, print)
     assert said.read_text(encoding="ascii").splitlines() == [
         "images --quiet --filter reference=*tare-image:0000000000000000*",
         "rmi --force abc",
