@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, runtime_checkable
 
+from tare.errors import TrialFailed
 from tare.model import Caution, Facts, Line, Mark, Metric, Output, Raw, Service, Sweep, Value
 
 
@@ -86,6 +87,9 @@ class Host(Protocol):
 
     def facts(self) -> Facts:
         """Read the facts that the host reports."""
+
+    def lost(self, words: str) -> TrialFailed | None:
+        """Give the reason if the way to the host is lost, or None. `words` are the last that came over it."""
 
 
 @dataclass(frozen=True)

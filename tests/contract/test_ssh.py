@@ -82,8 +82,8 @@ def test_a_machine_that_does_not_come_back_is_given_up(
     there: Lab, server: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh, "_BACK_SECONDS", 3.0)
+    monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1.0)
     assert server.master is not None
-    server.master._seconds = 1.0
     there.to_server.set("down")
     try:
         _lose(server)

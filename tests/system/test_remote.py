@@ -190,9 +190,9 @@ duration = "3s"
         process.wait(180)
     trials = load(tmp_path / "run").trials
     assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
-    # The one that had its turn when the connection was cut has lost its resident process.
-    assert sum("SSH to tare-test-server: " in trial.reason for trial in trials[3:6]) >= 2
-    assert all("resident process ended" in trial.reason for trial in trials[3:6] if "SSH to " not in trial.reason)
+    # Also the one that had its turn when the connection was cut.
+    reasons = [trial.reason for trial in trials[3:6]]
+    assert [reason for reason in reasons if not reason.startswith("SSH to tare-test-server: ")] == []
     assert _not_sampled(tmp_path / "run", trials[-3:]) == []
     assert there.left() == ""
 

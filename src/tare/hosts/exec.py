@@ -8,16 +8,17 @@ With a resident process inside (`at_hand`), the outer host enters once; the resi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts import Host, Process
-from tare.errors import TimedOut
+from tare.errors import TimedOut, TrialFailed
 from tare.hosts.facts import read_facts
+from tare.hosts.lines import shown
 from tare.hosts.process import checked
-from tare.hosts.resident import MOST_INPUT_BYTES, Resident, ResidentEnded
+from tare.hosts.resident import MOST_INPUT_BYTES, Resident
 from tare.model import Facts, Output
 
 RUN = "/usr/lib/tare/run"
@@ -42,8 +43,7 @@ class ExecHost:
         guard = (self.supervisor, "-l", "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
         output = self._output((*guard, *argv), argv[0], timeout + _GRACE_SECONDS, input)
         if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
-            hint = f"the command was: {' '.join(output.argv)}"
-            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", hint, output)
+            raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", shown(output.argv), output)
         inside = replace(output, argv=argv)
         return checked(inside) if check else inside
 
@@ -52,11 +52,7 @@ class ExecHost:
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         if self.resident is None or size > MOST_INPUT_BYTES:
             return self.outer.run(*self.wrap(*argv), timeout=timeout, input=data, check=False)
-        try:
-            return self.resident.run(argv, name, timeout, data if isinstance(data, bytes) else data.read_bytes())
-        except ResidentEnded:
-            self.outer.run("true", timeout=timeout)  # raises Unreachable if the outer host is the one that is lost
-            raise
+        return self.resident.run(argv, name, timeout, data if isinstance(data, bytes) else data.read_bytes())
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`. `run` watches the life line, unless the command does (`life_line`)."""
@@ -73,12 +69,13 @@ class ExecHost:
             yield self.resident
             return
         start = (self.supervisor, "--resident")
-        with self.attended(Resident(lambda: self.outer.spawn(*self.wrap(*start), life_line=True))) as resident:
+        with self.attended(lambda: self.outer.spawn(*self.wrap(*start), life_line=True)) as resident:
             yield resident
 
     @contextmanager
-    def attended(self, resident: Resident) -> Iterator[Resident]:
-        """Let this resident process start all commands inside, for the block."""
+    def attended(self, start: Callable[[], AbstractContextManager[Process]]) -> Iterator[Resident]:
+        """Let the resident process that `start` gives start all commands inside, for the block."""
+        resident = Resident(start, self.lost)
         try:
             resident.open()
             self.resident = resident
@@ -116,6 +113,10 @@ class ExecHost:
     def facts(self) -> Facts:
         """Read the facts that the inside reports."""
         return read_facts(self.read)
+
+    def lost(self, words: str) -> TrialFailed | None:
+        """Give the reason if the way to the outer host is lost; see `Host.lost`."""
+        return self.outer.lost(words)
 
 
 def at_hand(host: Host) -> AbstractContextManager[Resident | None]:

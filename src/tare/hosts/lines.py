@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tare.errors import TimedOut, TrialFailed
 from tare.model import Line
@@ -27,6 +27,11 @@ def last_lines(text: str) -> str:
     return words
 
 
+def shown(argv: Sequence[str]) -> str:
+    """Give the hint of what is raised for a command."""
+    return f"the command was: {' '.join(argv)}"
+
+
 class Lines:
     """The lines of one process: one thread adds them, others read them, or one listens.
 
@@ -40,6 +45,7 @@ class Lines:
         self._kept: deque[Line] = deque(maxlen=_KEPT_LINES)
         self._listener: Callable[[Line | None], None] | None = None
         self._ended = False
+        self._fault: TrialFailed | None = None
         self._changed = threading.Condition()
 
     def add(self, line: Line) -> None:
@@ -52,10 +58,10 @@ class Lines:
         if listener:
             listener(line)
 
-    def end(self) -> None:
-        """Say that there will be no more."""
+    def end(self, fault: TrialFailed | None = None) -> None:
+        """Say that there will be no more; `fault` is the reason where the process has not ended by itself."""
         with self._changed:
-            self._ended = True
+            self._ended, self._fault = True, fault
             self._changed.notify_all()
             listener = self._listener
         if listener:
@@ -67,7 +73,8 @@ class Lines:
             if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
                 raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)
             if not self._kept:
-                raise TrialFailed(f"{self._name}: ended: {last_lines(self._words()) or 'no output'}", self._hint)
+                words = last_lines(self._words()) or "no output"
+                raise self._fault or TrialFailed(f"{self._name}: ended: {words}", self._hint)
             return self._kept.popleft()
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:

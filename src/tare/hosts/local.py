@@ -62,6 +62,9 @@ class LocalHost:
         """Read what this machine is."""
         return read_facts(read_text)
 
+    def lost(self, words: str) -> None:
+        """Give None: no way leads here; see `Host.lost`."""
+
 
 def _folders_in(folder: str) -> Sequence[str]:
     """List the folders in a folder; none where it is gone.

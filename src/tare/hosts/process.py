@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.lines import Lines, last_lines
+from tare.hosts.lines import Lines, last_lines, shown
 from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
@@ -54,7 +54,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
         assert process is not None  # noqa: S101 - it is what took too long
         kill_tree(process.pid, tree)
         output = Output(tuple(argv), 124, *process.communicate(), time.monotonic() - began)
-        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", _shown(argv), output) from None
+        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", shown(argv), output) from None
     finally:
         if process is not None and process.returncode is None:  # we were interrupted
             kill_tree(process.pid, tree)
@@ -70,7 +70,7 @@ def checked(output: Output) -> Output:
     if output.exit_code:
         last = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text) or "it printed nothing"
         what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
-        raise TrialFailed(what, _shown(output.argv), output)
+        raise TrialFailed(what, shown(output.argv), output)
     return output
 
 
@@ -88,7 +88,7 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
                 stack.callback(local.drained)
                 stack.callback(_end, local, process, tree, life_line)
         except OSError as error:
-            raise TrialFailed(f"{argv[0]}: {error.strerror}", _shown(argv)) from error
+            raise TrialFailed(f"{argv[0]}: {error.strerror}", shown(argv)) from error
         yield local
 
 
@@ -170,7 +170,7 @@ class LocalProcess:
         self.argv = argv
         self._process = process
         self._errors = errors
-        self._lines = Lines(argv[0], self.errors, _shown(argv))
+        self._lines = Lines(argv[0], self.errors, shown(argv))
         self._last_errors: str | None = None
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -192,7 +192,7 @@ class LocalProcess:
                 while rest and self._process.stdin is not None:
                     rest = rest[os.write(self._process.stdin.fileno(), rest[:_AT_ONCE_BYTES]) :]
             except (OSError, ValueError) as error:  # it has ended, or its standard input was closed
-                raise TrialFailed(f"{self.argv[0]}: takes no more input", _shown(self.argv)) from error
+                raise TrialFailed(f"{self.argv[0]}: takes no more input", shown(self.argv)) from error
             finally:
                 if rest != whole and rest and self._process.stdin is not None:
                     self._process.stdin.close()  # we were interrupted: nothing must follow half a text
@@ -320,7 +320,3 @@ def _bytes_of(path: str) -> bytes:
 
 def _exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
-
-
-def _shown(argv: Sequence[str]) -> str:
-    return f"the command was: {' '.join(argv)}"

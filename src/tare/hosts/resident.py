@@ -2,8 +2,8 @@
 
 It is `run --resident` (programs/resident.h has the lines that it takes and gives), reached once, by what the host is
 reached by: `docker exec`, `ssh`, a command that enters namespaces. It ends when its standard input does, and all that
-it has started with it. When it ends before that, all who wait for it are told at once, and the next command starts
-another one.
+it has started with it. When it ends before that, all who wait for it are told why at once, if need be that a
+connection is lost, and the next command starts another one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,43 @@ from abc import ABC, abstractmethod
 from binascii import a2b_qp, b2a_qp
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 
 from tare.contracts import Process
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.lines import Lines
+from tare.hosts.lines import Lines, shown
 from tare.model import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
 _CHUNK_BYTES = 8192
 _ENDING_SECONDS = 5.0  # it ends a command in 3
 _ENDED = "its resident process ended"
+_SILENT = "it said nothing"
 _KEPT_ERROR_BYTES = 65536
 _SHOWN_CHARACTERS = 60  # of what is no line of ours
 
 
 class ResidentEnded(TrialFailed):
-    """The resident process of a host has ended, or says what it should not: what ran there is gone.
+    """The resident process of a host has ended, or says what it should not: what ran there is gone."""
 
-    `words` are its last ones.
-    """
+    @property
+    def words(self) -> str:
+        """Its last words."""
+        return str(self).partition(f"{_ENDED}: ")[2]
 
-    def __init__(self, words: str, name: str, hint: str = "") -> None:
-        super().__init__(f"{name}: {_ENDED}: {words}", hint)
-        self.words = words
+
+Lost = Callable[[str], TrialFailed | None]
 
 
 class Resident:
-    """The resident process of a host, started by `start`. Any thread may use it."""
+    """The resident process of a host, started by `start`. Any thread may use it.
 
-    def __init__(self, start: Callable[[], AbstractContextManager[Process]]) -> None:
+    `lost` is asked when it has ended unasked, with its last words: it gives the reason if the way to the host is lost.
+    """
+
+    def __init__(self, start: Callable[[], AbstractContextManager[Process]], lost: Lost) -> None:
         self._start = start
+        self._lost = lost
         self._session: _Session | None = None
         self._opening = threading.Lock()
 
@@ -54,12 +61,12 @@ class Resident:
         self._running()
 
     def await_ready(self, timeout: float) -> None:
-        """Wait until it takes commands; raises TimedOut, and ResidentEnded where there will be none."""
+        """Wait until it takes commands; raises TimedOut, and ResidentEnded or what `lost` gives."""
         session = self._running()
         if not session.settled.wait(timeout):
             raise TimedOut(f"its resident process did not answer within {timeout:g} s", "")
         if session.fault:
-            raise ResidentEnded(session.fault, "the inside")
+            raise session.fault.of("the inside")
 
     def close(self) -> None:
         """End it, with all that it runs; the next command starts it again."""
@@ -69,13 +76,13 @@ class Resident:
                 session.close()
 
     def run(self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"") -> Output:
-        """Run a command, called `name`, to its end; raises TimedOut, and ResidentEnded."""
+        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` gives."""
         began = time.monotonic()
         command = _Collected(self._running(), argv, name)
         try:
             command.begin(data)
             if not command.ended.wait(timeout):
-                raise TimedOut(f"{name}: did not end within {timeout:g} s", _shown(argv))
+                raise TimedOut(f"{name}: did not end within {timeout:g} s", shown(argv))
         finally:
             command.finish()
         code, cpu_seconds = command.result()
@@ -98,17 +105,30 @@ class Resident:
                 self._session.close()
                 self._session = None
             if self._session is None:
-                self._session = _Session(self._start())
+                self._session = _Session(self._start(), self._lost)
             return self._session
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Why a resident process is of no use any more: its last words, and the reason if the way to it is lost."""
+
+    words: str
+    lost: TrialFailed | None
+
+    def of(self, name: str, hint: str = "") -> TrialFailed:
+        """Give the reason why what has this name has no result."""
+        return self.lost or ResidentEnded(f"{name}: {_ENDED}: {self.words or _SILENT}", hint)
 
 
 class _Session:
     """One resident process, from its start to its end, and the commands that it runs."""
 
-    def __init__(self, process: AbstractContextManager[Process]) -> None:
-        self.fault: str | None = None
+    def __init__(self, process: AbstractContextManager[Process], lost: Lost) -> None:
+        self.fault: _Fault | None = None
         self.numbers = itertools.count(1)
         self.settled = threading.Event()  # it is ready, or has ended
+        self._lost = lost
         self._commands: dict[int, _Command] = {}
         self._changing = threading.Lock()
         self._open = ExitStack()
@@ -123,7 +143,7 @@ class _Session:
         """Make a command known, before it is started."""
         with self._changing:
             if self.fault:
-                raise _ended(command, self.fault)
+                raise command.failed(self.fault)
             self._commands[command.number] = command
 
     def remove(self, command: _Command) -> None:
@@ -132,12 +152,11 @@ class _Session:
             self._commands.pop(command.number, None)
 
     def send(self, command: _Command, *lines: str) -> None:
-        """Tell the process; raises ResidentEnded."""
+        """Tell the process; raises ResidentEnded, and what `lost` gives."""
         try:
             self.process.send("".join(f"{line}\n" for line in lines))
         except TrialFailed as error:
-            self._end(self._last_words())
-            raise _ended(command, self.fault or "") from error
+            raise command.failed(self._end(self._last_words())) from error
 
     def _take(self, line: Line | None) -> None:
         """Take a line that the process has printed; None at their end."""
@@ -174,17 +193,22 @@ class _Session:
 
     def _last_words(self) -> str:
         words = self.process.errors().strip().splitlines()
-        return words[-1] if words else "it said nothing"
+        return words[-1] if words else ""
 
-    def _end(self, words: str) -> None:
+    def _end(self, words: str) -> _Fault:
+        """Tell all commands that they have no result, and why. The first reason stays."""
+        # Nobody waits where it has been told to end; to ask whether a connection is lost takes a moment.
+        waited_for = self._commands or not self.settled.is_set()
+        fault = _Fault(words, self._lost(words) if waited_for else None)
         with self._changing:
             if self.fault:
-                return
-            self.fault = words
+                return self.fault
+            self.fault = fault
             waiting, self._commands = tuple(self._commands.values()), {}
         self.settled.set()
         for command in waiting:
-            command.fail(_ended(command, words))
+            command.fail(fault)
+        return fault
 
 
 class _Command(ABC):
@@ -196,7 +220,8 @@ class _Command(ABC):
         self.session = session
         self.number = next(session.numbers)
         self.ended = threading.Event()
-        self._result: tuple[int, float] | ResidentEnded | None = None
+        self._result: tuple[int, float] | None = None
+        self._fault: TrialFailed | None = None
         self._begun = False
 
     def begin(self, data: bytes | None = None) -> None:
@@ -214,7 +239,7 @@ class _Command(ABC):
 
     def finish(self, life_line: bool = False) -> None:
         """See that it is gone: the end of its standard input is enough for one with a life line."""
-        with suppress(ResidentEnded):
+        with suppress(TrialFailed):
             if self._begun and life_line and not self.ended.is_set():
                 self.session.send(self, f"close {self.number}")
                 self.ended.wait(3)
@@ -224,9 +249,9 @@ class _Command(ABC):
         self.session.remove(self)
 
     def result(self) -> tuple[int, float]:
-        """Give its exit code, and the seconds of CPU that it has used; raises ResidentEnded."""
-        if self._result is None or isinstance(self._result, ResidentEnded):
-            raise self._result or _ended(self, "it does not know how")
+        """Give its exit code, and the seconds of CPU that it has used; raises the reason why nobody knows."""
+        if self._result is None:
+            raise self._fault or ResidentEnded(f"{self.name}: nobody knows how it ended", shown(self.argv))
         return self._result
 
     @abstractmethod
@@ -238,10 +263,14 @@ class _Command(ABC):
         self._result = code, cpu_seconds
         self.ended.set()
 
-    def fail(self, fault: ResidentEnded) -> None:
-        """Note that nobody knows how it has ended."""
-        self._result = fault
+    def fail(self, fault: _Fault) -> None:
+        """Note why nobody knows how it has ended."""
+        self._fault = self.failed(fault)
         self.ended.set()
+
+    def failed(self, fault: _Fault) -> TrialFailed:
+        """Give the reason why it has no result."""
+        return fault.of(self.name, shown(self.argv))
 
 
 class _Collected(_Command):
@@ -262,7 +291,7 @@ class ResidentProcess(_Command):
     def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
         super().__init__(session, argv, name)
         self.pid = session.process.pid
-        self._lines = Lines(name, self.errors, _shown(argv))
+        self._lines = Lines(name, self.errors, shown(argv))
         self._errors = bytearray()
         self._rest = b""
 
@@ -277,8 +306,7 @@ class ResidentProcess(_Command):
     def send(self, text: str) -> None:
         """Write to its standard input; see `Process.send`."""
         if self.ended.is_set():
-            how = f"ended: {self._result}" if isinstance(self._result, ResidentEnded) else "takes no more input"
-            raise TrialFailed(f"{self.name}: {how}", _shown(self.argv))
+            raise self._fault or TrialFailed(f"{self.name}: takes no more input", shown(self.argv))
         self.session.send(self, *self._input(text.encode()))
 
     def running(self) -> bool:
@@ -309,15 +337,11 @@ class ResidentProcess(_Command):
         super().end(code, cpu_seconds)
         self._lines.end()
 
-    def fail(self, fault: ResidentEnded) -> None:
-        """Note that nobody knows how it has ended; who reads on is told so."""
-        self._errors += f"\n{_ENDED}: {fault.words}".encode()
+    def fail(self, fault: _Fault) -> None:
+        """Note why nobody knows how it has ended; who reads on is told so."""
+        self._errors += f"\n{fault.words}".encode()
         super().fail(fault)
-        self._lines.end()
-
-
-def _ended(command: _Command, words: str) -> ResidentEnded:
-    return ResidentEnded(words, command.name, _shown(command.argv))
+        self._lines.end(self._fault)
 
 
 def quoted(data: bytes) -> str:
@@ -333,7 +357,3 @@ def unquoted(text: str) -> bytes:
 
 def _line(data: bytes, seconds: float) -> Line:
     return Line(seconds, data.decode("utf-8", "replace").rstrip("\r"))
-
-
-def _shown(argv: Sequence[str]) -> str:
-    return f"the command was: {' '.join(argv)}"

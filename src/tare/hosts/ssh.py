@@ -8,7 +8,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,6 @@ from tare.contracts import Host, Process
 from tare.errors import TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.process import checked
-from tare.hosts.resident import ResidentEnded
 from tare.model import Machine, Output
 
 _CONNECT_SECONDS = 30.0
@@ -69,15 +68,16 @@ class SshHost(ExecHost):
         """Run a command; see `Host.run`. Raises Unreachable when the connection is lost."""
         if self.master:
             self.master.ensure()
-        try:
-            output = super().run(*argv, timeout=timeout, input=input, check=False)
-        except ResidentEnded as error:
-            if self.master and not self.master.holds():
-                raise unreachable(self.destination, error.words) from error
-            raise
+        output = super().run(*argv, timeout=timeout, input=input, check=False)
         if output.exit_code == _LOST and not (self.master and self.master.holds()):
             raise unreachable(self.destination, output.stderr.decode("utf-8", "replace"))
         return checked(output) if check else output
+
+    def lost(self, words: str) -> TrialFailed | None:
+        """Give the reason in OpenSSH's words if the connection is lost; see `Host.lost`."""
+        if self.master and not self.master.holds():
+            return unreachable(self.destination, self.master.last_words() or words)
+        return super().lost(words)
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`."""
@@ -101,10 +101,8 @@ class Master:
     a telemetry sample must not wait for a machine that does not answer.
     """
 
-    def __init__(self, host: SshHost, socket: str, again: bool = True, seconds: float = _CONNECT_SECONDS) -> None:
+    def __init__(self, host: SshHost, socket: str) -> None:
         self._host = host
-        self._again = again
-        self._seconds = seconds
         self._socket = socket
         self._open = ExitStack()
         self._process: Process | None = None
@@ -130,21 +128,27 @@ class Master:
             time.sleep(0.01)
         return False
 
+    def last_words(self) -> str:
+        """Give what OpenSSH said last; empty where it said nothing, or where another thread opens it again."""
+        with suppress(ValueError):
+            return self._process.errors().strip() if self._process else ""
+        return ""
+
     def ensure(self, seconds: float | None = None) -> None:
         """Open the connection, unless it is open; raises Unreachable, at once if an attempt has just failed.
 
-        The attempt takes up to `seconds`, by default 10 to reconnect, and never more than the limit of the first one.
+        The attempt takes up to `seconds`, by default 10 to reconnect, and never more than 30.
         """
         process = self._process
-        if process is not None and (not self._again or process.running()):
+        if process is not None and process.running():
             return
         if threading.get_ident() != self._maker:
             raise unreachable(self._host.destination, "the connection was lost")
         if self._failed and time.monotonic() - self._failed[0] < _AGAIN_SECONDS:
             raise self._failed[1]
         try:
-            usual = _RECONNECT_SECONDS if self._was_open else self._seconds
-            self._connect(min(seconds or usual, self._seconds))
+            usual = _RECONNECT_SECONDS if self._was_open else _CONNECT_SECONDS
+            self._connect(min(seconds or usual, _CONNECT_SECONDS))
         except Unreachable as error:
             self._failed = (time.monotonic(), error)
             raise
@@ -180,21 +184,6 @@ class Master:
         self._process, self._was_open = process, True
 
 
-def _control(socket: str, seconds: float = _CONNECT_SECONDS) -> tuple[str, ...]:
-    return ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={seconds:.0f}")
-
-
-@contextmanager
-def shared(outer: Host, destination: str, socket: str, *options: str, seconds: float) -> Iterator[SshHost]:
-    """Open one connection that all commands share, over the control socket `socket`; close it after the block.
-
-    Raises Unreachable with OpenSSH's message if that fails within `seconds`.
-    """
-    host = SshHost(outer, destination, *options, *_control(socket, seconds))
-    with Master(host, socket, again=False, seconds=seconds) as host.master:
-        yield host
-
-
 @contextmanager
 def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
     """Connect to a machine as root; reopen a lost connection; close it after the block.
@@ -202,8 +191,9 @@ def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) 
     The machine needs a POSIX shell only. `supervisor` is our `run` (programs/run.c), which is copied there. Raises
     Unreachable, or TareError if tare cannot be root or the machine cannot run our programs.
     """
-    options = (*(("-F", target.ssh_config) if target.ssh_config else ()), *_ALIVE)
-    host = SshHost(outer, target.ssh, *options, *_control(socket))
+    configuration = ("-F", target.ssh_config) if target.ssh_config else ()
+    control = ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
+    host = SshHost(outer, target.ssh, *configuration, *_ALIVE, *control)
     with Master(host, socket) as master:
         host.master = master
         host.supervisor = ""

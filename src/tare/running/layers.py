@@ -384,6 +384,10 @@ class Recorder:
         """Read what the host is."""
         return self._host.facts()
 
+    def lost(self, words: str) -> TrialFailed | None:
+        """Give the reason if the way to the host is lost; see `Host.lost`."""
+        return self._host.lost(words)
+
     def _note(self, argv: tuple[str, ...]) -> None:
         if self._commands is not None:
             self._commands.append(argv)

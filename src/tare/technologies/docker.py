@@ -18,7 +18,6 @@ from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.hosts.lines import last_lines
-from tare.hosts.resident import Resident
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools
 from tare.model import Family, Image, Problem
 
@@ -119,7 +118,7 @@ class Docker(Technology):
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
                 launch.knock(address)
             inside = ExecHost(host, self.program, "exec", "--interactive", launch.name)
-            stack.enter_context(inside.attended(Resident(lambda: nullcontext(client))))
+            stack.enter_context(inside.attended(lambda: nullcontext(client)))
             reader = launch.ledger.host
             first, *around = self._processes(reader, launch)
             folder = group_folder(reader, first)

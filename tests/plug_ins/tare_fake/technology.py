@@ -196,6 +196,9 @@ class FakeHost:
         """Say that it is made up."""
         return Facts("fake", "", "", "", len(self.limits.cpus), self.limits.memory_bytes, "", "")
 
+    def lost(self, words: str) -> None:
+        """Give None: a fake is never away; see `Host.lost`."""
+
 
 @dataclass
 class FakeProcess:

@@ -16,11 +16,14 @@ from pathlib import Path, PurePosixPath
 import pytest
 from compiled import compiled
 
-from tare.errors import TimedOut, TrialFailed
+from tare.errors import TimedOut, TrialFailed, Unreachable
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
-from tare.hosts.resident import MOST_INPUT_BYTES, Resident, ResidentEnded, quoted, unquoted
+from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
+from tare.hosts.ssh import unreachable
+from tare.loads import turns
 from tare.model import Line
+from tare.running.layers import Recorder
 
 SECONDS = 30.0
 
@@ -95,7 +98,7 @@ def test_who_waits_for_one_that_does_not_come_is_told_its_last_words(program: Pa
 def test_a_resident_process_that_is_there_already_starts_all_commands(program: Path) -> None:
     inside = _inside(program, "false")
     with LocalHost().spawn(str(program), "--resident", life_line=True) as process:
-        with inside.attended(Resident(lambda: nullcontext(process))), at_hand(inside):
+        with inside.attended(lambda: nullcontext(process)), at_hand(inside):
             assert _pid(inside) == process.pid
         assert process.running()
         assert inside.resident is None
@@ -105,7 +108,7 @@ def test_a_resident_process_that_is_there_already_starts_all_commands(program: P
 def test_where_that_has_ended_each_command_fails_with_its_last_words(program: Path) -> None:
     inside = _inside(program, "false")
     begin = ("sh", "-c", "echo its last words >&2; sleep 0.1")
-    with LocalHost().spawn(*begin) as process, inside.attended(Resident(lambda: nullcontext(process))):
+    with LocalHost().spawn(*begin) as process, inside.attended(lambda: nullcontext(process)):
         for _ in range(2):
             with pytest.raises(ResidentEnded, match="echo: its resident process ended: its last words"):
                 inside.run("echo", timeout=SECONDS)
@@ -261,13 +264,61 @@ def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: 
     threading.Timer(0.3, os.kill, (number, signal.SIGKILL)).start()
     with ThreadPoolExecutor(2) as pool, host.spawn("sleep", "70215") as process:
         waiting = [pool.submit(host.run, "sleep", "70215", timeout=SECONDS) for _ in range(2)]
-        with pytest.raises(TrialFailed, match=r"^sleep: ended: its resident process ended: it said nothing$"):
-            process.read_line(SECONDS)
+        for fails in (lambda: process.read_line(SECONDS), lambda: process.send("go\n")):
+            with pytest.raises(ResidentEnded, match=r"^sleep: its resident process ended: it said nothing$"):
+                fails()
+        # A program that has turns adds what it has printed.
+        said = "sleep: its resident process ended: it said nothing; it printed ''"
+        with pytest.raises(ResidentEnded, match=f"^{said}$") as failure:
+            turns.Resident(process, ("sleep",), "done").turn("turn", "go", SECONDS)
+        assert failure.value.output is not None
         for each in waiting:
             assert isinstance(each.exception(SECONDS), ResidentEnded)
             assert str(each.exception()) == "sleep: its resident process ended: it said nothing"
     assert time.monotonic() - began < 5
     assert _comes_true(70215, there=False)
+
+
+class Far(ExecHost):
+    """A host whose connection is lost whenever its resident process is, as over SSH."""
+
+    def lost(self, words: str) -> TrialFailed:
+        return unreachable("far.example", words)
+
+
+def test_all_who_wait_are_told_of_a_lost_connection_also_on_a_host_behind_it(program: Path) -> None:
+    far = Far(LocalHost(), "sh", "-c", '"$@"; echo Connection reset by peer >&2', "sh")
+    behind = ExecHost(Recorder(far, []), "env")
+    far.supervisor = behind.supervisor = str(program)
+    said = r"^SSH to far\.example: Connection reset by peer$"
+    with at_hand(far), at_hand(behind), ThreadPoolExecutor(2) as pool:
+        with far.spawn("cat") as near, behind.spawn("cat") as inner:
+            waiting = [pool.submit(host.run, "sleep", "70218", timeout=SECONDS) for host in (far, behind)]
+            assert _comes_true(70218, there=True)
+            os.kill(_pid(far), signal.SIGKILL)
+            for process in (near, inner):
+                with pytest.raises(Unreachable, match=said):
+                    process.read_line(SECONDS)
+                with pytest.raises(Unreachable, match=said):
+                    process.send("go\n")
+            for each in waiting:
+                with pytest.raises(Unreachable, match=said):
+                    each.result(SECONDS)
+        assert behind.run("echo", "again", timeout=SECONDS).text == "again\n"
+
+
+def test_the_end_of_the_block_asks_for_no_connection(program: Path) -> None:
+    asked: list[str] = []
+
+    class Asked(ExecHost):
+        def lost(self, words: str) -> None:
+            asked.append(words)
+
+    host = Asked(LocalHost())
+    host.supervisor = str(program)
+    with at_hand(host):
+        assert host.run("echo", "on", timeout=SECONDS).text == "on\n"
+    assert asked == []
 
 
 def test_after_its_end_the_next_command_starts_another(host: ExecHost) -> None:
