@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tare.model import Output
 
+_MOST_QUOTED = 800
+
 
 class TareError(Exception):
     """An error that the user can do something about: what happened, and a hint at what to do."""
@@ -73,6 +75,11 @@ def in_words(error: Exception) -> TareError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
     return TrialFailed(what, "this is a bug of a plug-in, or of tare: `tare show` has the traceback")
+
+
+def printed(text: str) -> str:
+    """Quote what a program printed, or the beginning of it, for the end of a reason."""
+    return f"it printed {text[:_MOST_QUOTED]!r}"
 
 
 @dataclass(frozen=True)

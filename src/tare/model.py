@@ -174,6 +174,11 @@ class Footprint:
     disk_bytes: int | None
     processes: int
 
+    @property
+    def all_memory_bytes(self) -> int | None:
+        """Memory of its processes, and the kernel's where that is known; None where that of its processes is not."""
+        return None if self.memory_bytes is None else self.memory_bytes + (self.kernel_bytes or 0)
+
 
 @dataclass(frozen=True)
 class Layer:

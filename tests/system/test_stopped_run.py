@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+Started = tuple[Path, subprocess.Popen[str]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
 ENOUGH_SECONDS = 60.0
 
@@ -29,26 +30,29 @@ def lines(run: Path) -> int:
     return read_text(str(run / "trials.jsonl")).count("\n")
 
 
-def wait_for_the_middle_of_a_trial(process: subprocess.Popen[str], home: Path, run: Path, trials: int) -> None:
-    """Wait until this many trials are recorded and another instance is there."""
-    deadline = time.monotonic() + ENOUGH_SECONDS
-    while time.monotonic() < deadline:
-        assert process.poll() is None, read_text(str(run.parent / "said"))
-        begun = [path for path in (home / "instances").glob("*") if not path.name.endswith("-client")]
-        if lines(run) >= trials and begun:
-            return
-        time.sleep(0.01)
-    pytest.fail(f"no {trials} trials within {ENOUGH_SECONDS:g} s: {read_text(str(run.parent / 'said'))}")
+@pytest.fixture
+def half_done(begin: Begin, suite: Path, tmp_path: Path, ready_home: Path) -> Iterator[Started]:
+    """A run in the middle of a trial, of which four or more are recorded; its folder and its process."""
+    run, deadline = tmp_path / "run", time.monotonic() + ENOUGH_SECONDS
+    with begin("run", suite, "--out", run) as process:
+        while lines(run) < 4 or not begun(ready_home):
+            assert process.poll() is None, read_text(str(tmp_path / "said"))
+            assert time.monotonic() < deadline, read_text(str(tmp_path / "said"))
+            time.sleep(0.01)
+        yield run, process
+
+
+def begun(home: Path) -> list[Path]:
+    """Give the folders of the instances that are there."""
+    return [path for path in (home / "instances").glob("*") if not path.name.endswith("-client")]
 
 
 def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
-    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
+    tare: Call, half_done: Started, suite: Path, tmp_path: Path, ready_home: Path
 ) -> None:
-    run = tmp_path / "run"
-    with begin("run", suite, "--out", run) as process:
-        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=4)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+    run, process = half_done
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
     said = read_text(str(tmp_path / "said"))
     assert f"go on with: tare run --resume {run}" in said
     assert "Traceback" not in said
@@ -77,13 +81,11 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
 
 
 def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
-    tare: Call, begin: Begin, suite: Path, tmp_path: Path, ready_home: Path
+    tare: Call, half_done: Started, suite: Path, ready_home: Path
 ) -> None:
-    run = tmp_path / "run"
-    with begin("run", suite, "--out", run) as process:
-        wait_for_the_middle_of_a_trial(process, ready_home, run, trials=4)
-        process.kill()
-        process.wait(20)
+    run, process = half_done
+    process.kill()
+    process.wait(20)
     assert list((ready_home / "ledger").iterdir())
     assert f"tare-{process.pid:x}-client" in namespaces()
 

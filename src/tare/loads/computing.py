@@ -11,12 +11,10 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from tare.contracts import Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.loads.turns import limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
-
-_MOST_QUOTED = 800
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Computing(Workload):
         speed = float(match["speed"]) * self.scale if match else 0.0
         if not 0 < speed < math.inf:
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
-            raise TrialFailed(f"{self.name} gave no verified speed; it printed {raw[0].text[:_MOST_QUOTED]!r}", hint)
+            raise TrialFailed(f"{self.name} gave no verified speed; {printed(raw[0].text)}", hint)
         return (Value("speed", None, speed),)
 
     def seconds(self) -> float:

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from tare.contracts import Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.loads.load import ClientCounts, rising_clients, server_address, server_port
 from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Output, Raw, Sweep, Value
@@ -39,7 +39,6 @@ _END = re.compile(
 )
 _NO_ERRORS = "connect 0, read 0, write 0, status 0"
 _LARGEST_HEAD = 1024  # bytes before a page
-_MOST_QUOTED = 800
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
 
 
@@ -127,7 +126,7 @@ class HttpLoad(Workload):
         output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
         found = _END.search(raw.text)
         if found is None:
-            raise TrialFailed(f"wrk did not end as it should; it printed {raw.text[:_MOST_QUOTED]!r}", _HINT, output)
+            raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
         if found["errors"] != _NO_ERRORS:
             raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", _HINT, output)
         answers, read_bytes, size = int(found["answers"]), int(found["bytes"]), self.page_bytes
@@ -146,5 +145,5 @@ def _rate(text: str, clients: int) -> float:
     seconds = float(found["seconds"]) if found else 0.0
     rate = float(found["requests"]) / seconds if found and seconds > 0 else 0.0
     if not 0 < rate < math.inf:
-        raise TrialFailed(f"wrk gave no rate for {clients} clients; it printed {text[:_MOST_QUOTED]!r}", _HINT)
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; {printed(text)}", _HINT)
     return rate

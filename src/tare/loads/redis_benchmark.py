@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
 from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Sweep, Value
@@ -174,5 +174,5 @@ def _rate(text: str, operation: Operation) -> float:
     rate = float(match["rate"]) if match else 0.0
     if not 0 < rate < math.inf:
         hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
-        raise TrialFailed(f"redis-benchmark gave no rate for {operation}; it printed {text[:400]!r}", hint)
+        raise TrialFailed(f"redis-benchmark gave no rate for {operation}; {printed(text)}", hint)
     return rate

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tare.contracts import Host, Process
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.model import Output, Raw
 
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 _USUAL = 10  # rounds, between the two
 _PATIENCE_SECONDS, _PATIENCE = 30.0, 10  # and so many times as long as a turn
-_MOST_LINES, _MOST_QUOTED = 1000, 800
+_MOST_LINES = 1000
 
 
 def turn_seconds(duration_seconds: float) -> float:
@@ -58,7 +58,7 @@ class Resident:
                 lines.append(self.process.read_line(max(left, 0.001)).text)
         except TrialFailed as error:
             text = "".join(f"{each}\n" for each in lines)
-            what = f"{error}; it printed {text[:_MOST_QUOTED]!r}"
+            what = f"{error}; {printed(text)}"
             output = Output(self.argv, 1, text.encode(), self.process.errors().encode(), time.monotonic() - began)
             raise type(error)(what, error.hint, output) from error
         text = "".join(f"{each}\n" for each in lines)

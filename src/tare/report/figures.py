@@ -62,6 +62,11 @@ class TurnBar(NamedTuple):
     steal: float
     text: str
 
+    @property
+    def pace(self) -> str:
+        """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
+        return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
+
 
 # The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
 INK = "#1b1f24"
@@ -234,7 +239,7 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
     if not bars:
         return None
     least = (max(bar.began + bar.seconds for bar in bars) - min(bar.began for bar in bars)) / _WIDE_WIDTH * 2
-    rows: Rows = [_turn_row(bar, least, bar.stack, bar.speed, _pace(bar.speed)) for bar in bars]
+    rows: Rows = [_turn_row(bar, least, bar.stack, bar.speed, bar.pace) for bar in bars]
     taken: Rows = [_turn_row(bar, least, STOLEN, bar.steal, STOLEN) for bar in bars if bar.steal > _VISIBLE]
     slow = [row | {"text": bar.text} for row, bar in zip(rows, bars, strict=True) if row["pace"] == SLOWEST]
     usual = [row for row in rows if row["pace"] != SLOWEST]
@@ -271,10 +276,6 @@ def _turn_row(bar: TurnBar, least: float, row: str, share: float, pace: str) -> 
         "share": round(min(share, 1.2), 2),
         "pace": pace,
     }
-
-
-def _pace(speed: float) -> str:
-    return SLOWEST if speed <= 1 - SLOW else SLOWER if speed <= 1 - SLOW / 2 else USUAL
 
 
 # As many digits as are needed, without exponents.

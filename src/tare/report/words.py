@@ -40,7 +40,7 @@ def _stalling(summary: Summary) -> list[str]:
     """Name the cells whose ratio hides slow turns, with what the means over all turns say."""
     names = []
     for cell in summary.headlines:
-        if not any(caution.kind == "stalls" for caution in cell.cautions):
+        if not cell.has_caution("stalls"):
             continue
         shares = f"{percent(cell.slow_turns or 0)} of its turns, {percent(cell.slow_turns_of_baseline or 0)} of"
         mean = "" if cell.mean_ratio is None else f", mean of all {percent(cell.mean_ratio)}"
@@ -50,9 +50,7 @@ def _stalling(summary: Summary) -> list[str]:
 
 def _too_fast(summary: Summary) -> list[str]:
     """Name what beats bare metal, which virtualization cannot."""
-    cells = [
-        cell for cell in summary.headlines if any(caution.kind == "faster-than-bare-metal" for caution in cell.cautions)
-    ]
+    cells = [cell for cell in summary.headlines if cell.has_caution("faster-than-bare-metal")]
     names = [f"{cell.stack} in {cell.name} ({estimate(cell)} {interval(cell)})" for cell in cells]
     doubt = f"faster than bare metal by more than {percent(summary.margin)}: look for what differs"
     return [f"{_some(names)}: {doubt}."] if names else []

@@ -128,8 +128,7 @@ class Rounds:
 
     def _ended(self, attempt: Attempt) -> Ended:
         trial, raw = attempt.end()
-        if trial.footprint and trial.footprint.memory_bytes is not None:
-            cost = trial.footprint.memory_bytes + (trial.footprint.kernel_bytes or 0)
+        if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
             self._seen[trial.workload, trial.stack] = cost
         return trial, raw
 

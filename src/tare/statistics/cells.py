@@ -112,6 +112,10 @@ class Cell:
         """Whether it is known how the stack stands to the baseline."""
         return self.verdict in DECIDED
 
+    def has_caution(self, kind: str) -> bool:
+        """Whether it has a caution of this kind."""
+        return any(caution.kind == kind for caution in self.cautions)
+
     def beats(self, margin: float) -> bool:
         """Whether it is surely better than the baseline by more than a margin, a share."""
         if self.verdict != "better" or self.low is None or self.high is None:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.loads.turns import resident
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Size
@@ -147,7 +147,7 @@ class _Part:
         numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
-            raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; it printed {text[:800]!r}", hint)
+            raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; {printed(text)}", hint)
         return tuple(
             Value(metric, point, number) for (_, metric, point), number in zip(self.speeds, numbers, strict=True)
         )

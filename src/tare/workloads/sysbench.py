@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from tare.contracts import Host, Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
@@ -38,7 +38,6 @@ _RESULT = re.compile(
 )
 _PROBES = 4
 _LEAST_SECONDS = 1e-5  # of work that sysbench tells
-_MOST_QUOTED = 800
 _HINT = "`tare show` has the whole output; it is that of `sysbench cpu`, version 1.0"
 
 
@@ -83,7 +82,7 @@ class Sysbench(Workload):
         events, seconds = self._work(raw[0].text)
         rate = events / seconds if 0 < seconds < math.inf else 0.0
         if not 0 < rate < math.inf:
-            raise TrialFailed(f"sysbench gave no rate; it printed {raw[0].text[:_MOST_QUOTED]!r}", _HINT)
+            raise TrialFailed(f"sysbench gave no rate; {printed(raw[0].text)}", _HINT)
         return (Value("rate", None, rate),)
 
     def seconds(self) -> float:
@@ -105,5 +104,5 @@ class Sysbench(Workload):
         """Read the number of events, and the mean of the seconds that the threads worked on them."""
         found = _RESULT.fullmatch(text)
         if found is None or (int(found["threads"]), int(found["limit"])) != (self.threads, self.max_prime):
-            raise TrialFailed(f"sysbench gave no result as asked; it printed {text[:_MOST_QUOTED]!r}", _HINT)
+            raise TrialFailed(f"sysbench gave no result as asked; {printed(text)}", _HINT)
         return int(found["events"]), float(found["worked"]) / 1000 / self.threads

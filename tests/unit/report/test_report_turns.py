@@ -14,8 +14,8 @@ from runs import Trouble, believable_run, run_in_turns
 
 from tare.journal import Run
 from tare.model import Trial
-from tare.report.figures import STOLEN
-from tare.report.html.turns import Strip, is_slow, strips
+from tare.report.figures import SLOWEST, STOLEN
+from tare.report.html.turns import Strip, strips
 from tare.statistics.summarize import summarize
 
 BURST = Trouble(block=2, burst=(2.0, 3.1))
@@ -27,14 +27,14 @@ def strips_of(run: Run) -> tuple[Strip, ...]:
 
 
 def slow_stacks(strip: Strip) -> set[str]:
-    return {bar.stack for bar in strip.bars if is_slow(bar)}
+    return {bar.stack for bar in strip.bars if bar.pace == SLOWEST}
 
 
 def test_a_burst_of_the_machine_is_seen_to_hit_all_stacks_while_it_lasts() -> None:
     [strip] = strips_of(run_in_turns(BURST))
     assert (strip.block, len(strip.bars)) == (2, 60)
     assert slow_stacks(strip) == STACKS
-    assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if is_slow(bar))
+    assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if bar.pace == SLOWEST)
     assert "Turns of block 3, in which they differ most: " in strip.caption
     assert "10 of 60 are slower by 20 % or more (" in strip.caption
 
@@ -53,8 +53,8 @@ def test_a_turn_has_the_speed_of_its_own_point_and_less_is_faster_where_less_is_
         replace(trial, values=tuple(replace(value, better="lower") for value in trial.values)) for trial in run.trials
     ]
     [strip], [inverse] = strips_of(run), strips_of(replace(run, trials=tuple(lower)))
-    assert {bar.stack for bar in strip.bars if is_slow(bar) and not 2.0 <= bar.began < 3.1} == set()
-    assert not any(is_slow(bar) for bar in inverse.bars)
+    assert {bar.stack for bar in strip.bars if bar.pace == SLOWEST and not 2.0 <= bar.began < 3.1} == set()
+    assert not any(bar.pace == SLOWEST for bar in inverse.bars)
     pairs = zip(strip.bars, inverse.bars, strict=True)
     assert all(bar.speed * other.speed == pytest.approx(1.0) for bar, other in pairs)
 

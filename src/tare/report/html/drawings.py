@@ -76,7 +76,7 @@ def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
 
 def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw what instances cost the machine, in memory and on disk: medians over the trials that tell it."""
-    memory = figures.bars(_medians(run, summary, _memory), "memory", "bytes")
+    memory = figures.bars(_medians(run, summary, lambda footprint: footprint.all_memory_bytes), "memory", "bytes")
     disk = figures.bars(_medians(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
     text = (
         "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
@@ -112,7 +112,7 @@ def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
 
 
 def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
-    memory = [value for layer in seen if (value := _memory(layer.footprint)) is not None]
+    memory = [value for layer in seen if (value := layer.footprint.all_memory_bytes) is not None]
     disk = [layer.footprint.disk_bytes for layer in seen if layer.footprint.disk_bytes is not None]
     return LayerRow(
         stack,
@@ -199,12 +199,6 @@ def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]
             values.setdefault((trial.stack, trial.workload), []).append(value)
     cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
     return [figures.Bar(*cell, float(statistics.median(values[cell]))) for cell in cells if cell in values]
-
-
-def _memory(footprint: Footprint) -> int | None:
-    if footprint.memory_bytes is None:
-        return None
-    return footprint.memory_bytes + (footprint.kernel_bytes or 0)
 
 
 def _drawing(spec: figures.Spec | None, prefix: str, caption: str) -> Drawing | None:

@@ -118,7 +118,7 @@ class Page:
 def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
     numbered = doubts(summary)
-    sections = tuple(_section(summary, run, index) for index in range(len(summary.workloads)))
+    sections = tuple(_section(summary, run, index, numbered) for index in range(len(summary.workloads)))
     return Page(
         title=summary.suite,
         baseline=summary.baseline,
@@ -212,10 +212,9 @@ def _look(verdict: str, value: Cell | Standing) -> str:
     return f"{verdict} strength-{1 if far < 1.05 else 2 if far < 1.5 else 3}"
 
 
-def _section(summary: Summary, run: Run, index: int) -> Section:
+def _section(summary: Summary, run: Run, index: int, numbered: Sequence[Doubt]) -> Section:
     workload = summary.workloads[index]
     record = next(record for record in records(run) if record.name == workload)
-    numbered = doubts(summary)
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
     return Section(

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from tare.journal import Run
 from tare.model import Measured, Trial, Turn
-from tare.report.figures import TurnBar
+from tare.report.figures import SLOWEST, TurnBar
 from tare.statistics.cells import Summary
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW
@@ -34,7 +34,7 @@ class Strip:
         """Say how to read it, and what it shows."""
         cut = f" (the roughest {len(self.bars)} of {self.of} turns)" if len(self.bars) < self.of else ""
         read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns"
-        slow = [bar.stack for bar in self.bars if is_slow(bar)]
+        slow = [bar.stack for bar in self.bars if bar.pace == SLOWEST]
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
         named = [f"{stack} {count}" for count, stack in counts[:_NAMED]]
         named += [f"{len(counts) - _NAMED} more stacks"] if len(counts) > _NAMED else []
@@ -59,11 +59,6 @@ def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
     return tuple(_strip(block, blocks[block], why) for block, why in chosen.items())
 
 
-def is_slow(bar: TurnBar) -> bool:
-    """Tell whether a fifth or more of the speed is missing."""
-    return bar.speed <= 1 - SLOW
-
-
 def _strip(block: int, bars: Sequence[TurnBar], why: str) -> Strip:
     """Cut out the roughest stretch of a block that has too many turns to be drawn."""
     ordered = sorted(bars, key=lambda bar: bar.began)
@@ -81,15 +76,15 @@ def _stalling(summary: Summary, workload: str) -> str:
     cells = [
         cell
         for cell in summary.of(workload)
-        if any(caution.kind == "stalls" for caution in cell.cautions)
-        and (cell.slow_turns or 0.0) > (cell.slow_turns_of_baseline or 0.0)
+        if cell.has_caution("stalls") and (cell.slow_turns or 0.0) > (cell.slow_turns_of_baseline or 0.0)
     ]
     return max(cells, key=lambda cell: cell.slow_turns or 0.0).stack if cells else ""
 
 
 def _of_its_own(bars: Sequence[TurnBar], stack: str) -> float:
     """Give the share of a stack's turns that are slow, above that of the others."""
-    own, others = [is_slow(bar) for bar in bars if bar.stack == stack], [is_slow(b) for b in bars if b.stack != stack]
+    own = [bar.pace == SLOWEST for bar in bars if bar.stack == stack]
+    others = [bar.pace == SLOWEST for bar in bars if bar.stack != stack]
     return (fmean(own) if own else -1.0) - (fmean(others) if others else 0.0)
 
 
