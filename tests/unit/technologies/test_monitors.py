@@ -141,6 +141,7 @@ def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> Non
     assert domain.findtext("memory") == "513"
     assert next(source.get("file") for source in domain.iter("source")) == "/d'isk"
     assert "tare.host=198.18.0.1" in (domain.findtext("os/cmdline") or "")
+    assert domain.findtext("os/kernel") == str(launch.image.kernel.with_name("vmlinux"))  # as that of qemu
     assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, Devices("/disk", "tap", serial="/serial"))
 
 
