@@ -2,7 +2,8 @@
 
 The trial is one around an empty program, less the same program by hand with the technology's tool. Both are done in
 turn, so that what changes on the machine meanwhile meets both; the medians are compared. By hand there is no limit, no
-network to the client, no telemetry and no answer to wait for: the difference is all of that.
+network to the client, no telemetry and no answer to wait for: the difference is all of that. What a port costs that
+Docker or Podman publishes, as each of their trials has one, is in a column of its own: tare can take none of it away.
 
     make bench
     PYTHONPATH=tests/support with-engines python tests/bench/harness_cost.py native crun
@@ -10,6 +11,7 @@ network to the client, no telemetry and no answer to wait for: the difference is
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import sys
@@ -95,6 +97,11 @@ def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...
     }.get(name, ())
 
 
+def with_port(argv: Sequence[str]) -> tuple[str, ...]:
+    """Give the same command line with a published port; empty where nothing is published."""
+    return (*argv[:2], "--publish=127.0.0.1:17007:17007", *argv[2:]) if argv[:1] in (("docker",), ("podman",)) else ()
+
+
 def _bundle(root: Path) -> dict[str, object]:
     process = {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/true"], "env": ["PATH=/usr/bin:/bin"]}
     namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]
@@ -115,10 +122,12 @@ def timed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
-    """Give the seconds of trials, and of the program by hand, done in turn."""
+def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[float]]:
+    """Give the seconds of trials, and of the program by hand, without a port and with one, done in turn."""
     technology = plugins.find("technologies", name)()
-    ours, raw = [], []
+    ours: list[float] = []
+    raw: list[float] = []
+    published: list[float] = []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
         with Attempt(here, step, (technology,), Empty()) as attempt:
@@ -130,10 +139,13 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float]]:
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
-            if argv := by_hand(name, here.image, root, here.instances / "tare-by-hand"):
-                raw.append(timed(lambda argv=argv: _HOST.run(*argv, timeout=60, check=name != "qemu-tcg")))  # type: ignore[misc]
+            plain = by_hand(name, here.image, root, here.instances / "tare-by-hand")
+            for argv, seconds in ((plain, raw), (with_port(plain), published)):
+                if argv:
+                    run = functools.partial(_HOST.run, *argv, timeout=60, check=name != "qemu-tcg")
+                    seconds.append(timed(run))
         ours.append(trial.seconds)
-    return ours[1:], raw[1:]  # the first ones only warm caches
+    return ours[1:], raw[1:], published[1:]  # the first ones only warm caches
 
 
 @dataclass(frozen=True)
@@ -188,12 +200,14 @@ def main() -> None:
     with own_testbed(image, image) as here:
         names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
         print_words(here, names)
-        print("| technology | trial, s | by hand, s | tare adds, s |\n| --- | --- | --- | --- |")
+        print("| technology | trial, s | by hand, s | tare adds, s | by hand with a port, s |")
+        print("| --- | --- | --- | --- | --- |")
         for name in names:
-            ours, raw = compare(here, name)
+            ours, raw, published = compare(here, name)
             seconds = statistics.median(ours)
             more = f"{statistics.median(raw):.3f} | {seconds - statistics.median(raw):.3f}" if raw else "|"
-            print(f"| {name} | {seconds:.3f} | {more} |", flush=True)
+            port = f"{statistics.median(published):.3f}" if published else ""
+            print(f"| {name} | {seconds:.3f} | {more} | {port} |", flush=True)
 
 
 if __name__ == "__main__":
