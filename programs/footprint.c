@@ -28,7 +28,7 @@
 
 #define PRESENT (1ULL << 63)
 #define PAGE_NUMBER ((1ULL << 55) - 1)
-enum { CHUNK = 4096 }; // entries that are read at a time
+enum { CHUNK = 4096, NEAR = 16 }; // entries that are read at a time, and those that are read although nobody wants them
 
 struct page {
     uint64_t number;
@@ -131,31 +131,44 @@ static bool look_at_process(const char *number, take take, struct pages *pages) 
     return has_memory;
 }
 
-// How often a page is mapped in all. Pages are asked for in order, so that each part of the file is read once.
-static uint64_t mapped(int file, uint64_t number) {
-    static uint64_t counts[CHUNK], first = UINT64_MAX;
-    static size_t length;
-    if (first == UINT64_MAX || number - first >= CHUNK) {
-        first = number / CHUNK * CHUNK;
-        const ssize_t got = pread(file, counts, sizeof counts, (off_t)(first * sizeof *counts));
-        length = got > 0 ? (size_t)got / sizeof *counts : 0;
-    }
-    return number - first < length ? counts[number - first] : 0;
+// The pages of a list are in order; those from `first` that are near to one another are asked for together. The kernel
+// looks at every page that is asked for, which takes longer than another call where few of them are ours.
+static size_t end_of_run(const struct pages *pages, size_t first) {
+    size_t end = first + 1;
+    while (end < pages->count && pages->list[end].number - pages->list[end - 1].number <= NEAR &&
+           pages->list[end].number - pages->list[first].number < CHUNK)
+        end++;
+    return end;
+}
+
+// Reads how often each page is mapped in all, for a run of them.
+static void read_counts(int file, const struct pages *pages, size_t first, size_t end, uint64_t *counts) {
+    const uint64_t number = pages->list[first].number;
+    const size_t size = (pages->list[end - 1].number - number + 1) * sizeof *counts;
+    const ssize_t got = pread(file, counts, size, (off_t)(number * sizeof *counts));
+    memset((char *)counts + (got > 0 ? got : 0), 0, size - (size_t)(got > 0 ? got : 0));
+}
+
+// The share of a page that is ours. Not all is read at one instant: a share is never more than the whole.
+static double share_of(const struct page *page, uint64_t all) {
+    const uint64_t rest = all > page->others ? all - page->others : 0;
+    if (!all)
+        return 0;
+    return rest > page->ours ? (double)page->ours / (double)rest : 1;
 }
 
 static double bytes_of(const struct pages *pages) {
     const char *path = "/proc/kpagecount";
     const int file = open(path, O_RDONLY | O_CLOEXEC);
+    static uint64_t counts[CHUNK];
     double shares = 0;
     if (file < 0)
         fail(path, strerror(errno));
-    for (size_t i = 0; i < pages->count; i++) {
-        const struct page *page = &pages->list[i];
-        const uint64_t all = mapped(file, page->number);
-        // Not all is read at one instant: a share is never more than the whole.
-        const uint64_t rest = all > page->others ? all - page->others : 0;
-        if (all)
-            shares += rest > page->ours ? (double)page->ours / (double)rest : 1;
+    for (size_t first = 0, end; first < pages->count; first = end) {
+        end = end_of_run(pages, first);
+        read_counts(file, pages, first, end, counts);
+        for (size_t i = first; i < end; i++)
+            shares += share_of(&pages->list[i], counts[pages->list[i].number - pages->list[first].number]);
     }
     close(file);
     return shares * (double)sysconf(_SC_PAGESIZE);
