@@ -20,8 +20,8 @@
 #define TARE_RESIDENT_H
 
 #include "stopping.h"
+#include "words.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -282,22 +282,6 @@ static void end_command(struct command *command) {
 }
 
 // --- what comes ---------------------------------------------------------------------------------------------------
-
-static int digit(char letter) {
-    return isdigit((unsigned char)letter) ? letter - '0' : (letter | 32) - 'a' + 10;
-}
-
-// Decodes in place, and gives the length.
-static size_t decode(char *word) {
-    char *end = word;
-    for (const char *from = word; *from; end++) {
-        bool coded = *from == '%' && isxdigit((unsigned char)from[1]) && isxdigit((unsigned char)from[2]);
-        *end = coded ? (char)(digit(from[1]) << 4 | digit(from[2])) : *from;
-        from += coded ? 3 : 1;
-    }
-    *end = '\0';
-    return (size_t)(end - word);
-}
 
 static char **split(char *text) {
     size_t count = 1;

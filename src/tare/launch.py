@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Protocol
 
 from tare.contracts import Host, Instance, Workload
 from tare.errors import TrialFailed, Unavailable
-from tare.hosts.chroot import bytes_below, fresh_root
+from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.kept import Kept
@@ -27,6 +27,7 @@ PATIENCE = 5  # a machine in another or on an emulated one, and all in it, may t
 INIT = "/usr/lib/tare/init"
 NOT_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
+CLEAN = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))  # of `enter`: no other environment
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Launch:
     @property
     def open_files(self) -> tuple[str, ...]:
         """Command prefix that sets the limit of open files."""
-        return ("prlimit", f"--nofile={self.limits.open_files}:{self.limits.open_files}", "--")
+        return (self.ledger.maker.enter, "-f", str(self.limits.open_files), "--")
 
     @property
     def cpu_list(self) -> str:
@@ -121,9 +122,11 @@ class Ground:
         pid = next((pid for pid in pids if host.read(f"/proc/{pid}/cmdline").startswith(INIT)), None)
         if pid is None:
             raise TrialFailed("the instance's first process is not there", "`tare show` has its last words")
-        limits = (*self.group.join, *self.launch.open_files, "env", "-i", *ENVIRONMENT)
-        kinds = ("--mount", "--pid", "--ipc", "--uts", "--net", "--root", "--wd")
-        return ExecHost(host, *limits, "nsenter", f"--target={pid}", *kinds, "--")
+        return ExecHost(host, *self.entry("-p", str(pid), *CLEAN))
+
+    def entry(self, *options: str) -> tuple[str, ...]:
+        """Command prefix that joins the group, sets the limit of open files, and more (programs/enter.c)."""
+        return (*self.group.join[:-1], *self.launch.open_files[1:-1], *options, "--")
 
     def instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
         """Describe the instance that runs here."""
@@ -134,7 +137,7 @@ class Ground:
             path=path,
             processes=self.group.processes,
             proof={"control group": self.group.paths[0]} | proof,
-            disk=lambda: bytes_below(self.launch.ledger.host, self.launch.folder / "upper"),
+            disk=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.folder / "upper")),
         )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, isolate_mounts
+from tare.images.image import built_image
 from tare.model import Limits
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.sampler import Pace, Sampler, Way, sampling
@@ -33,6 +34,7 @@ def instances(count: int, folder: Path) -> Iterator[list[ControlGroup]]:
     """Start processes in control groups of their own, as those of instances."""
     ledger = Ledger(folder / "ledger.jsonl", _HOST)
     with ExitStack() as stack:
+        stack.enter_context(ledger.making(built_image(print).root))
         groups = []
         for number in range(count):
             group = stack.enter_context(limited(ledger, f"tare-bench-{number}", Limits((0,), 512 << 20, 4096)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from tare.hosts.control_groups import (
 )
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, read_text
-from tare.model import Limits
+from tare.model import Image, Limits
 
 pytestmark = pytest.mark.machine
 
@@ -104,8 +104,10 @@ def limits() -> Limits:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "tare-test.jsonl")
+def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
+    made = Ledger(tmp_path / "tare-test.jsonl")
+    with made.making(image.root):
+        yield made
 
 
 def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits: Limits) -> None:

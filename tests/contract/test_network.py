@@ -13,6 +13,7 @@ from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network, connected
+from tare.model import Image
 
 pytestmark = pytest.mark.machine
 
@@ -22,8 +23,10 @@ LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "tare-test.jsonl")
+def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
+    made = Ledger(tmp_path / "tare-test.jsonl")
+    with made.making(image.root):
+        yield made
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from tare.contracts import Host, Instance, Process
 from tare.guests import guest, kvm
-from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.launch import Launch
 
@@ -56,7 +55,7 @@ class Ground:
             base = "qcow2" if source.suffix == ".qcow2" else "raw"
             copy = ("qemu-img", "convert", "-f", base, "-O", form, *options, str(source), target)
         self.host.run(*copy, timeout=_COPY_SECONDS)
-        self.bytes_before = bytes_below(self.launch.ledger.host, self.launch.folder)
+        self.bytes_before = self.launch.ledger.maker.bytes_below(str(self.launch.folder))
         return target
 
     def overlay(self) -> str:
@@ -68,7 +67,7 @@ class Ground:
 
     def booted(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
         """Wait until the machine's door is open, enter it and describe it."""
-        launch, reader = self.launch, self.launch.ledger.host
+        launch = self.launch
         kernel = guest.watch_boot(console, launch)
         inside = self.stack.enter_context(guest.entered(self.host, launch))
         return Instance(
@@ -79,7 +78,7 @@ class Ground:
             processes=self.groups[0].processes if self.groups else tuple,
             proof={**proof, "guest kernel": kernel},
             # A copy that was written in full does not grow.
-            disk=lambda: max(0, bytes_below(reader, launch.folder) - self.bytes_before),
+            disk=lambda: max(0, launch.ledger.maker.bytes_below(str(launch.folder)) - self.bytes_before),
             storage=disk,
         )
 

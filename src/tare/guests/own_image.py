@@ -29,7 +29,6 @@ from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TrialFailed, Unavailable, did_you_mean
 from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
-from tare.hosts.chroot import bytes_below
 from tare.hosts.control_groups import limited
 from tare.launch import Launch, Technology, first_line, missing_tools
 from tare.model import Caution, Family, Problem
@@ -192,7 +191,7 @@ class OwnImage(Technology):
                 proof={"monitor": f"{self._monitor} {self.version(host)}", "image": self.image}
                 | digests
                 | ({"accelerator": self.accelerator} if self._monitor == QEMU else {}),
-                disk=lambda: bytes_below(launch.ledger.host, launch.folder / "written"),
+                disk=lambda: launch.ledger.maker.bytes_below(str(launch.folder / "written")),
                 cautions=self._cautions(launch),
                 serves=self.serves,
                 storage=disk or None,

@@ -12,23 +12,13 @@ from dataclasses import dataclass
 
 from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
-from tare.hosts.ledger import Ledger
+from tare.hosts.ledger import Ledger, Undo
+from tare.hosts.maker import Step
 from tare.model import Limits
 
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
-_JOIN = 'IFS=:; for group in $1; do echo $$ > "$group/cgroup.procs" || exit 125; done; unset IFS; shift; exec "$@"'
-# One command, because each costs a round trip to a machine over SSH. Standard input has lines of `FILE VALUE`. A kernel
-# that does not count swap lacks its file. $0 is the leaf, which has no settings.
-_MAKE = """
-mkdir "$@" || exit 1
-while read -r file value; do
-    case $file in *swap*|*memsw*) [ -e "$file" ] || continue ;; esac
-    echo "$value" 2>/dev/null > "$file" || { echo "${file##*/} = $value" >&2; exit 1; }
-done
-if [ -n "$0" ]; then mkdir "$0"; fi
-"""
 # A group can be removed once its processes are gone and its children are removed.
 _REMOVE = """
 left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
@@ -88,6 +78,7 @@ class ControlGroup:
     host: Host
     name: str
     layout: Layout
+    enter: str  # the program on the host that joins it
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -97,9 +88,12 @@ class ControlGroup:
     @property
     def join(self) -> tuple[str, ...]:
         """Command prefix that starts a command inside the group."""
-        # Version 2 allows processes in leaves only, and runtimes add groups below this one.
-        leaf = "/tare-main" if self.layout.version == 2 else ""
-        return ("sh", "-c", _JOIN, "sh", ":".join(f"{path}{leaf}" for path in self.paths))
+        return (self.enter, *(word for path in self.paths for word in ("-g", f"{path}{self.leaf}")), "--")
+
+    @property
+    def leaf(self) -> str:
+        """What is below the folders for processes: version 2 has them in leaves only, and runtimes add groups."""
+        return "/tare-main" if self.layout.version == 2 else ""
 
     def processes(self) -> tuple[int, ...]:
         """Give the numbers of all processes in the group and below it."""
@@ -110,23 +104,22 @@ class ControlGroup:
 def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
     """Make a group with these limits; after the block, kill all processes in it and remove it."""
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
-    group = ControlGroup(ledger.host, name, layout)
+    group = ControlGroup(ledger.host, name, layout, ledger.maker.enter)
+    if layout.version == 2:
+        _enable(ledger.host, layout.roots[0])
+    everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
+    steps = [*(("group", path) for path in group.paths), *_settings(group, limits)]
+    if group.leaf:
+        steps.append(("group", f"{group.paths[0]}{group.leaf}"))
+    steps.append(("prime", f"{group.paths[0]}{group.leaf}"))
     with contextlib.ExitStack() as stack:
-        if layout.version == 2:
-            _enable(ledger.host, layout.roots[0])
-        everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
-        stack.enter_context(ledger.undone_by("sh", "-c", _REMOVE, "sh", *everywhere, lane="group"))
-        _make(group, limits)
+        try:
+            undo = Undo(("ungroup", *everywhere), ("sh", "-c", _REMOVE, "sh", *everywhere))
+            stack.enter_context(ledger.made(steps, undo))
+        except TrialFailed as error:
+            text = f"control group {name}: the kernel refused {error}"
+            raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
         yield group
-
-
-def _make(group: ControlGroup, limits: Limits) -> None:
-    leaf = f"{group.paths[0]}/tare-main" if group.layout.version == 2 else ""
-    settings = "".join(f"{file} {value}\n" for file, value in _settings(group, limits)).encode()
-    made = group.host.run("sh", "-c", _MAKE, leaf, *group.paths, timeout=_SECONDS, input=settings, check=False)
-    if made.exit_code:
-        text = f"control group {group.name}: the kernel refused {made.stderr.decode('utf-8', 'replace').strip()}"
-        raise TrialFailed(text, "the groups around tare itself may allow no more than they have")
 
 
 def memory_limit_of(host: Host, pid: int) -> int | None:
@@ -173,18 +166,18 @@ def kernel_bytes(host: Host, folder: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _settings(group: ControlGroup, limits: Limits) -> Iterator[tuple[str, str]]:
+def _settings(group: ControlGroup, limits: Limits) -> Iterator[Step]:
     def file(controller: str, name: str) -> str:
         return f"{group.layout.mounts[controller]}/{group.name}/{name}"
 
     memory_nodes = group.host.read("/sys/devices/system/node/online").strip() or "0"
-    yield file("cpuset", "cpuset.mems"), memory_nodes
-    yield file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
+    yield "set", file("cpuset", "cpuset.mems"), memory_nodes
+    yield "set", file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
     version_2 = group.layout.version == 2
-    yield file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
-    # Version 1 means memory and swap together.
+    yield "set", file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
+    # Version 1 means memory and swap together. A kernel that does not count swap lacks the file.
     swap = file("memory", "memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
-    yield swap, "0" if version_2 else str(limits.memory_bytes)
+    yield "set-if", swap, "0" if version_2 else str(limits.memory_bytes)
 
 
 @contextlib.contextmanager

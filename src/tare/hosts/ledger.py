@@ -17,6 +17,7 @@ from pathlib import Path
 from tare.contracts import Host
 from tare.errors import TareError, Unreachable
 from tare.hosts.local import LocalHost
+from tare.hosts.maker import Maker, Step
 from tare.hosts.undoing import trouble_of
 from tare.model import Machine
 
@@ -48,6 +49,14 @@ def private_state_folder() -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class Undo:
+    """How to undo one thing: by a command, or quicker by the maker's step."""
+
+    step: Step
+    argv: tuple[str, ...]
+
+
 class Ledger:
     """The ledger of one run on one host: a file of JSON lines. The first describes a `machine` over SSH."""
 
@@ -61,6 +70,41 @@ class Ledger:
         self._overlaps = 0  # blocks of `overlapping`
         self._lanes: dict[str, ThreadPoolExecutor] = {}
         self._writing = threading.Lock()
+        self._maker: Maker | None = None
+
+    @property
+    def maker(self) -> Maker:
+        """What makes and takes away on the host by system calls, in a block of `making`."""
+        if self._maker is None:
+            raise TareError(f"{self.path.name}: its host has no maker", "report this bug of tare")
+        return self._maker
+
+    @contextlib.contextmanager
+    def making(self, root: Path) -> Iterator[None]:
+        """Let the programs of an image, whose directory on the host is `root`, make and take away in the block."""
+        self._maker = Maker(self.host, root)
+        try:
+            yield
+        finally:
+            self._maker.close()
+            self._maker = None
+
+    @contextlib.contextmanager
+    def made(self, steps: Sequence[Step], *undos: Undo) -> Iterator[None]:
+        """Take the maker's steps, and undo them after the block, the last one first; raises TrialFailed.
+
+        All undos are written down before.
+        """
+        for undo in undos:
+            _check(undo.argv)
+        with self._writing:
+            self._entries += [undo.argv for undo in undos]
+            self._write()
+        try:
+            self.maker.make(*steps)
+            yield
+        finally:
+            self._take_away(undos[::-1])
 
     @contextlib.contextmanager
     def overlapping(self) -> Iterator[None]:
@@ -75,6 +119,8 @@ class Ledger:
             self._overlaps -= 1
             if not self._overlaps:
                 self._settle()
+                with self._writing:
+                    self._keep()
 
     @contextlib.contextmanager
     def undone_by(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -83,8 +129,7 @@ class Ledger:
         Undos of one `lane` keep their order. One without a lane begins when all before it have ended. What is known to
         be gone after the block, says `unless`, has not to be undone.
         """
-        if not _undoes_ours(argv):
-            raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
+        _check(argv)
         with self._writing:
             self._entries.append(argv)
             self._write()
@@ -110,6 +155,17 @@ class Ledger:
             else:
                 self._undo(argv)
 
+    def _take_away(self, undos: Sequence[Undo]) -> None:
+        if not self.maker.took_away(*(undo.step for undo in undos)):
+            self._overdue += [undo.argv for undo in undos]
+            self.catch_up()
+            return
+        with self._writing:
+            for undo in undos:
+                self._entries.remove(undo.argv)
+            if not self._overlaps:
+                self._keep()
+
     def _undo(self, argv: tuple[str, ...]) -> None:
         try:
             trouble = trouble_of(self.host, argv)
@@ -123,8 +179,7 @@ class Ledger:
         with self._writing:
             if argv in self._entries:
                 self._entries.remove(argv)
-            with contextlib.suppress(OSError):  # a full disk: to undo an entry twice does no harm
-                self._write()
+            self._keep()
 
     def _settle(self) -> None:
         """Wait for the undos that overlap."""
@@ -142,6 +197,10 @@ class Ledger:
             for index in reversed(range(len(self._entries))):
                 if not trouble_of(self.host, self._entries[index]):
                     del self._entries[index]
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write down what is left to undo, unless the disk is full: to undo an entry twice does no harm."""
         with contextlib.suppress(OSError):
             self._write()
 
@@ -150,10 +209,20 @@ class Ledger:
 
 
 class DoomedLedger(Ledger):
-    """The ledger of an instance's inside. It undoes nothing: what is made there vanishes with the instance."""
+    """The ledger of an instance's inside, where an image is at `root`.
 
-    def __init__(self, host: Host) -> None:
+    It undoes nothing: what is made there vanishes with the instance.
+    """
+
+    def __init__(self, host: Host, root: Path) -> None:
         self.host = host
+        self._maker = Maker(host, root)
+
+    @contextlib.contextmanager
+    def made(self, steps: Sequence[Step], *undos: Undo) -> Iterator[None]:  # noqa: ARG002 - see undone_by
+        """Take the maker's steps; raises TrialFailed."""
+        self.maker.make(*steps)
+        yield
 
     def catch_up(self) -> None:
         """Do nothing."""
@@ -219,6 +288,11 @@ def _parse(text: str) -> Leftovers:
     if not all(isinstance(word, str) for word in words) or not all(_undoes_ours(entry) for entry in entries):
         raise ValueError("an entry that tare did not write")
     return Leftovers(machine, tuple(reversed(entries)))
+
+
+def _check(argv: tuple[str, ...]) -> None:
+    if not _undoes_ours(argv):
+        raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
 
 
 def _undoes_ours(argv: tuple[str, ...]) -> bool:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
-from tare.hosts.ledger import DoomedLedger, Ledger
+from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
@@ -157,21 +157,14 @@ class Network:
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
         """Make a namespace for an instance, connected to the bridge; gives its name."""
-        name, port = f"{self.prefix}-inside-{self.slot:02}", self.device("i")
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self.ledger.undone_by("ip", "netns", "delete", name, lane="network"))
-            self.ip(f"netns add {name}")
-            # The kernel deletes the port with the namespace, but later; the name is needed again soon.
-            stack.enter_context(self.ledger.undone_by("ip", *self._there, "link", "delete", port, lane="network"))
-            pair = f"link add {port} type veth peer name eth0 netns {name}"
-            self.ip_in(self.lan, pair, f"link set {port} master bridge up")
-            self.ip_in(
-                name,
-                "link set lo up",
-                f"link set eth0 address {self.instance_mac} up",
-                f"addr add {self.instance_address}/24 dev eth0",
-                f"route add default via {self.gateway}",
-            )
+        name, port, lan = f"{self.prefix}-inside-{self.slot:02}", self.device("i"), self.lan or "-"
+        addresses = (self.instance_mac, self.instance_address, self.gateway)
+        with self.ledger.made(
+            (("namespace", name), ("join", name, port, lan, *addresses)),
+            Undo(("unnamespace", name), ("ip", "netns", "delete", name)),
+            # Nobody is reached through the port from then on. The kernel deletes it with the namespace, but later.
+            Undo(("unjoin", port, lan), ("ip", *self._there, "link", "delete", port)),
+        ):
             yield name
 
     @contextlib.contextmanager
@@ -232,10 +225,10 @@ class Network:
             _tune(self.ledger.host, self.client, card)
             yield
 
-    def within(self, host: Host) -> Network:
+    def within(self, ledger: DoomedLedger) -> Network:
         """Make the network of an instance's inside: its network card becomes a port of a new bridge."""
-        network = replace(self, ledger=DoomedLedger(host), level=self.level + 1)
-        host.run("sh", "-c", _BRIDGED, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
+        network = replace(self, ledger=ledger, level=self.level + 1)
+        ledger.host.run("sh", "-c", _BRIDGED, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
         return network
 
     def ip(self, *lines: str) -> None:

@@ -36,7 +36,7 @@ def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int
         fresh_root(ledger, loads, folder) as root,
         ledger.undone_by("sh", "-c", _END, "sh", name),
     ):
-        make_enterable(ledger.host, root)
+        make_enterable(ledger, root)
         guard = _DIES_WITH_US if isinstance(ledger.host, LocalHost) else ()
         namespace = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))

@@ -200,12 +200,14 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
     if instance.inside is None:
         raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
     instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
+    image = located(testbed.image)
+    ledger = DoomedLedger(instance.inside, image.root)
     return replace(
         testbed,
-        image=located(testbed.image),
+        image=image,
         outer=located(testbed.outer) if testbed.outer else None,
-        network=testbed.network.within(instance.inside),
-        ledger=DoomedLedger(instance.inside),
+        network=testbed.network.within(ledger),
+        ledger=ledger,
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
         alive=[],

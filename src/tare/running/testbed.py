@@ -133,6 +133,9 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         client = server
         if not machines.near:
             client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
+            stack.enter_context(client.making(_on(machines.client, wanted.loads).root))
+        image = _on(machines.server, wanted.image)
+        stack.enter_context(server.making(image.root))
         stack.enter_context(controllers_restored(server))
         network = stack.enter_context(_network(machines, server, client, prefix))
         instances = _state(server.host) / "instances"
@@ -143,7 +146,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         yield Testbed(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
             kept=stack.enter_context(Kept()),
-            image=_on(server.host, wanted.image),
+            image=image,
             network=network,
             ledger=server,
             limits=wanted.limits,

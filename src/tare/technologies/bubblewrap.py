@@ -24,7 +24,7 @@ class Bubblewrap(Technology):
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
     nests: ClassVar[bool] = True
-    tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2", "nsenter": "util-linux"}
+    tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
@@ -42,7 +42,7 @@ class Bubblewrap(Technology):
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
-            enter = (*ground.group.join, *launch.open_files, "nsenter", f"--net=/run/netns/{network}", "--")
+            enter = ground.entry("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
             process = stack.enter_context(host.spawn(*enter, *_bwrap(str(ground.root)), INIT, launch.listen(address)))
             process.read_line(20)

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from tare.contracts import Host, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, Technology, missing_tools, prepared
+from tare.launch import CLEAN, INIT, Launch, Technology, missing_tools, prepared
 from tare.model import Family, Problem
 
 
@@ -29,7 +29,7 @@ class Native(Technology):
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
     nests: ClassVar[bool] = True
-    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "prlimit": "util-linux"}
+    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
 
     network: Literal["bridge", "host"] = "bridge"
 
@@ -43,7 +43,7 @@ class Native(Technology):
         return host.run("uname", "-r", timeout=10).text.strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether tare is root and its two tools are installed."""
+        """Find whether tare is root and its tool is installed."""
         return missing_tools(host, self.tools)
 
     @contextmanager
@@ -53,12 +53,11 @@ class Native(Technology):
         address = launch.network.machine_address if shared else launch.network.instance_address
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address, counted=False))
-            make_enterable(launch.ledger.host, ground.root)
+            make_enterable(launch.ledger, ground.root)
             namespace: tuple[str, ...] = ()
             if not shared:
-                namespace = ("nsenter", f"--net=/run/netns/{stack.enter_context(launch.network.namespace())}", "--")
-            limits = (*ground.group.join, *launch.open_files)
-            enter = (*limits, *namespace, "env", "-i", *ENVIRONMENT, "chroot", str(ground.root))
+                namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.namespace())}")
+            enter = ground.entry(*namespace, "-r", str(ground.root), *CLEAN)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             stack.enter_context(host.spawn(*enter, INIT, launch.listen(address)))

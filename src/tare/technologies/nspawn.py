@@ -29,7 +29,6 @@ class Nspawn(Technology):
     tools: ClassVar[Mapping[str, str]] = {
         "systemd-nspawn": "systemd-container",
         "ip": "iproute2",
-        "nsenter": "util-linux",
     }
     path: ClassVar[str] = "bridge"
 

@@ -71,7 +71,10 @@ def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: p
     mine = testbed._own_prefix(there)
     monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
     assert mine != testbed._own_prefix(there)
-    assert len(Network(mine, IPv4Network("198.18.0.0/24"), DoomedLedger(LocalHost())).at(63).device("i")) <= 15
+    assert (
+        len(Network(mine, IPv4Network("198.18.0.0/24"), DoomedLedger(LocalHost(), Path("/nowhere"))).at(63).device("i"))
+        <= 15
+    )
 
 
 def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:

@@ -48,7 +48,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
     folder = state_folder() / "instances" / f"{prefix}-boot"
-    with connected(ledger, prefix) as network:
+    with ledger.making(image.root), connected(ledger, prefix) as network:
         knocked: list[tuple[str, int | None]] = []
 
         def knock(address: str, port: int | None = None) -> None:

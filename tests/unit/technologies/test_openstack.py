@@ -246,7 +246,7 @@ def test_what_is_not_given_or_not_known_is_a_problem() -> None:
 
 
 def test_inside_another_layer_it_is_refused(launch: Launch) -> None:
-    inside = replace(launch, ledger=DoomedLedger(ExecHost(HERE, "env")))
+    inside = replace(launch, ledger=DoomedLedger(ExecHost(HERE, "env"), launch.image.root))
     with (
         pytest.raises(Unavailable, match="cannot be inside another"),
         Openstack("stand-in", "m1.small", "debian-12", "private").launch(HERE, inside),
@@ -280,8 +280,8 @@ def server(state: State, image: Image, tmp_path: Path) -> Iterator[None]:
     """Give the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
     folder = state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
     ledger = Ledger(tmp_path / "server.jsonl")
-    with fresh_root(ledger, image, folder) as root:
-        make_enterable(ledger.host, root)
+    with ledger.making(image.root), fresh_root(ledger, image, folder) as root:
+        make_enterable(ledger, root)
         HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=30)
         HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=10)
         state.started = lambda found: HERE.write(f"{root}/etc/keys", f"{found['public_key']}\n")

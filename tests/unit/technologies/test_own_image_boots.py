@@ -80,7 +80,8 @@ def image() -> Image:
 @pytest.fixture
 def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
     """An instance that is to be started on a real network; nothing may be left when the test is over."""
-    with connected(Ledger(tmp_path / "ledger.jsonl"), f"tare-{os.getpid() % 0x10000:x}") as network:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    with ledger.making(image.root), connected(ledger, f"tare-{os.getpid() % 0x10000:x}") as network:
         yield launch_on(network, image, tmp_path / "tare-own")
         assert not (tmp_path / "tare-own").exists()
         links = subprocess.run(("ip", "-n", network.lan, "link"), capture_output=True, text=True, check=True).stdout

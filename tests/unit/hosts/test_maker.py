@@ -1,0 +1,219 @@
+"""The maker, compiled as in the image, makes real things and takes them away; so does the ledger without it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compiled import compiled
+
+from tare.errors import TareError, TrialFailed
+from tare.hosts.exec import ExecHost
+from tare.hosts.ledger import DoomedLedger, Ledger, Undo
+from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.hosts.maker import Maker
+
+HOST = LocalHost()
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and make namespaces")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of an image with nothing but the programs."""
+    folder = tmp_path_factory.mktemp("image")
+    (folder / "usr/lib/tare").mkdir(parents=True)
+    compiled(folder / "usr/lib/tare", "maker", "enter", "run")
+    return folder
+
+
+@pytest.fixture
+def maker(root: Path) -> Iterator[Maker]:
+    made = Maker(HOST, root)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ledger(root: Path, tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger(tmp_path / "ledger/tare-1.jsonl")
+    with made.making(root):
+        yield made
+
+
+def _enter(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = (str(root / "usr/lib/tare/enter"), *words)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: Maker, tmp_path: Path) -> None:
+    folder = tmp_path / "tare a%b"  # words with spaces arrive whole
+    maker.make(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))
+    before = maker.bytes_below(str(folder))
+    (folder / "below/file").write_bytes(b"x" * 100_000)
+    (folder / "below/other").hardlink_to(folder / "below/file")
+    (folder / "below/gone").symlink_to("/nowhere")
+    assert maker.bytes_below(str(folder)) - before in range(100_000, 110_000)
+    assert maker.took_away(("remove", str(folder)))
+    assert not folder.exists()
+    assert maker.took_away(("remove", str(folder)), ("unmount", str(folder)), ("ungroup", str(folder)))
+
+
+def test_a_host_that_is_reached_by_its_resident_process_has_a_maker(root: Path, tmp_path: Path) -> None:
+    host = ExecHost(HOST, "env")
+    host.supervisor = str(root / "usr/lib/tare/run")
+    with host.residing():
+        maker = Maker(host, root)
+        maker.make(("folder", str(tmp_path / "there")))
+        assert (tmp_path / "there").is_dir()
+        with pytest.raises(TrialFailed, match="No such file"):
+            maker.make(("folder", "/nowhere/there"))
+        maker.close()
+        assert maker.took_away(("remove", str(tmp_path / "there")))  # it is started again
+    assert not maker.took_away(("remove", str(tmp_path / "there")))  # nobody is there
+    maker.close()
+
+
+def test_the_first_step_that_fails_is_the_last_and_has_its_reason(maker: Maker, tmp_path: Path) -> None:
+    before, behind = tmp_path / "before", tmp_path / "behind"
+    with pytest.raises(TrialFailed, match=r"/nowhere/there: No such file or directory") as caught:
+        maker.make(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
+    assert caught.value.hint.endswith(f"folder /nowhere/there, folder {behind}")
+    assert (before.exists(), behind.exists()) == (True, False)
+    maker.make(("folder", str(behind)))  # the next request is a new one
+    with pytest.raises(TrialFailed, match="not a step: sing"):
+        maker.make(("sing",))
+
+
+def test_a_maker_that_was_killed_is_started_again_with_the_next_request(maker: Maker, tmp_path: Path) -> None:
+    maker.make(("folder", str(tmp_path / "one")))
+    assert maker._process is not None
+    os.kill(maker._process.pid, 9)
+    with pytest.raises(TrialFailed):
+        maker.make(("folder", str(tmp_path / "two")))
+    maker.make(("folder", str(tmp_path / "three")))
+
+
+def test_a_file_of_settings_is_written_and_one_that_need_not_be_there_is_left_out(maker: Maker, tmp_path: Path) -> None:
+    (tmp_path / "memory.max").touch()
+    maker.make(("set", f"{tmp_path}/memory.max", "17"), ("set-if", f"{tmp_path}/memory.swap.max", "0"))
+    assert read_text(f"{tmp_path}/memory.max") == "17"
+    assert not (tmp_path / "memory.swap.max").exists()
+    with pytest.raises(TrialFailed, match=r"memory\.swap\.max = 0: No such file"):
+        maker.make(("set", f"{tmp_path}/memory.swap.max", "0"))
+
+
+@only_root
+@pytest.mark.machine
+def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledger, tmp_path: Path) -> None:
+    isolate_mounts()
+    name, place = f"tare-maker-{os.getpid():x}", tmp_path / "tare-root"
+    mounted = ("mount", "tmpfs", "tmpfs", str(place), "size=4096")
+    undos = (
+        Undo(("remove", str(place)), ("rm", "-rf", str(place))),
+        Undo(("unmount", str(place)), ("umount", "--lazy", str(place))),
+        Undo(("unnamespace", name), ("ip", "netns", "delete", name)),
+    )
+    with ledger.made((("folder", str(place)), mounted, ("namespace", name)), *undos):
+        assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 3
+        assert place.is_mount()
+        assert HOST.run("ip", "-n", name, "-brief", "link", timeout=10).text.split()[:2] == ["lo", "DOWN"]
+    assert not place.exists()
+    assert not Path(f"/run/netns/{name}").exists()
+    assert not ledger.path.exists()
+
+
+def test_what_could_not_be_made_is_undone_and_its_reason_told(ledger: Ledger, tmp_path: Path) -> None:
+    place = tmp_path / "tare-place"
+    undo = Undo(("remove", str(place)), ("rm", "-rf", str(place)))
+    with (
+        pytest.raises(TrialFailed, match="No such device"),
+        ledger.made((("folder", str(place)), ("mount", "nonsense", "-", str(place), "-")), undo),
+    ):
+        pytest.fail("there is no such file system")
+    assert not place.exists()
+    assert not ledger.path.exists()
+
+
+def test_what_the_maker_cannot_take_away_is_undone_by_its_command(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.made((("folder", str(thing)),), Undo(("sing", str(thing)), ("rmdir", str(thing)))):
+        pass
+    assert not thing.exists()
+    assert not ledger.path.exists()
+
+
+def test_the_ledger_is_written_once_for_all_that_is_undone_in_an_overlapping_block(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    thing = tmp_path / "tare-thing"
+    with ledger.overlapping():
+        with ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", str(thing)))):
+            pass
+        assert not thing.exists()
+        assert ledger.path.exists()
+    assert not ledger.path.exists()
+
+
+def test_an_undo_that_names_nothing_of_tare_makes_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    thing = tmp_path / "thing"
+    with (
+        pytest.raises(TareError, match="names nothing of tare's"),
+        ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", "/etc/thing"))),
+    ):
+        pytest.fail("it is not tare's")
+    assert not thing.exists()
+
+
+def test_inside_an_instance_nothing_is_taken_away(root: Path, tmp_path: Path) -> None:
+    ledger, thing = DoomedLedger(HOST, root), tmp_path / "tare-thing"
+    with ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", str(thing)))):
+        pass
+    ledger.maker.close()
+    assert thing.exists()
+
+
+def test_a_command_is_entered_with_its_limit_and_no_environment_but_its_own(root: Path) -> None:
+    shown = _enter(root, "-f", "64", "-e", "PATH=/usr/bin:/bin", "-e", "A=b c", "--", "sh", "-c", "ulimit -n; env")
+    assert {"64", "PATH=/usr/bin:/bin", "A=b c"} <= set(shown.stdout.splitlines())
+    assert "HOME=" not in shown.stdout
+    assert _enter(root, "--", "sh", "-c", "exit 7").returncode == 7
+    assert _enter(root, "--", "no-such-program").returncode == 127
+    assert _enter(root, "-g", "/nowhere", "--", "true").returncode == 125
+    assert _enter(root).returncode == 2
+
+
+@only_root
+@pytest.mark.machine
+def test_the_namespaces_root_and_folder_of_a_process_are_entered(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    apart = ("unshare", "--pid", "--mount", "--uts", "--ipc", "--net", "--fork", "--mount-proc", "sh", "-c")
+    script = f"hostname inside; cd {tmp_path}/in; echo $PPID; exec sleep 60"
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(HOST.spawn(*apart, script))
+        process.read_line(10)
+        (pid,) = HOST.run("pgrep", "-P", str(process.pid), timeout=10).text.split()
+        seen = _enter(root, "-p", pid, "--", "sh", "-c", "hostname; pwd; cat /proc/1/comm; ls /sys/class/net; exit 5")
+        assert seen.stdout.splitlines()[:3] == ["inside", f"{tmp_path}/in", "sleep"]
+        assert seen.returncode == 5
+        assert _enter(root, "-p", pid, "--", "sh", "-c", "kill -9 $$").returncode == 137
+
+
+@only_root
+@pytest.mark.machine
+def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger: Ledger) -> None:
+    lan, inside = (f"tare-{kind}-{os.getpid():x}" for kind in ("lan", "in"))
+    card = ("02:74:61:72:65:01", "198.18.0.10", "198.18.0.1")
+    with ledger.made((("namespace", lan),), Undo(("unnamespace", lan), ("ip", "netns", "delete", lan))):
+        HOST.run("ip", "-n", lan, "link", "add", "bridge", "type", "bridge", timeout=10)
+        for _ in range(5):
+            undo = Undo(("unnamespace", inside), ("ip", "netns", "delete", inside))
+            with ledger.made((("namespace", inside), ("join", inside, "tare-i", lan, *card)), undo):
+                shown = HOST.run("ip", "-n", inside, "-brief", "address", "show", "eth0", timeout=10).text.split()
+                assert shown[0].startswith("eth0@")
+                assert shown[2] == "198.18.0.10/24"
+                assert "master bridge" in HOST.run("ip", "-n", lan, "link", "show", "tare-i", timeout=10).text
+                assert "via 198.18.0.1" in HOST.run("ip", "-n", inside, "route", timeout=10).text
