@@ -24,6 +24,7 @@ TARE = Path(sys.executable).parent / "tare"
 Call = Callable[..., subprocess.CompletedProcess[str]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
 SECONDS = 60.0
+READY_SECONDS = 300.0  # an image may have to be built first
 INTERRUPTED = 130
 SUITE = """\
 [suite]
@@ -54,7 +55,12 @@ def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
             subprocess.Popen(argv, cwd=tmp_path, env=environment, stdin=end, stdout=end, stderr=end) as process,
         ):
             os.close(end)
-            wait_for_the_second_block(terminal, process, run)
+            try:
+                wait_for_the_second_block(terminal, process, run)
+            except AssertionError:
+                process.terminate()
+                os.close(terminal)
+                raise
             if lost == "terminal":
                 os.close(terminal)  # the kernel tells the whole foreground of the terminal
             else:
@@ -76,7 +82,7 @@ def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
 
 def wait_for_the_second_block(terminal: int, process: subprocess.Popen[bytes], run: Path) -> None:
     """Read what comes on the terminal until a block is recorded and a program of the next one is running."""
-    said, deadline = b"", time.monotonic() + SECONDS
+    said, deadline = b"", time.monotonic() + READY_SECONDS
     while read_text(str(run / "trials.jsonl")).count("\n") < 2 or not is_running("dhrystone"):
         assert process.poll() is None, said
         assert time.monotonic() < deadline, said
