@@ -19,6 +19,7 @@ from tare.technologies.qemu_tcg import QemuTcg
 
 pytestmark = pytest.mark.machine
 
+BROKEN = "0" * 64  # what is prepared for it is not taken for the image's
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
@@ -40,7 +41,7 @@ def test_a_kernel_that_is_none_is_named_with_what_the_emulator_said(
 ) -> None:
     for name in ("kernel", "vmlinux"):  # as it is packed, and unpacked
         (tmp_path / name).write_bytes(b"no kernel" * 1000)
-    broken = replace(testbed, image=replace(testbed.image, kernel=tmp_path / "kernel"))
+    broken = replace(testbed, image=replace(testbed.image, digest=BROKEN, kernel=tmp_path / "kernel"))
     error = _fails(broken, nothing_left, 30)
     assert str(error).startswith("the guest did not boot: ")
     assert "kernel" in str(error)
@@ -50,7 +51,7 @@ def test_a_guest_that_finds_no_disk_is_named_with_its_last_line(
     testbed: Testbed, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:
     (tmp_path / "disk.ext4").write_bytes(bytes(1 << 20))
-    broken = replace(testbed, image=replace(testbed.image, disk=tmp_path / "disk.ext4"))
+    broken = replace(testbed, image=replace(testbed.image, digest=BROKEN, disk=tmp_path / "disk.ext4"))
     error = _fails(broken, nothing_left, 60)
     assert str(error).startswith("the guest did not boot: ")
     assert error.hint.startswith("its last line was: ")

@@ -26,6 +26,7 @@ from tare.hosts.ledger import DoomedLedger, Ledger, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.network import Network
 from tare.images.image import built_image
+from tare.images.recipes import machine_recipe
 from tare.launch import Launch
 from tare.model import Image
 from tare.technologies.openstack import Openstack
@@ -272,7 +273,7 @@ def image() -> Image:
     if os.geteuid():
         pytest.skip("only root can run an SSH server of its own")
     isolate_mounts()
-    return built_image(print)
+    return built_image(print, machine_recipe())  # of a machine that is a host: it has an SSH server
 
 
 @pytest.fixture
