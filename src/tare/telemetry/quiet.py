@@ -31,7 +31,7 @@ class Quiet:
         self._host = host
         self._processes = processes
         self._pids = tuple(processes())
-        self._last: tuple[float, float] | None = None
+        self._last: tuple[float, Mapping[str, float]] | None = None
         self._used_seconds = self._seconds = 0.0
         self._share: float | None = None  # what it used when it was first paused
         self._paused: tuple[int, ...] = ()
@@ -53,7 +53,8 @@ class Quiet:
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
-        self._used_seconds += max(0.0, _cpu_seconds(texts) - self._last[1])  # less if a process has ended
+        now = _cpu_seconds(texts)  # of a process that was not seen before, nobody knows when it used its time
+        self._used_seconds += sum(now[path] - before for path, before in self._last[1].items() if path in now)
         if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
             self._share = self._used_seconds / self._seconds
 
@@ -90,14 +91,14 @@ class Quiet:
                 os.kill(pid, number)
 
 
-def _cpu_seconds(texts: Mapping[str, str]) -> float:
-    used = 0.0
-    for path, text in texts.items():
-        times = parsed(_process_times, text) if path != "/proc/stat" else None
-        if times:
-            used += times.user_seconds + times.system_seconds + times.reaped_user_seconds
-            used += times.reaped_system_seconds
-    return used
+def _cpu_seconds(texts: Mapping[str, str]) -> dict[str, float]:
+    """Give the CPU time of each process, and of the children that it has waited for, by its file."""
+    times = {path: parsed(_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
+    return {
+        path: each.user_seconds + each.system_seconds + each.reaped_user_seconds + each.reaped_system_seconds
+        for path, each in times.items()
+        if each
+    }
 
 
 def _process_times(text: str) -> ProcessTimes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -93,6 +94,18 @@ def test_a_process_that_has_ended_while_it_was_paused_does_no_harm(reach: Callab
         edges.begin()
         edges.end(0.0)
         edges.resume()
+
+
+def test_a_program_that_was_started_in_a_turn_has_not_worked_between_turns() -> None:
+    """What it used in that turn is no part of what it used while others had theirs."""
+    running: list[int] = []
+    quiet = Quiet(LocalHost(), lambda: tuple(running))
+    edges = Edges(LocalHost(), Spent((0,)), quiet)
+    edges.begin()
+    running.append(os.getpid())  # which has worked for long
+    edges.end(0.0)
+    edges.begin()
+    assert quiet.caution() is None
 
 
 class Counting(ExecHost):
