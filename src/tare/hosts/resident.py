@@ -315,7 +315,7 @@ class ResidentProcess(_Command):
 
     def exit_code(self) -> int | None:
         """Give its exit code; see `Process.exit_code`."""
-        return self._result[0] if isinstance(self._result, tuple) else None
+        return self._result[0] if self._result else None
 
     def errors(self) -> str:
         """Give what it has written to standard error, at most the last 64 KiB."""

@@ -53,8 +53,10 @@ class Quiet:
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
-        now = _cpu_seconds(texts)  # of a process that was not seen before, nobody knows when it used its time
-        self._used_seconds += sum(now[path] - before for path, before in self._last[1].items() if path in now)
+        before, now = self._last[1], _cpu_seconds(texts)
+        # Nobody knows when a process that is new used its time. That of one that has ended is its parent's now.
+        known = sum(seconds for path, seconds in now.items() if path in before)
+        self._used_seconds += max(0.0, known - sum(before.values()))
         if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
             self._share = self._used_seconds / self._seconds
 
