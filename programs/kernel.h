@@ -1,12 +1,14 @@
-// What programs share that do a piece of work so many times: so often as they are told, or for a time, or in turns.
+// What programs share that do a piece of work so many times: so often as they are told, or for a time.
 
 #ifndef TARE_KERNEL_H
 #define TARE_KERNEL_H
 
-#include "turns.h"
+#include "clock.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST_SECONDS 3600.0
 
@@ -49,33 +51,10 @@ static int print_result(const struct kernel *kernel, long times, double seconds)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-// Works when a line says for how many seconds: in the first turn until it has taken as long, then at that speed.
-static int take_turns(const struct kernel *kernel) {
-    char line[TURN_LENGTH];
-    double per_second = 0;
-    int code = 0;
-    while (code == 0 && next_turn(line)) {
-        double wanted_seconds = positive(line);
-        if (!(wanted_seconds > 0) || wanted_seconds > MOST_SECONDS) {
-            fprintf(stderr, "%s: no number of seconds: %s\n", kernel->name, line);
-            return 2;
-        }
-        long times = kernel->first;
-        if (per_second > 0)
-            times = (long)fmin(fmax(per_second * wanted_seconds, 1), (double)kernel->most);
-        double seconds = per_second > 0 ? kernel->measure(times) : reach(kernel, wanted_seconds, &times);
-        code = print_result(kernel, times, seconds);
-        per_second = seconds > 0 ? (double)times / seconds : 0;
-    }
-    return code;
-}
-
 // Does what the command line says; gives the exit code.
 static int run_kernel(const struct kernel *kernel, int argc, char **argv) {
     double number = argc == 3 ? positive(argv[2]) : 0;
     long times = kernel->first;
-    if (argc == 2 && strcmp(argv[1], "--turns") == 0)
-        return take_turns(kernel);
     if (argc == 3 && strcmp(argv[1], kernel->count) == 0 && number <= (double)kernel->most) {
         times = (long)number;
         if (times > 0 && (double)times == number)
@@ -84,10 +63,8 @@ static int run_kernel(const struct kernel *kernel, int argc, char **argv) {
         double seconds = reach(kernel, argc == 1 ? 1 : number, &times);
         return print_result(kernel, times, seconds);
     }
-    fprintf(stderr,
-            "usage: %s [--seconds S | %s N | --turns]   S: at most 3600, default 1; N: 1 to %ld\n"
-            "--turns: work S seconds for every line S on standard input\n",
-            kernel->name, kernel->count, kernel->most);
+    fprintf(stderr, "usage: %s [--seconds S | %s N]   S: at most 3600, default 1; N: 1 to %ld\n", kernel->name,
+            kernel->count, kernel->most);
     return 2;
 }
 

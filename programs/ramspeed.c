@@ -18,7 +18,7 @@
  * Test hook: compiling with -DFACTOR_USED=2 makes scale and triad compute with a wrong factor, as a miscompilation
  * would.
  */
-#include "turns.h"
+#include "clock.h"
 
 #include <emmintrin.h>
 #include <stdbool.h>
@@ -60,9 +60,9 @@ static const char *const operation_names[OPERATIONS] = {"copy", "scale", "add", 
 /* Arrays that an operation reads and writes. */
 static const int operation_arrays[OPERATIONS] = {2, 2, 3, 3};
 
-/* What was asked for on the command line. */
-enum { ARRAYS = 3, MOST_WORDS = 16 };
+enum { ARRAYS = 3 };
 
+/* What was asked for on the command line. */
 struct settings {
     bool mark;
     bool write;
@@ -198,17 +198,10 @@ static void fail(const char *what, size_t element, double found, double expected
     exit(1);
 }
 
-/* Give one of the arrays, of at least this size: it is kept, so that turns do not pay for pages that are new. */
-static union element *allocate(int which, long long size_bytes) {
-    static union element *arrays[ARRAYS];
-    static long long sizes_bytes[ARRAYS];
-    if (sizes_bytes[which] >= size_bytes)
-        return arrays[which];
-    free(arrays[which]);
-    arrays[which] = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
-    sizes_bytes[which] = size_bytes;
-    if (arrays[which])
-        return arrays[which];
+static union element *allocate(long long size_bytes) {
+    union element *elements = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
+    if (elements)
+        return elements;
     fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
     exit(1);
 }
@@ -248,7 +241,7 @@ static void run_mem(const struct settings *settings) {
     double sum = 0;
     union element *arrays[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
-        arrays[i] = allocate(i, settings->array_bytes);
+        arrays[i] = allocate(settings->array_bytes);
     for (size_t i = 0; i < count; i++) {
         set(&arrays[0][i], settings->kind, value_a(i));
         set(&arrays[1][i], settings->kind, value_b(i));
@@ -301,8 +294,9 @@ static void run_mark(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
     double speeds[MOST_SIZES];
     for (int i = 0; i < settings->sizes; i++) {
-        union element *block = allocate(0, settings->size_bytes[i]);
+        union element *block = allocate(settings->size_bytes[i]);
         speeds[i] = measure_mark(settings, settings->size_bytes[i], block);
+        free(block);
     }
     printf("program: ramspeed mark\nkind: %s\noperation: %s\n", kind_names[settings->kind], operation);
     printf("bytes_per_pass: %lld\npasses: %ld\n", settings->pass_bytes, settings->passes);
@@ -373,7 +367,6 @@ static int work(int count, char **words) {
     if (!valid) {
         fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
                         "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                        "       ramspeed --turns   work as every line on standard input says\n"
                         "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
                         "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
@@ -385,15 +378,6 @@ static int work(int count, char **words) {
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int take_turns(void) {
-    char line[TURN_LENGTH];
-    char *words[MOST_WORDS];
-    int code = 0;
-    while (code == 0 && next_turn(line))
-        code = work(split(line, words, MOST_WORDS), words);
-    return code;
-}
-
 int main(int argc, char **argv) {
-    return argc == 2 && strcmp(argv[1], "--turns") == 0 ? take_turns() : work(argc - 1, argv + 1);
+    return work(argc - 1, argv + 1);
 }

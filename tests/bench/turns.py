@@ -7,8 +7,8 @@ Bias: in each round, each instance has two turns in succession. The first follow
 the caches as they left them; the second follows one of its own, as if it were alone. The two are compared, block by
 block, by tare's own equivalence with a margin of 2 %.
 
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [BLOCKS]
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [BLOCKS]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [BLOCKS [WORKLOAD...]]
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ def _in_turns(attempts: Sequence[Attempt], chance: random.Random, each: int) -> 
             return
 
 
-def main(what: str, blocks: str = "12") -> None:
+def main(what: str, blocks: str = "12", *names: str) -> None:
     """Print a Markdown table."""
     isolate_mounts()
-    found = workloads()
+    found = {name: each for name, each in workloads().items() if not names or name in names}
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.loads.turns import limit_seconds, resident, rounds_of, turn_seconds
+from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -38,19 +38,21 @@ class Computing(Workload):
         return rounds_of(self.duration)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
-        """Run the program inside; raises TrialFailed without an inside, or for wrong results.
+        """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
-        The first turn is none: in it the program finds out how much it does in a turn.
+        Where the kernel puts a program's memory and stack can decide a tenth of its speed, and is drawn anew with each
+        start (docs/decisions/start-per-turn.md).
         """
         if setup.instance.inside is None:
             what = f"{setup.instance.name}: {self.name} runs inside"
             raise TrialFailed(what, f"leave this stack out of {self.name}")
         seconds = turn_seconds(self.duration)
-        argv = (f"/usr/lib/tare/{self.name}", "--turns")
-        with resident(setup.instance.inside, *argv, last="verified: yes") as program:
-            for number in range(1 + self.rounds):
-                timeout = limit_seconds(seconds)
-                yield program.turn(self.name, f"{seconds:.6g}", timeout, warm_up=number == 0)
+        argv = (f"/usr/lib/tare/{self.name}", "--seconds", f"{seconds:.6g}")
+        for _ in range(self.rounds):
+            output = setup.instance.inside.run(*argv, timeout=limit_seconds(seconds))
+            raw = Raw(self.name, argv, output.text, output.seconds)
+            yield raw
+            self.parse((raw,))  # what is wrong ends the trial now, not with its last turn
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speed; raises TrialFailed for anything but one whole verified result."""
@@ -64,5 +66,5 @@ class Computing(Workload):
         return (Value("speed", None, speed),)
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: a first turn comes before those that count."""
-        return 0.1 + self.duration + 1.4 * turn_seconds(self.duration)
+        """Estimate the seconds of `measure`: shorter stretches come before the one that counts."""
+        return 0.1 + 1.3 * self.duration

@@ -7,7 +7,8 @@ count. VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averag
 is our own program with the same modes, without MMX and non-temporal stores, with VTmark's 5 passes, each shorter than
 its 32 GB. It checks every element after each operation.
 
-One pass of each part is a turn; stacks have theirs in between.
+One pass of each part is a turn; stacks have theirs in between. Each pass starts the program anew: which pages it gets
+decides a good part of its speed, and is drawn anew so (docs/decisions/start-per-turn.md).
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write (none: no read and write); `array_bytes`, the size of each
 of the three arrays; `bytes_per_pass`, what an operation moves at least in one pass; `passes`.
@@ -25,7 +26,6 @@ from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.loads.turns import resident
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Size
 
@@ -85,19 +85,16 @@ class Ramspeed(Workload):
         return self.passes
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
-        """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element.
-
-        The first turn is none: in it the arrays get their pages.
-        """
+        """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: ramspeed runs inside", "leave this stack out of ramspeed")
         timeout = 60 + 50 * self.seconds()
-        with resident(setup.instance.inside, _PROGRAM, "--turns", last="verified: yes") as program:
-            parts = tuple(self._parts())
-            yield program.turn(parts[0].label, self._line(parts[0]), timeout, warm_up=True)
-            for _ in range(self.passes):
-                for part in parts:
-                    yield program.turn(part.label, self._line(part), timeout)
+        for _ in range(self.passes):
+            for part in self._parts():
+                argv = (_PROGRAM, *part.arguments, "--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
+                output = setup.instance.inside.run(*argv, timeout=timeout)
+                yield Raw(part.label, argv, output.text, output.seconds)
+                part.read(output.text)  # what is wrong ends the trial now, not with its last turn
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speeds of one pass; raises TrialFailed for anything but whole verified results."""
@@ -111,9 +108,6 @@ class Ramspeed(Workload):
         mem_bytes = 4 * max(self.bytes_per_pass, 3 * self.array_bytes)
         mark_bytes = len(_MARKS) * len(self.mark_sizes) * self.bytes_per_pass
         return len(self.kinds) * (0.3 + self.passes * (mem_bytes + mark_bytes) / 6e9)
-
-    def _line(self, part: _Part) -> str:
-        return " ".join((*part.arguments, "--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1"))
 
     def _parts(self) -> Iterator[_Part]:
         tail = f"bytes_per_pass: {self.bytes_per_pass}\n"

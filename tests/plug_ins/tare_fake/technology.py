@@ -23,8 +23,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
@@ -37,7 +37,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
-from tare.model import Facts, Family, Limits, Line, Output, Problem
+from tare.model import Facts, Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
@@ -157,16 +157,14 @@ class FakeHost:
         if self.fails == "hang":
             time.sleep(timeout)
             raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "the fake was told to hang")
-        stdout = _PRINTED[self.fails] if self.fails in _PRINTED else _answer(argv, self.speed).encode()
+        speed = self.speed * self.turns(_turn_seconds(argv))
+        stdout = _PRINTED[self.fails] if self.fails in _PRINTED else _answer(argv, speed).encode()
         output = Output(argv, 139 if self.fails == "crash" else 0, stdout, b"", 0.0)  # 128 + SIGSEGV, as shells say it
         return checked(output) if check else output
 
-    @contextmanager
-    def spawn(self, *argv: str, life_line: bool = False) -> Iterator[Process]:  # noqa: ARG002
-        """Answer as a program that takes turns, and refuse all others; see `Host.spawn`."""
-        if argv[1:] != ("--turns",):
-            raise TrialFailed(f"{argv[0]}: a fake has no processes")
-        yield FakeProcess(self, argv)
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
+        """Refuse: a fake has no processes; see `Host.spawn`."""
+        raise TrialFailed(f"{argv[0]}: a fake has no processes")
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Give the command itself: it would run on the machine that tare runs on."""
@@ -200,56 +198,9 @@ class FakeHost:
         """Give None: a fake is never away; see `Host.lost`."""
 
 
-@dataclass
-class FakeProcess:
-    """A program that takes turns: it answers each line as the host answers the command that does the same."""
-
-    host: FakeHost
-    argv: tuple[str, ...]
-    pid: int = 0
-    _lines: list[str] = field(default_factory=list)
-    _ended: TrialFailed | None = None
-
-    def send(self, text: str) -> None:
-        """Work for a turn; see `Process.send`."""
-        if self.host.fails == "hang":
-            return
-        words = tuple(text.split())
-        timed = not self.argv[0].endswith("ramspeed")
-        arguments = ("--seconds", *words) if timed else words
-        seconds = float(words[0]) if timed else _TURN_SECONDS
-        try:
-            output = replace(self.host, speed=self.host.speed * self.host.turns(seconds)).run(
-                self.argv[0], *arguments, timeout=0.05
-            )
-        except TrialFailed as error:
-            self._ended = error
-        else:
-            self._lines += output.text.splitlines()
-
-    def read_line(self, timeout: float) -> Line:
-        """Give the next line; see `Process.read_line`. It takes no time, unless it hangs."""
-        if self.host.fails == "hang":
-            time.sleep(timeout)
-            raise TimedOut(f"{self.argv[0]}: printed nothing for {timeout:g} s", "the fake was told to hang")
-        if self._lines:
-            return Line(time.monotonic(), self._lines.pop(0))
-        raise self._ended or TrialFailed(f"{self.argv[0]}: ended: no output")
-
-    def listen(self, listener: Callable[[Line | None], None]) -> None:
-        """Hand on nothing: nobody listens to a fake; see `Process.listen`."""
-
-    def running(self) -> bool:
-        """Tell whether it is still there: a fake is."""
-        return True
-
-    def exit_code(self) -> int | None:
-        """Give none: a fake never ends."""
-        return None
-
-    def errors(self) -> str:
-        """Give what it wrote to standard error: a fake writes nothing."""
-        return ""
+def _turn_seconds(argv: tuple[str, ...]) -> float:
+    """Give how long a program works that is told so, and the usual turn of all others."""
+    return float(dict(itertools.pairwise(argv)).get("--seconds", _TURN_SECONDS))
 
 
 def _answer(argv: tuple[str, ...], speed: float) -> str:
