@@ -13,6 +13,7 @@
 //   group PATH                             make a control group
 //   set FILE VALUE, set-if FILE VALUE      write to a file of a control group; `set-if`: where there is such a file
 //   prime GROUP                            let the kernel get ready for who joins it, meanwhile
+//   settle                                 wait until it is ready
 //   mount TYPE SOURCE TARGET OPTIONS       OPTIONS are `bind`, `ro`, `-`, or those of the file system
 //   namespace NAME                         make a network namespace, as `ip netns add` does
 //   join NAME PORT LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one)
@@ -37,6 +38,7 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define NAMESPACES "/run/netns"
@@ -141,6 +143,13 @@ static bool prime(char **words) {
     return child > 0 || fail("fork");
 }
 
+static bool settle(char **words) {
+    (void)words;
+    while (wait(NULL) >= 0 || errno == EINTR)
+        continue;
+    return true;
+}
+
 static void kill_members(const char *group) {
     char path[PATH_MAX];
     int pid;
@@ -172,16 +181,28 @@ static bool remove_group(const char *path) {
     return false;
 }
 
+// The next instance will soon join a group, too: the kernel gets ready for it while this one's remains are taken away.
+static void prime_next(char *group) {
+    char *const slash = group ? strrchr(group, '/') : NULL;
+    if (slash) {
+        *slash = '\0';
+        prime((char *[]){group});
+    }
+}
+
 // A group can be removed once its processes are gone. One group has a folder in each of several trees.
 static bool ungroup(char **words) {
+    char *const first = *words;
     for (int left = EMPTYING_MILLISECONDS; left && *words; left--) {
         while (*words && remove_group(*words))
             words++;
         if (*words)
             wait_millisecond();
     }
-    errno = 0;
-    return !*words || fail("%s: cannot be removed", *words);
+    if (*words)
+        return errno = 0, fail("%s: cannot be removed", *words);
+    prime_next(first);
+    return true;
 }
 
 // --- networks -----------------------------------------------------------------------------------------------------
@@ -294,10 +315,10 @@ static const struct step {
     int words;
     bool (*take)(char **words);
 } steps[] = {
-    {"folder", 1, make_folder}, {"group", 1, make_group},         {"set", 2, set},     {"set-if", 2, set_if},
-    {"mount", 4, mount_system}, {"namespace", 1, make_namespace}, {"join", 6, join},   {"ungroup", MANY, ungroup},
-    {"unmount", 1, unmount},    {"remove", 1, remove_tree},       {"prime", 1, prime}, {"size", 1, size_tree},
-    {"unjoin", 2, unjoin},      {"unnamespace", 1, unname_space},
+    {"folder", 1, make_folder}, {"group", 1, make_group},         {"set", 2, set},       {"set-if", 2, set_if},
+    {"mount", 4, mount_system}, {"namespace", 1, make_namespace}, {"join", 6, join},     {"ungroup", MANY, ungroup},
+    {"unmount", 1, unmount},    {"remove", 1, remove_tree},       {"prime", 1, prime},   {"size", 1, size_tree},
+    {"unjoin", 2, unjoin},      {"unnamespace", 1, unname_space}, {"settle", 0, settle},
 };
 
 static bool take(char **words, int count) {

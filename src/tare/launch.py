@@ -128,6 +128,10 @@ class Ground:
         """Command prefix that joins the group, sets the limit of open files, and more (programs/enter.c)."""
         return (*self.group.join[:-1], *self.launch.open_files[1:-1], *options, "--")
 
+    def settle(self) -> None:
+        """Wait until the kernel lets a process join the group at once: the group is ours, not a part of the start."""
+        self.launch.ledger.maker.make(("settle",))
+
     def instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
         """Describe the instance that runs here."""
         return Instance(

@@ -57,6 +57,7 @@ class Native(Technology):
             namespace: tuple[str, ...] = ()
             if not shared:
                 namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.namespace())}")
+            ground.settle()
             enter = ground.entry(*namespace, "-r", str(ground.root), *CLEAN)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")

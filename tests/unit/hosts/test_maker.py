@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,24 @@ def test_a_file_of_settings_is_written_and_one_that_need_not_be_there_is_left_ou
     assert not (tmp_path / "memory.swap.max").exists()
     with pytest.raises(TrialFailed, match=r"memory\.swap\.max = 0: No such file"):
         maker.make(("set", f"{tmp_path}/memory.swap.max", "0"))
+
+
+def test_who_settles_waits_until_a_process_has_joined_the_group(maker: Maker, tmp_path: Path) -> None:
+    group = tmp_path / "cgroup.procs"
+    os.mkfifo(group)  # who joins waits for its reader, as for the kernel
+    maker.make(("prime", str(tmp_path)))
+    joined = list[str]()
+
+    def become_ready() -> None:
+        joined.append("ready")
+        joined.append(group.read_text())
+
+    kernel = threading.Timer(0.1, become_ready)
+    kernel.start()
+    maker.make(("settle",))
+    assert "ready" in joined
+    kernel.join()
+    assert joined == ["ready", "0"]
 
 
 @only_root
