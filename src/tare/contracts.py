@@ -129,8 +129,9 @@ class Workload(ABC):
     `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `paths` are
     the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
     runs in the instance. Without it, it can measure every unikernel. `usual_port` is where its server listens in an
-    image of the user's, who may give another; 0 if that is `port`. In a block, each point is measured in `rounds`
-    turns, between those of the other stacks. With one round, stacks are measured one after the other.
+    image of the user's, who may give another; 0 if that is `port`. `datagrams`: the server takes UDP on its port, too.
+    In a block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
+    measured one after the other.
     """
 
     name: ClassVar[str]
@@ -142,6 +143,7 @@ class Workload(ABC):
     client_packages: ClassVar[tuple[str, ...]] = ()
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
+    datagrams: ClassVar[bool] = False
 
     @property
     def port(self) -> int | None:

@@ -58,10 +58,11 @@ class Launch:
     """What a technology starts an instance with.
 
     `folder` is the instance's own path on the host's disk; the technology makes it. The client must reach the TCP
-    `ports`. The technology calls `knock` once with the instance's address; from then on the client tries to reach it.
-    It marks `requested` on the timeline after all work that many instances share, and `started` when it starts its
-    tool. `init` answers on `answer_port`: an instance and the machine around it may share an address. The instance must
-    answer within `start_seconds`; a booting guest may be silent for that long at most.
+    `ports` and, with `datagrams`, those after the first by UDP, too. The technology calls `knock` once with the
+    instance's address; from then on the client tries to reach it. It marks `requested` on the timeline after all work
+    that many instances share, and `started` when it starts its tool. `init` answers on `answer_port`: an instance and
+    the machine around it may share an address. The instance must answer within `start_seconds`; a booting guest may be
+    silent for that long at most.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Launch:
     knock: Knock
     timeline: Timeline = field(default_factory=Timeline)
     answer_port: int = ANSWER_PORT
+    datagrams: bool = False
     start_seconds: float = START_SECONDS
     kept: Kept = field(default_factory=Kept)  # on the host, for the whole run
 

@@ -200,7 +200,7 @@ def test_a_broken_plugin_breaks_only_itself(
         (
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
-            "sweep, paths, packages, client_packages, runs_inside, usual_port, port, rounds, service",
+            "sweep, paths, packages, client_packages, runs_inside, usual_port, datagrams, port, rounds, service",
         ),
     ],
 )

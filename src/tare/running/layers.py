@@ -52,6 +52,7 @@ class Testbed:
     outer: Image | None = None
     kept: Kept = field(default_factory=Kept)  # on the host
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
+    datagrams: bool = False  # the service takes UDP on its port, too
     since: float | None = None  # when the layer around answered, on our clock
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
     sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
@@ -275,6 +276,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             limits=testbed.limits,
             network=testbed.network,
             ports=ports,
+            datagrams=testbed.datagrams,
             folder=testbed.instances / name,
             ledger=testbed.ledger,
             knock=knock,

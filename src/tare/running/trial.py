@@ -193,7 +193,8 @@ class Attempt:
             if reason := technology.refuses(workload):
                 raise Unavailable(f"{technology.name}: {reason}")
             notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
-        parts = self._open.enter_context(started(testbed, stack, workload.port, notes))
+        reached = replace(testbed, datagrams=workload.datagrams)
+        parts = self._open.enter_context(started(reached, stack, workload.port, notes))
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))

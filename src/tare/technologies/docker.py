@@ -185,7 +185,10 @@ class Docker(Technology):
     def _addresses(self, launch: Launch) -> tuple[str, ...]:
         if self.network == "bridge":
             return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
-        return tuple(f"--publish={launch.network.machine_address}:{port}:{port}" for port in launch.ports)
+        at = launch.network.machine_address
+        datagrams = launch.ports[1:] if launch.datagrams else ()
+        kinds = (*((port, "") for port in launch.ports), *((port, "/udp") for port in datagrams))
+        return tuple(f"--publish={at}:{port}:{port}{kind}" for port, kind in kinds)
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:

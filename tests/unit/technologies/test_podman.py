@@ -1,4 +1,4 @@
-"""Podman: what is read from its files instead of asked."""
+"""Podman: what is read from its files instead of asked, and which ports it publishes as Docker does."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.launch import Launch
 from tare.model import Image, Limits, Output
+from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
 
 # As Podman 4.3 with CNI and Podman 5 with netavark write them, shortened.
@@ -40,6 +41,16 @@ def _launch(folder: Path) -> Launch:
     network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
     return Launch("tare-1", image, Limits((0,), 1 << 29, 4096), network, (), folder, ledger, lambda *_: None)
+
+
+@pytest.mark.parametrize(("datagrams", "kinds"), [(False, ["17007", "16379"]), (True, ["17007", "16379", "16379/udp"])])
+def test_the_port_of_a_server_that_takes_datagrams_is_published_for_them_too(
+    tmp_path: Path, datagrams: bool, kinds: list[str]
+) -> None:
+    launch = replace(_launch(tmp_path), ports=(17007, 16379), datagrams=datagrams)
+    for engine in (Docker(), Podman()):
+        published = [option for option in engine._addresses(launch) if option.startswith("--publish=")]
+        assert [option.rpartition(":")[2] for option in published] == kinds
 
 
 @pytest.mark.parametrize(
