@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, runtime_checkable
 
 from tare.errors import TrialFailed
-from tare.model import Caution, Facts, Line, Mark, Metric, Output, Raw, Service, Sweep, Value
+from tare.model import Caution, Facts, Line, Mark, Metric, Output, Raw, Service, SetLimits, Sweep, Value
 
 
 class Process(Protocol):
@@ -116,11 +116,12 @@ class Instance:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a workload measures with: the instance, the client, and the marks of the instance's start."""
+    """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits."""
 
     instance: Instance
     client: Host
     timeline: tuple[Mark, ...]
+    limits: SetLimits | None = None
 
 
 class Workload(ABC):

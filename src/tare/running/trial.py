@@ -207,7 +207,7 @@ class Attempt:
         self._server = self._open.enter_context(served(instance, workload))
         self._server.await_answer(within.client)
         telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
-        setup = Setup(instance, within.client, tuple(notes.marks))
+        setup = Setup(instance, within.client, tuple(notes.marks), notes.limits)
         edges = _edges(outermost)
         self._open.callback(edges.resume)
         self._going = _Going(parts, setup, telemetry, edges)

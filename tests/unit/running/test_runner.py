@@ -6,6 +6,7 @@ import json
 import re
 import resource
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +16,14 @@ import duckdb
 import pytest
 from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
+from tare_fake.workload import Odd
 
 from tare.cli.reparse import reparse
+from tare.contracts import Setup
+from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.journal import Journal, load_raw
-from tare.model import Facts, Problem
+from tare.model import Facts, Problem, Raw
 from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan
@@ -76,6 +80,19 @@ def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
         ("ready", pytest.approx(0.1)),
     ]
     assert (trial.path, trial.proof) == ("none", (("kind", "fake"),))
+
+
+class Curious(Odd):
+    """Fails with the limits of its instance."""
+
+    def measure(self, setup: Setup) -> Iterable[Raw]:
+        raise TrialFailed("" if setup.limits is None else f"{setup.limits.asked.memory_bytes >> 20} MiB")
+
+
+def test_a_workload_knows_the_limits_of_its_instance(bench: Bench) -> None:
+    asked = suite("a:", blocks=1, workloads=("odd",))
+    bench.work(replace(asked, workloads=(replace(asked.workloads[0], workload=Curious()),)))
+    assert bench.trials[0].reason == "512 MiB"
 
 
 def test_a_workload_with_a_server_fails_on_a_fake_with_a_reason(bench: Bench) -> None:

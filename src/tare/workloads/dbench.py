@@ -1,0 +1,146 @@
+"""DBENCH: what a file server does for its clients, in bytes a second over the number of processes.
+
+Each process replays the operations that the clients of a file server once asked for (`client.txt` of the package):
+creating, writing, reading, renaming and deleting many files. VTmark ran DBENCH 4.0 for 180 s with 1, 2, 4 and 8
+processes (Table 2; Figure 6): `plain`; `fsync` syncs a file after every write (`-F`); `sync` opens every file with
+O_SYNC (`-s`). `duration = "180s"` is VTmark's.
+
+Before that time comes a fifth of it as a warm-up; only from 5 s on is there one. DBENCH counts once a second, and does
+not count the last one. `plain` seldom waits for the disk: it measures the page cache and the file system, and so on a
+machine those of its guest. The files of all processes fit into 200 MiB and cannot be kept out of the page cache;
+`fsync` and `sync` write through it. `…-latency` is the longest operation.
+
+DBENCH goes on when it cannot open or read a file, and counts the bytes as if it had; and when one of its processes is
+killed, and counts what the others do. Such a trial fails. Each of its parts takes seconds, so stacks are measured one
+after the other.
+
+Settings: `modes`; `processes`; `duration` of each point, in whole seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from tare.contracts import Setup, Workload
+from tare.errors import TrialFailed, printed
+from tare.model import Metric, Raw, Sweep, Value
+from tare.units import Duration
+
+Mode = Literal["plain", "fsync", "sync"]
+_FOLDER = "/srv"
+_LOAD = "/usr/share/dbench/client.txt"
+_OPTIONS: dict[Mode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
+_SAID: dict[Mode, str] = {"plain": "", "fsync": "", "sync": r" \(sync open\)"}
+_MARK = r" +\d+ sec"
+_SPEED = r" *\d+ +\d+ +\d+\.\d+ MB/sec  "
+_LATENCY = r"  latency \d+\.\d+ ms"
+# It calls the number 0 a failure, which is that of the first semaphore in a container, and works with it.
+_START = rf"(?:failed to create barrier semaphore ?\n)?(?: *\d+ of \d+ processes prepared for launch{_MARK}\n)+"
+_RUN = rf"(?:{_SPEED}warmup{_MARK}{_LATENCY}\n)*(?:{_SPEED}execute{_MARK}{_LATENCY}\n)+(?: *\d+  cleanup{_MARK}\n)*"
+_END = rf" *0  cleanup{_MARK}\n\n Operation +Count +AvgLat +MaxLat\n -+\n(?: \w+ +\d+ +\d+\.\d+ +\d+\.\d+\n)+\n"
+_TROUBLE = re.compile(r"^(?!failed to create barrier semaphore)(?:[\[(]|.*(?:failed|FAILED|ERROR)).*$", re.MULTILINE)
+_ALL_ENDED = re.compile(r"^ *0  cleanup", re.MULTILINE)
+_HINT = "`tare show` has the whole output; it is that of `dbench`, version 4"
+
+
+def _rising(processes: tuple[int, ...]) -> tuple[int, ...]:
+    if not processes or not all(earlier < later for earlier, later in itertools.pairwise(processes)):
+        raise ValueError("numbers of processes rise, each one given once, for example [1, 2, 4, 8]")
+    return processes
+
+
+def _each_once(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+    if not modes or len(set(modes)) < len(modes):
+        raise ValueError('give plain, fsync, sync or several, each once, for example ["plain", "fsync"]')
+    return modes
+
+
+def _whole_seconds(duration: float) -> float:
+    if duration % 1:
+        raise ValueError("DBENCH takes whole seconds, for example 5s")
+    return duration
+
+
+def _metrics() -> Iterator[Metric]:
+    for mode, title in {"plain": "Files", "fsync": "Files, synced after writes", "sync": "Files, O_SYNC"}.items():
+        yield Metric(mode, f"{title}: throughput", "bytes/s", "higher")
+        yield Metric(f"{mode}-latency", f"{title}: longest operation", "s", "lower", headline=False)
+
+
+@dataclass(frozen=True)
+class Dbench(Workload):
+    """The file operations of a file server."""
+
+    name: ClassVar[str] = "dbench"
+    title: ClassVar[str] = "DBENCH: file server"
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(_metrics())
+    sweep: ClassVar[Sweep | None] = Sweep("processes")
+    paths: ClassVar[tuple[str, ...]] = (_FOLDER,)
+    packages: ClassVar[tuple[str, ...]] = ("dbench",)
+
+    modes: Annotated[tuple[Mode, ...], AfterValidator(_each_once)] = ("plain", "fsync", "sync")
+    processes: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], AfterValidator(_rising)] = (1, 2, 4, 8)
+    duration: Annotated[Duration, Field(ge=5, le=3600), AfterValidator(_whole_seconds)] = 5.0
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run DBENCH inside for each mode and number of processes; raises TrialFailed if it fails."""
+        if setup.instance.inside is None:
+            raise TrialFailed(f"{setup.instance.name}: dbench runs inside", "leave this stack out of dbench")
+        for mode, processes in self._points():
+            how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", _FOLDER, *_OPTIONS[mode])
+            argv = ("dbench", *how, f"{processes}")
+            output = setup.instance.inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
+            text = (output.stdout + output.stderr).decode("utf-8", "replace")
+            if output.exit_code:
+                raise TrialFailed(f"dbench: exit code {output.exit_code}: {_reason(text)}", _HINT, output)
+            yield Raw(f"{mode} {processes}", argv, text, output.seconds)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read throughput and latency of each point; raises TrialFailed for a missing, broken or absurd one."""
+        labels = [f"{mode} {processes}" for mode, processes in self._points()]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        pairs = zip(self._points(), raw, strict=True)
+        return tuple(value for point, each in pairs for value in self._values(each.text, *point))
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: with the warm-ups, and the time to delete all files."""
+        return len(self.modes) * len(self.processes) * (1.2 * self.duration + 0.5)
+
+    def _points(self) -> Iterator[tuple[Mode, int]]:
+        return itertools.product(self.modes, self.processes)
+
+    def _values(self, text: str, mode: Mode, processes: int) -> tuple[Value, Value]:
+        found = re.fullmatch(self._whole(mode, processes), text, re.ASCII)
+        if found is None:
+            raise TrialFailed(f"dbench gave no whole result for {mode} {processes}: {_reason(text)}", _HINT)
+        speed, latency = float(found["speed"]) * 1e6, float(found["latency"]) / 1000
+        if not 0 < speed < math.inf or not 0 < latency < math.inf:
+            raise TrialFailed(f"dbench gave {found[0].splitlines()[-1][:300]!r} for {mode} {processes}", _HINT)
+        return Value(mode, float(processes), speed), Value(f"{mode}-latency", float(processes), latency)
+
+    def _whole(self, mode: Mode, processes: int) -> str:
+        """Give the pattern of a whole output: nothing failed, and all processes lived to delete their files."""
+        seconds = int(self.duration)
+        head = rf"dbench version 4\.\d+ - .*\n\nRunning for {seconds} seconds with load '{re.escape(_LOAD)}'"
+        warm_up = rf" and minimum warmup {seconds // 5} secs\n"
+        clients = rf"  {processes} clients  {processes} procs  max_latency=(?P<latency>\d+\.\d+) ms\n"
+        speed = rf"Throughput (?P<speed>\d+(?:\.\d+)?(?:e[+-]?\d+)?) MB/sec{_SAID[mode]}{clients}"
+        return f"{head}{warm_up}{_START}releasing clients\n{_RUN}{_END}{speed}"
+
+
+def _reason(text: str) -> str:
+    """Tell why an output is no result: it says the important thing first, and much afterwards."""
+    if trouble := _TROUBLE.search(text):
+        line = trouble[0][:300]
+        return f"the disk may be full: {line}" if " expected to write " in line else line
+    if "Throughput" in text and not _ALL_ENDED.search(text):
+        return f"one of its processes was killed; {printed(text)}"
+    return printed(text)
