@@ -131,7 +131,8 @@ class Workload(ABC):
     the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
     runs in the instance. Without it, it can measure every unikernel. `usual_port` is where its server listens in an
     image of the user's, who may give another; 0 if that is `port`. `datagrams`: the server takes UDP on its port, too.
-    In a block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
+    `large_packages`: only a suite that names it has its packages in the images, not `tare shell` without one. In a
+    block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
     measured one after the other.
     """
 
@@ -145,6 +146,7 @@ class Workload(ABC):
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
     datagrams: ClassVar[bool] = False
+    large_packages: ClassVar[bool] = False
 
     @property
     def port(self) -> int | None:
@@ -155,6 +157,11 @@ class Workload(ABC):
     def rounds(self) -> int:
         """The number of turns into which the measurement of a point is divided."""
         return 1
+
+    @property
+    def disk_bytes(self) -> int:
+        """The bytes that it writes in the instance at most: the image's disk has room for them."""
+        return 0
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""

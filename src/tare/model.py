@@ -90,7 +90,8 @@ class Image:
     """One guest file system in the forms that technologies start.
 
     `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
-    a raw file. Virtual machines boot `kernel` and `initrd`. `packages` has a line `name version` for each package.
+    a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
+    `name version` for each package.
     """
 
     digest: str
@@ -100,6 +101,7 @@ class Image:
     kernel: Path
     initrd: Path
     packages: str
+    disk_bytes: int = 0
 
     @property
     def tag(self) -> str:

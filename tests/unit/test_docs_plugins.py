@@ -42,7 +42,7 @@ def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
 def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
     printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
     with examples(tmp_path) as catalogue:
-        workload = catalogue.find("workloads", "system-calls")()
+        workload = catalogue.find("workloads", "byte-copies")()
         (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
         assert (value.metric, value.point) == ("rate", None)
         assert value.value == pytest.approx(4_535_043.65)  # 2 x 50000 calls in 0.0220505 s

@@ -200,7 +200,10 @@ def test_a_broken_plugin_breaks_only_itself(
         (
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
-            "sweep, paths, packages, client_packages, runs_inside, usual_port, datagrams, port, rounds, service",
+            (
+                "sweep, paths, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, "
+                "port, rounds, disk_bytes, service"
+            ),
         ),
     ],
 )

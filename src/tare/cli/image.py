@@ -18,7 +18,9 @@ from tare.suites.suite import read_suite
 
 
 def image(
-    suite: Annotated[Path | None, typer.Argument(help="For this suite alone [default: for all workloads].")] = None,
+    suite: Annotated[
+        Path | None, typer.Argument(help="For this suite alone [default: for all workloads but large ones].")
+    ] = None,
     release: Annotated[Release, typer.Option(help="The Debian release, as a suite's [image] says it.")] = "bookworm",
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""

@@ -103,8 +103,11 @@ def entered(host: Host, launch: Launch) -> Iterator[ExecHost]:
 
 
 def with_disk(host: Host, image: Image) -> None:
-    """Make the image's disk on a host that has only its directory; nested stacks have disks of their own."""
+    """Make the image's disk on a host that has only its directory, or a smaller one; nested stacks have their own."""
     if image.disk.suffix == ".qcow2":
         return
-    script = 'disk=$1; shift; [ -e "$disk" ] || { "$@" "$disk.new" 2G && mv "$disk.new" "$disk"; }'
-    host.run("sh", "-c", script, "sh", str(image.disk), *MAKE_DISK, str(image.root), timeout=600)
+    large_enough = '[ "$(stat -c %s "$disk" 2>/dev/null || echo 0)" -ge "$2" ]'
+    make = '"$@" "$disk.new" "$kibibytes"K && mv "$disk.new" "$disk"'
+    script = f"disk=$1; {large_enough} || {{ kibibytes=$(($2 / 1024)); shift 2; {make}; }}"
+    words = (str(image.disk), str(image.disk_bytes), *MAKE_DISK, str(image.root))
+    host.run("sh", "-c", script, "sh", *words, timeout=600)

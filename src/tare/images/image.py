@@ -68,15 +68,20 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
             while chunk := archive.read(1 << 20):
                 digest.update(chunk)
         home = images / digest.hexdigest()
-        if not home.exists():
-            scratch.rename(home)
-            scratch.mkdir()  # for its own removal
-        elif recipe.kernel and not (home / _DISK).exists():  # of before the disk was made in this way
-            (scratch / _DISK).rename(home / _DISK)
+        keep_built(scratch, home)
     in_use(home)
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return _image(home.name)
+
+
+def keep_built(scratch: Path, home: Path) -> None:
+    """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room."""
+    if not home.exists():
+        scratch.rename(home)
+        scratch.mkdir()  # for its own removal
+    elif _size_of_disk(scratch) > _size_of_disk(home):
+        (scratch / _DISK).rename(home / _DISK)
 
 
 def _link(recipe: Recipe) -> Path:
@@ -94,7 +99,13 @@ def _image(digest: str) -> Image:
         kernel=home / "kernel",
         initrd=home / "initrd",
         packages=(home / "packages.txt").read_text(encoding="utf-8"),
+        disk_bytes=_size_of_disk(home),
     )
+
+
+def _size_of_disk(home: Path) -> int:
+    """Give the bytes of an image's disk; 0 without one."""
+    return (home / _DISK).stat().st_size if (home / _DISK).exists() else 0
 
 
 def image_on(host: Host) -> Image | None:
@@ -234,4 +245,6 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
         return
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
     shutil.copy(root / "boot/initrd", scratch / "initrd")
-    _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), recipe.disk_size, timeout=_BUILD_SECONDS)
+    installed = _HOST.run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
+    wanted = recipe.disk_bytes(int(installed))
+    _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)

@@ -8,6 +8,7 @@ the technologies of those.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from tare.launch import Technology
 from tare.model import Release
 
 _HOST = LocalHost()
+_GIB = 1 << 30
 # What tare needs in every instance: to enter it, to look into it, and to boot it.
 GUEST = ("iproute2", "kmod", "procps", "tiny-initramfs")
 CLIENT = ("iproute2", "procps")
@@ -45,13 +47,17 @@ class Recipe:
     packages: tuple[str, ...] = GUEST
     kernel: str = "linux-image-cloud-amd64"
     modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
-    disk_size: str = "2G"
+    room_bytes: int = _GIB  # for what is written to its disk
     server: bool = True  # whether our own server is in it
 
     @property
     def build_bytes(self) -> int:
-        """The room that building takes at most: more than four times its root, of 0.2, 0.35 or 1.3 GB today."""
-        return (1 if not self.kernel else 3 if self.server else 6) << 30
+        """The room that building takes at most: more than four times its root, of 0.2, 0.35 to 0.7, or 1.3 GB today."""
+        return (1 if not self.kernel else 3 if self.server else 6) * _GIB
+
+    def disk_bytes(self, installed_bytes: int) -> int:
+        """Give the size of its disk: what is installed, the room, a tenth for the file system; whole GiB."""
+        return math.ceil(1.1 * (installed_bytes + self.room_bytes) / _GIB) * _GIB
 
     @property
     def key(self) -> str:
@@ -64,28 +70,33 @@ class Recipe:
 
 
 def guest_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the image for these workloads; for all of them by default."""
-    chosen = _all("workloads") if workloads is None else workloads
-    return Recipe(release, _union(GUEST, (each.packages for each in chosen)))
+    """Give the recipe of the image for these workloads; by default for all but those with large packages."""
+    chosen = _usual_workloads() if workloads is None else tuple(workloads)
+    room_bytes = max([_GIB, *(each.disk_bytes for each in chosen)])
+    return Recipe(release, _union(GUEST, (each.packages for each in chosen)), room_bytes=room_bytes)
 
 
 def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the client root for these workloads; for all of them by default."""
-    chosen = _all("workloads") if workloads is None else workloads
+    """Give the recipe of the client root for these workloads; by default for all but those with large packages."""
+    chosen = _usual_workloads() if workloads is None else workloads
     packages = _union(CLIENT, (each.client_packages for each in chosen))
-    return Recipe(release, packages, kernel="", modules=(), disk_size="", server=False)
+    return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Give the recipe of machines around these technologies; around all that can be nested by default."""
     chosen = _all("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
-    return replace(Recipe(), packages=packages, disk_size="8G", server=False)
+    return replace(Recipe(), packages=packages, room_bytes=6 * _GIB, server=False)
 
 
 def program_sources() -> list[Path]:
     """Give the source files of the programs in the image, except our server."""
     return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"}]
+
+
+def _usual_workloads() -> tuple[Workload, ...]:
+    return tuple(each for each in _all("workloads") if not each.large_packages)
 
 
 def _all(kind: plugins.Kind) -> list[Any]:

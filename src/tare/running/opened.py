@@ -24,7 +24,7 @@ from tare.suites.suite import LimitsWanted
 class Asked:
     """A stack, with the machines, limits and image of a suite.
 
-    The image has the packages of these workloads, or of all workloads where `workloads` is None.
+    The image has the packages of these workloads; where `workloads` is None, of all but those with large packages.
     """
 
     stack: Stack

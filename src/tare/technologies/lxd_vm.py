@@ -101,7 +101,8 @@ class LxdVm(Lxd):
 
 
 def _alias(image: Image) -> str:
-    return f"{alias_of(image)}-{image.disk.stem}"  # the machines of nested stacks have disks of their own
+    # The machines of nested stacks have disks of their own, and an image may get a larger disk.
+    return f"{alias_of(image)}-{image.disk.stem}-{image.disk_bytes >> 20}"
 
 
 def settings(launch: Launch, cd: str, serial: str) -> dict[str, Any]:

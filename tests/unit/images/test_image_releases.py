@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.local import LocalHost
-from tare.images.image import cached_image, image_on
+from tare.images.image import cached_image, image_on, keep_built
 from tare.images.recipes import Recipe, guest_recipe
 
 
@@ -36,6 +36,21 @@ def test_each_release_has_an_image_of_its_own(recipes: Path) -> None:
     found = cached_image(guest_recipe(release="trixie"))
     assert found is not None
     assert found.digest == "thirteen"
+
+
+@pytest.mark.parametrize(("there", "built_now", "kept"), [(2, 5, 5), (5, 2, 5), (0, 2, 2), (0, 0, 0)])
+def test_of_two_disks_of_one_image_the_larger_one_is_kept(recipes: Path, there: int, built_now: int, kept: int) -> None:
+    built(recipes, guest_recipe(), "twelve", 1)
+    home, scratch = recipes.parent / "twelve", recipes.parent / "scratch"
+    scratch.mkdir()
+    for folder, size in ((home, there), (scratch, built_now)):
+        if size:
+            (folder / "root.ext4").write_bytes(b"x" * size)
+    keep_built(scratch, home)
+    found = cached_image(guest_recipe())
+    assert found is not None
+    assert found.disk_bytes == kept
+    assert scratch.is_dir()  # whoever made it removes it
 
 
 def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes: Path) -> None:

@@ -42,6 +42,15 @@ class DnsWithAnotherLoad(Dns):
     client_packages: ClassVar[tuple[str, ...]] = ("knot-dnsutils",)
 
 
+@dataclass(frozen=True)
+class Writing(Dns):
+    most_bytes: int = 0
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.most_bytes
+
+
 def test_the_image_has_what_the_workloads_of_a_suite_run_and_nothing_of_others() -> None:
     assert guest_recipe([Dhrystone()]).packages == tuple(sorted(GUEST))
     assert set(guest_recipe([Redis(), Dns()]).packages) == {*GUEST, "redis-server", "bind9"}
@@ -62,10 +71,20 @@ def test_another_load_generator_makes_another_client_root_but_the_same_image() -
     assert client_recipe([Dns()]).key != client_recipe([DnsWithAnotherLoad()]).key
 
 
-def test_without_a_suite_the_images_are_for_all_workloads() -> None:
+def test_without_a_suite_the_images_are_for_all_workloads_but_those_with_large_packages() -> None:
     workloads = [found() for found in own("workloads").values()]
-    assert guest_recipe() == guest_recipe(workloads)
-    assert client_recipe() == client_recipe(workloads)
+    usual = [workload for workload in workloads if not workload.large_packages]
+    assert guest_recipe() == guest_recipe(usual)
+    assert client_recipe() == client_recipe(usual)
+
+
+def test_the_disk_has_room_for_what_is_installed_and_for_the_workload_that_writes_most() -> None:
+    gib = 1 << 30
+    usual, large = guest_recipe([Redis()]), guest_recipe([Redis(), Writing(4 * gib), Writing(3 * gib)])
+    assert (usual.room_bytes, large.room_bytes) == (gib, 4 * gib)
+    assert usual.disk_bytes(installed_bytes=350_000_000) == 2 * gib
+    assert large.disk_bytes(installed_bytes=700_000_000) == 6 * gib  # 1.1 * 4.65
+    assert usual.key != large.key
 
 
 def test_a_machine_has_the_technologies_that_can_be_in_it() -> None:
