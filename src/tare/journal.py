@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
-from tare.model import Facts, Family, Metric, Raw, Sweep, Trial
+from tare.model import Facts, Family, Metric, Raw, Sweep, Trial, Tuning
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
@@ -42,11 +42,11 @@ class WorkloadRecord:
 class RunRecord:
     """What was planned, on which machines, and why the run ended.
 
-    `noise` is doctor's assessment at the start. `margin` is a share, `control` the name of the A/A control. `families`
-    are those of each stack's layers, the inner first. `stop_reason` is empty while a run goes on, or if it was killed.
-    `machines` took part, by role: `controller`, `server`, `client`, `lent`. `machine` is the server, or the controller
-    if all servers were lent. `clients` has the packages of each client root, by its hash; a resumed run may have
-    several.
+    `noise` is doctor's assessment at the start, `tuning` what was set then of that which `tare tune` changes. `margin`
+    is a share, `control` the name of the A/A control. `families` are those of each stack's layers, the inner first.
+    `stop_reason` is empty while a run goes on, or if it was killed. `machines` took part, by role: `controller`,
+    `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
+    packages of each client root, by its hash; a resumed run may have several.
     """
 
     format: int
@@ -68,6 +68,7 @@ class RunRecord:
     families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
     machines: dict[str, Facts] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
+    tuning: tuple[Tuning, ...] = ()
 
     @property
     def measured_on(self) -> Facts:

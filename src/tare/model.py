@@ -63,6 +63,19 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """A setting of a machine that `tare tune` changes: its value, the wanted one, and whether it fits.
+
+    `now` is empty where the machine does not have the setting.
+    """
+
+    name: str
+    now: str
+    wanted: str
+    fits: bool
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
 

@@ -73,6 +73,7 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
         ("operating system", old.machine.operating_system, new.machine.operating_system),
         ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
         ("limits", _limits(before.trials), _limits(after.trials)),
+        *_tuning(before, after),
     )
     lines = [
         f"{name}: {_said(first)} before, {_said(second)} after" for name, first, second in pairs if first != second
@@ -80,6 +81,16 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
     if old.started > new.started:
         lines.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
     return (*lines, *_packages(old.packages, new.packages), *_settings(before, after), *_proof(before, after, stacks))
+
+
+def _tuning(before: Run, after: Run) -> list[tuple[str, str, str]]:
+    """Give what was set of the machine in both runs, where `tare tune` would have set it in one of them alone."""
+    old = {each.name: each for each in before.record.tuning}
+    return [
+        (each.name, old[each.name].now, each.now)
+        for each in after.record.tuning
+        if each.name in old and each.fits != old[each.name].fits
+    ]
 
 
 def _packages(before: str, after: str) -> list[str]:

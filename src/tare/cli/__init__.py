@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("doctor", "plan", "run", "report", "compare", "show", "reparse", "shell"),
-    *("technologies", "workloads", "image", "clean"),
+    *("technologies", "workloads", "image", "tune", "clean"),
 )
 _FILES = {"technologies": "catalogue", "workloads": "catalogue"}  # of the others, the file has the command's name
 _NO_COMMAND = 2  # as for other wrong usage

@@ -27,6 +27,7 @@ from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
+from tare.hosts.tuning import look
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
@@ -201,6 +202,7 @@ def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
         margin=suite.margin,
         control=suite.control,
         machines=_machines(suite, machines),
+        tuning=look(machines.server.read),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
@@ -228,6 +230,10 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
     if before.image != now.image:
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
+    fitted = {each.name: each.fits for each in before.tuning}
+    if other := [each.name for each in now.tuning if fitted.get(each.name, each.fits) != each.fits]:
+        hint = "`tare tune` shows them: set them as they were, or start a new run"
+        raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
 
 
 def _finish(session: _Session, console: Console, stopped: str) -> None:

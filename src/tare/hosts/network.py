@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
+from tare.hosts.tuning import OF_THE_CLIENT
 
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
@@ -338,10 +339,9 @@ def _quick_neighbors(device: str) -> dict[str, str]:
 def _tune(host: Host, namespace: str, device: str) -> None:
     """Tune a device of the client for measuring starts and many connections, in the client's namespace only.
 
-    The port range is that of the 2017 paper's Table III.
+    It gets the 2017 paper's Table III.
     """
-    settings = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
-    _set(host, _quick_neighbors(device) | settings, "ip", "netns", "exec", namespace)
+    _set(host, _quick_neighbors(device) | OF_THE_CLIENT, "ip", "netns", "exec", namespace)
 
 
 def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:

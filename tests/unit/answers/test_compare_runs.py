@@ -25,7 +25,7 @@ from compared import (
 from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial, write
 
 from tare.journal import Run
-from tare.model import Limits, Measured, SeenLimits, SetLimits, Trial
+from tare.model import Limits, Measured, SeenLimits, SetLimits, Trial, Tuning
 
 
 def test_a_stack_that_became_worse_fails_the_gate_whatever_the_day_did_to_the_machine(
@@ -146,6 +146,21 @@ def test_other_software_on_the_same_machine_is_stated(
     ):
         assert said in printed
     assert "control group" not in printed
+
+
+def test_settings_of_the_machine_are_stated_where_only_one_of_the_runs_had_them(
+    before: Run, after: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tuned(governor: str, interrupts: str) -> tuple[Tuning, ...]:
+        fits = governor == "performance"
+        return (Tuning("governor", governor, "performance", fits), Tuning("interrupts", interrupts, "0", fits=False))
+
+    write(changed(before, tuning=tuned("powersave", "0-1 (1 of 19)")))
+    write(changed(after, tuning=tuned("performance", "0-1 (1 of 20)")))
+    assert tare(before.folder, after.folder) == 0
+    printed = capsys.readouterr().out
+    assert "governor: powersave before, performance after" in printed
+    assert "interrupts" not in printed
 
 
 def test_runs_in_the_wrong_order_are_noticed(before: Run, after: Run, capsys: pytest.CaptureFixture[str]) -> None:

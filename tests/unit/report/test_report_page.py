@@ -11,7 +11,7 @@ from pages import Page, html_of
 from runs import MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution, Footprint, Mark, Metric
+from tare.model import Caution, Footprint, Mark, Metric, Tuning
 from tare.report import find
 from tare.statistics.summarize import summarize
 
@@ -87,6 +87,19 @@ def test_the_page_shows_the_machine_the_image_and_the_packages(page: Page) -> No
         "0.4 % in the last second",
     ):
         assert words in page.text
+
+
+def test_the_page_shows_which_settings_of_the_machine_were_set_and_no_heading_for_a_run_of_before() -> None:
+    run = pairs([90], [100])
+    settings = (
+        Tuning("governor", "powersave", "performance", fits=False),
+        Tuning("ASLR", "2", "2", fits=True),
+        Tuning("turbo (cpufreq/boost)", "", "0", fits=True),
+    )
+    text = Page(html_of(replace(run, record=replace(run.record, tuning=settings)))).text
+    for words in ("powersave; wanted: performance", "2, as wanted", "not on this machine"):
+        assert words in text
+    assert "would set" not in Page(html_of(run)).text
 
 
 def test_the_page_shows_commands_that_can_be_pasted(page: Page) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
-from tare.model import Facts
+from tare.model import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts
@@ -106,6 +106,7 @@ class Page:
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     noise: tuple[tuple[str, str], ...]
+    tuning: tuple[tuple[str, str], ...]
     image: str
     packages: str
     clients: tuple[tuple[str, str], ...]
@@ -141,6 +142,7 @@ def page(summary: Summary, run: Run) -> Page:
         layers=layers(run, summary),
         machines=_machines(run),
         noise=run.record.noise,
+        tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),
         image=run.record.image,
         packages=run.record.packages,
         clients=tuple(run.record.clients.items()),
@@ -277,6 +279,12 @@ def _described(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("virtualization", facts.virtualization),
     )
     return tuple((name, text or "it does not say") for name, text in rows)
+
+
+def _tuned(setting: Tuning) -> str:
+    if not setting.now:
+        return "not on this machine"
+    return f"{setting.now}, as wanted" if setting.fits else f"{setting.now}; wanted: {setting.wanted}"
 
 
 def _counts(run: Run) -> str:

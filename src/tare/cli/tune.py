@@ -1,0 +1,122 @@
+"""`tare tune`: the settings of a machine that cut noise, applied and put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from tare.cli.console import Console
+from tare.errors import TareError, UsageError
+from tare.hosts.lock import only_one
+from tare.hosts.tuned import Done, Tuned
+from tare.hosts.tuning import SETTINGS, look
+
+_NO = 1
+_OPEN_FILES = "Table III's 20000 open files for each program: open_files = 20000 in [limits] of a suite."
+_HERE = "Settings of net.* hold in this network namespace alone; `tare run` gives its client them in its own."
+
+
+def tune(
+    action: Annotated[Literal["show", "apply", "restore"], typer.Argument(help="What to do.")] = "show",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Show, apply or restore the settings of this machine that cut noise; a run never changes them.
+
+    They are Table III of the 2017 paper, governor, turbo, ASLR, transparent huge pages and interrupts. `apply` first
+    writes down what is set; `restore` puts it back, but for what somebody else has changed since.
+    """
+    tuned = Tuned()
+    if action == "show":
+        print(_json(tuned)) if as_json else _show(tuned)
+        return
+    if os.geteuid():
+        raise UsageError("only root can change settings of the machine", f"sudo tare tune {action}")
+    with only_one():
+        (_apply if action == "apply" else _restore)(tuned, as_json)
+
+
+def _json(tuned: Tuned) -> str:
+    states = zip(look(tuned.read), SETTINGS, strict=True)
+    entries = [asdict(state) | {"why": setting.why, "source": setting.source} for state, setting in states]
+    return json.dumps({"format": 1, "settings": entries}, indent=2)
+
+
+def _show(tuned: Tuned) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    for state, setting in zip(look(tuned.read), SETTINGS, strict=True):
+        sign = Text(*(("✓", "green") if state.fits else ("✗", "yellow")) if state.now else "-")
+        now = state.now or "not on this machine"
+        console.print(sign, Text(f"{state.name}: {now}; wanted: {state.wanted}"), soft_wrap=True)
+        console.print(f"  {setting.why} ({setting.source})", style="dim", markup=False, soft_wrap=True)
+    console.print(_HERE, _OPEN_FILES, sep="\n", markup=False, soft_wrap=True)
+    if not os.geteuid() and (count := len(tuned.changed())):
+        files = "1 file" if count == 1 else f"{count} files"
+        console.print(f"tare has changed {files} since; tare tune restore puts {_them(count)} back", soft_wrap=True)
+
+
+def _apply(tuned: Tuned, as_json: bool) -> None:
+    done = _told(tuned.apply(), as_json)
+    refused = [each for each in done if each.result == "refused"]
+    if refused and len(refused) == len(done):
+        hint = "in a container the kernel's settings cannot be changed: tune the machine itself"
+        raise TareError(f"no setting could be changed: {refused[0].path}: {refused[0].reason}", hint)
+    if not as_json:
+        count = len(tuned.changed())
+        already = () if done else ("everything is as wanted already",)
+        back = (f"put {_them(count)} back with: tare tune restore",) if count else ()
+        Console(stderr=True).print(*already, *back, sep="\n", markup=False)
+    # Of interrupts, some are the kernel's own: a setting counts as refused if all of its files are.
+    if any(len(each.now(tuned.read)) == len(each.to_change(tuned.read)) > 0 for each in SETTINGS):
+        raise typer.Exit(_NO)
+
+
+def _restore(tuned: Tuned, as_json: bool) -> None:
+    outlived = tuned.outlived()
+    done = _told(tuned.restore(), as_json)
+    if refused := [each for each in done if each.result == "refused"]:
+        what = "; ".join(f"{each.path}: {each.reason}" for each in refused)
+        raise TareError(f"not everything could be put back: {what}", f"what is left to put back is in {tuned.record}")
+    if not done and not as_json:
+        why = ": this machine has started again since, with its own settings" if outlived else ""
+        Console(stderr=True).print(f"nothing to put back{why}", markup=False, soft_wrap=True)
+    if any(each.result == "somebody else's" for each in done):
+        raise typer.Exit(_NO)
+
+
+def _told(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
+    """Make changes and print them, those that are alike in one line."""
+    done = tuple(changes)
+    if as_json:
+        print(json.dumps({"format": 1, "done": [asdict(each) for each in done]}, indent=2))
+        return done
+    alike: dict[str, list[str]] = {}
+    for each in done:
+        alike.setdefault(_line(each), []).append(each.path)
+    console = Console(stderr=True)
+    for line, (path, *more) in alike.items():
+        others = f" and {len(more)} more" if more else ""
+        console.print(f"{path}{others}: {line}", markup=False, highlight=False, soft_wrap=True)
+    return done
+
+
+def _line(done: Done) -> str:
+    match done.result:
+        case "set" | "put back":
+            return f"{done.before} → {done.now}"
+        case "refused":
+            return f"stays {done.now}: the kernel refuses: {done.reason}"
+        case "gone":
+            return f"is gone; it was {done.before}"
+        case "somebody else's":
+            return f"stays {done.now}, which somebody else has set; it was {done.before} before tare"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"

@@ -1,0 +1,152 @@
+"""`tare tune`: what it says and its exit codes, on a tree of files in place of the kernel's."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from runs import make_run, make_trial
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.errors import UsageError
+from tare.hosts.tuned import Tuned
+from tare.hosts.tuning import SETTINGS
+from tare.journal import RunRecord
+from tare.model import Tuning
+
+Tune = Callable[..., tuple[int, str, str]]
+ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """The folder /proc/sys of a machine whose ASLR is off."""
+    folder = tmp_path / "root/proc/sys"
+    for name, text in ((ASLR, "0"), (REUSE, "1"), (BOOT, "c40cf4f4")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{text}\n")
+    return folder
+
+
+@pytest.fixture
+def tune(tmp_path: Path, system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tune:
+    """Call `tare tune` as if by root; gives exit code, standard output and standard error."""
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    module = importlib.import_module("tare.cli.tune")
+    monkeypatch.setattr(module, "Tuned", partial(Tuned, system.parents[1]))
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = run(app, ["tune", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def test_it_says_what_it_sets_and_puts_back(tune: Tune, system: Path) -> None:
+    code, _, said = tune("apply")
+    path = "/proc/sys/kernel/randomize_va_space"
+    assert (code, said) == (0, f"{path}: 0 → 2\nput it back with: tare tune restore\n")
+    assert (system / ASLR).read_text() == "2\n"
+    assert tune("apply") == (0, "", "everything is as wanted already\nput it back with: tare tune restore\n")
+    assert tune("restore") == (0, "", f"{path}: 2 → 0\n")
+    assert (system / ASLR).read_text() == "0\n"
+    assert tune("restore") == (0, "", "nothing to put back\n")
+
+
+def test_a_value_of_somebody_else_ends_with_a_no(tune: Tune, system: Path) -> None:
+    tune("apply")
+    (system / ASLR).write_text("1\n")
+    code, _, said = tune("restore")
+    assert code == 1
+    assert said == f"/proc/sys/{ASLR}: stays 1, which somebody else has set; it was 0 before tare\n"
+    assert tune("restore") == (0, "", "nothing to put back\n")
+
+
+def test_after_a_restart_it_says_why_there_is_nothing_to_do(tune: Tune, system: Path) -> None:
+    tune("apply")
+    (system / BOOT).write_text("0f0f0f0f\n")
+    code, _, said = tune("restore")
+    assert (code, said) == (0, "nothing to put back: this machine has started again since, with its own settings\n")
+    assert tune("restore") == (0, "", "nothing to put back\n")
+
+
+def test_a_machine_that_refuses_everything_is_an_error_of_two_lines(tune: Tune, system: Path) -> None:
+    (system / ASLR).unlink()
+    (system / ASLR).symlink_to("/proc/sys/kernel/ostype")
+    code, _, said = tune("apply")
+    assert code == 3
+    assert said.splitlines()[-2].startswith(f"error: no setting could be changed: /proc/sys/{ASLR}: ")
+    assert said.splitlines()[-1].startswith("hint: ")
+
+
+def test_a_setting_that_is_refused_beside_others_that_are_not_ends_with_a_no(tune: Tune, system: Path) -> None:
+    (system / ASLR).unlink()
+    (system / ASLR).symlink_to("/proc/sys/kernel/ostype")
+    (system / REUSE).write_text("0\n")
+    code, _, said = tune("apply")
+    assert code == 1
+    assert f"/proc/sys/{ASLR}: stays Linux: the kernel refuses: " in said
+    assert f"/proc/sys/{REUSE}: 0 → 1\n" in said
+
+
+def test_a_program_gets_json(tune: Tune) -> None:
+    code, out, said = tune("apply", "--json")
+    assert (code, said) == (0, "")
+    (done,) = json.loads(out)["done"]
+    assert done == {"path": f"/proc/sys/{ASLR}", "result": "set", "before": "0", "now": "2", "reason": ""}
+    settings = json.loads(tune("--json")[1])["settings"]
+    assert [each["name"] for each in settings] == [each.name for each in SETTINGS]
+    assert {"name", "now", "wanted", "fits", "why", "source"} == settings[0].keys()
+
+
+def test_every_setting_is_shown_with_its_reason_and_nothing_changes(tune: Tune, system: Path) -> None:
+    code, out, _ = tune()
+    assert (code, out) == tune("show")[:2]
+    assert "✗ ASLR: 0; wanted: 2\n" in out
+    assert "✓ net.ipv4.tcp_tw_reuse: 1; wanted: 1\n" in out
+    assert "- governor: not on this machine; wanted: performance\n" in out
+    for setting in SETTINGS:
+        assert f"  {setting.why} ({setting.source})\n" in out
+    assert (system / ASLR).read_text() == "0\n"
+    tune("apply")
+    assert tune("show")[1].endswith("tare has changed 1 file since; tare tune restore puts it back\n")
+
+
+def test_only_root_may_and_wrong_words_are_refused(tune: Tune, system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("aply",), ("apply", "restore"), ("--jsn",)):
+        code, _, said = tune(*words)
+        assert (code, [line.partition(":")[0] for line in said.splitlines()]) == (2, ["error", "hint"])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert tune("apply") == (2, "", "error: only root can change settings of the machine\nhint: sudo tare tune apply\n")
+    assert tune("show")[0] == 0
+    assert (system / ASLR).read_text() == "0\n"
+
+
+def test_a_run_is_not_resumed_while_other_settings_hold_but_what_it_does_not_know_is_no_matter() -> None:
+    same = importlib.import_module("tare.cli.run")._check_same
+    began = make_run([make_trial("native", 0, [])]).record
+
+    def tuned(**fits: bool) -> RunRecord:
+        return replace(began, tuning=tuple(Tuning(name, "1", "2", fits=each) for name, each in fits.items()))
+
+    same(tuned(ASLR=True, interrupts=False), tuned(ASLR=True, interrupts=False))
+    same(began, tuned(ASLR=True))
+    with pytest.raises(UsageError, match=r"settings of the machine .* began with: ASLR$"):
+        same(tuned(ASLR=True, interrupts=False), tuned(ASLR=False, interrupts=False))
+
+
+def test_clean_leaves_the_record(tune: Tune, tmp_path: Path, system: Path) -> None:
+    tune("apply")
+    assert run(app, ["clean"]) == 0
+    assert (tmp_path / "home/tuned.json").exists()
+    tune("restore")
+    assert (system / ASLR).read_text() == "0\n"
