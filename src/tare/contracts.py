@@ -14,7 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, runtime_checkable
 
 from tare.errors import TrialFailed
-from tare.model import Caution, Facts, Line, Mark, Metric, Output, Raw, Service, SetLimits, Sweep, Value
+from tare.model import Caution, DiskBytes, Facts, Line, Mark, Metric, Output, Raw, Service, SetLimits, Sweep, Value
+
+VOLUME = "/srv/tare-volume"  # where an instance has its data volume
 
 
 class Process(Protocol):
@@ -116,37 +118,51 @@ class Instance:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits."""
+    """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits.
+
+    `drop_caches` writes back and drops the file caches of the instance and of all machines that it runs on.
+    `disks_moved` gives what the disks of the machine under test have moved so far.
+    """
 
     instance: Instance
     client: Host
     timeline: tuple[Mark, ...]
     limits: SetLimits | None = None
+    drop_caches: Callable[[], None] = lambda: None
+    disks_moved: Callable[[], DiskBytes] = lambda: DiskBytes(0, 0)
 
 
 class Workload(ABC):
     """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.
 
-    `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `paths` are
-    the files and folders that it uses in the instance while it measures. `runs_inside`: a program or server of its own
-    runs in the instance. Without it, it can measure every unikernel. `usual_port` is where its server listens in an
-    image of the user's, who may give another; 0 if that is `port`. `datagrams`: the server takes UDP on its port, too.
-    `large_packages`: only a suite that names it has its packages in the images, not `tare shell` without one. In a
-    block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
-    measured one after the other.
+    `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `runs_inside`:
+    a program or server of its own runs in the instance. Without it, it can measure every unikernel. `usual_port` is
+    where its server listens in an image of the user's, who may give another; 0 if that is `port`. `datagrams`: the
+    server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in the images, not
+    `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the other stacks.
+    With one round, stacks are measured one after the other.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     sweep: ClassVar[Sweep | None] = None
-    paths: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
     client_packages: ClassVar[tuple[str, ...]] = ()
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
     datagrams: ClassVar[bool] = False
     large_packages: ClassVar[bool] = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files and folders that it uses in the instance while it measures."""
+        return ()
+
+    @property
+    def volume_bytes(self) -> int:
+        """How many bytes it needs on a data volume at `VOLUME`; 0 if it needs none."""
+        return 0
 
     @property
     def port(self) -> int | None:

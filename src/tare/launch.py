@@ -57,12 +57,13 @@ class Knock(Protocol):
 class Launch:
     """What a technology starts an instance with.
 
-    `folder` is the instance's own path on the host's disk; the technology makes it. The client must reach the TCP
-    `ports` and, with `datagrams`, those after the first by UDP, too. The technology calls `knock` once with the
-    instance's address; from then on the client tries to reach it. It marks `requested` on the timeline after all work
-    that many instances share, and `started` when it starts its tool. `init` answers on `answer_port`: an instance and
-    the machine around it may share an address. The instance must answer within `start_seconds`; a booting guest may be
-    silent for that long at most.
+    `folder` is the instance's own path on the host's disk; the technology makes it. `volume_bytes` is how much must fit
+    on a data volume, which is at `VOLUME` in the instance; 0 for none. The client must reach the TCP `ports` and, with
+    `datagrams`, those after the first by UDP, too. The technology calls `knock` once with the instance's address; from
+    then on the client tries to reach it. It marks `requested` on the timeline after all work that many instances share,
+    and `started` when it starts its tool. `init` answers on `answer_port`: an instance and the machine around it may
+    share an address. The instance must answer within `start_seconds`; a booting guest may be silent for that long at
+    most.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Launch:
     datagrams: bool = False
     start_seconds: float = START_SECONDS
     kept: Kept = field(default_factory=Kept)  # on the host, for the whole run
+    volume_bytes: int = 0
 
     def version(self, technology: Technology, host: Host) -> str:
         """Give the version of the technology's tool, which is asked once in a run."""
@@ -111,12 +113,14 @@ class Launch:
 class Ground:
     """What tare gives an instance whose technology has neither: a control group and a fresh root.
 
-    The footprint is that of the group's processes; the disk is what was written over the image.
+    The footprint is that of the group's processes; the disk is what was written over the image. `volume` is a folder
+    for the technology to mount at `VOLUME`; None if the instance needs none.
     """
 
     launch: Launch
     group: ControlGroup
     root: Path
+    volume: Path | None = None
 
     def entered(self, host: Host) -> ExecHost:
         """Give the inside of an instance, entered through the namespaces of its `init`; raises TrialFailed."""
@@ -158,7 +162,16 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
         launch.timeline.mark("requested")
     with limited(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
         with fresh_root(launch.ledger, launch.image, launch.folder) as root:
-            yield Ground(launch, group, root)
+            yield Ground(launch, group, root, _volume(launch))
+
+
+def _volume(launch: Launch) -> Path | None:
+    """Make a folder on the file system that the root's upper layer is on; it goes with the instance's folder."""
+    if not launch.volume_bytes:
+        return None
+    volume = launch.folder / "volume"
+    launch.ledger.maker.make(("folder", str(volume)))
+    return volume
 
 
 class Technology(ABC):
@@ -171,7 +184,8 @@ class Technology(ABC):
     look there for what is left. `tested` is how tare's tests run it: on the real thing, on the real thing in an
     emulated machine, or only against a program that stands in for it; `tested_in` is the folder or file of the
     tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
-    starts the inner ones there as on any machine over SSH. With `built_in_address`, its instances cannot be told
+    starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
+    `Launch.volume_bytes` asks for one. With `built_in_address`, its instances cannot be told
     their address: of stacks that are alive together, it gets one of the first slots.
     """
 
@@ -186,6 +200,7 @@ class Technology(ABC):
     processes: ClassVar[tuple[str, ...]] = ()
     lists: ClassVar[tuple[tuple[str, ...], ...]] = ()
     gives_machine: ClassVar[bool] = False
+    volumes: ClassVar[bool] = False
     built_in_address: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"

@@ -169,6 +169,14 @@ class FileSystem:
         return f"{self.type} ({', '.join(self.options)})" if self.options else self.type
 
 
+@dataclass(frozen=True)
+class DiskBytes:
+    """What the disks of a machine have moved since it was booted."""
+
+    read: int
+    written: int
+
+
 # --- instances -----------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +288,7 @@ class Raw:
     client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1
     warm_up: bool = False  # holds no value
     sending_seconds: float | None = None  # of `seconds`, those in which the load sent; None for all of them
+    disk_share: float | None = None  # of the bytes that it moved past all caches, what the machine's disks have seen
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import time
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ _PATIENCE_SECONDS = 15.0
 PORT = 16379
 MEMORY_BYTES = 512 << 20
 OPEN_FILES = 4096
+VOLUME_BYTES = 64 << 20
 
 
 def _variants(name: str) -> list[str]:
@@ -91,7 +93,7 @@ def image(_own_mounts: None) -> Image:
 
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """The testbed of a run, made as `tare run` makes it."""
+    """The testbed of a run, made as `tare run` makes it, with data volumes."""
     with reached(Hosts(MACHINE, MACHINE), image) as there:
         placement = placed(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
@@ -99,7 +101,7 @@ def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
         )
         with prepared_testbed(there, wanted, placement) as found:
-            yield found
+            yield replace(found, volume_bytes=VOLUME_BYTES)
 
 
 @pytest.fixture(scope="module")

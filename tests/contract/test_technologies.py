@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tare import plugins
-from tare.contracts import Host, Instance
+from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
@@ -55,13 +55,27 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, te
 
 
 def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
-    paths = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name).paths]
+    paths = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name)().paths]
     root, *used = file_systems_under(_inside(instance), ("/", *paths))
     assert "/srv/tare-nginx-file" in paths
     assert [(found.path, found.type, found.options) for found in used] == [
         (path, root.type, root.options) for path in paths
     ]
     assert root.type not in {"tmpfs", "ramfs"}
+
+
+def test_a_data_volume_is_empty_and_on_a_file_system_apart_from_the_root(
+    technology: Technology, instance: Instance
+) -> None:
+    if not technology.volumes:
+        pytest.skip("it gives none, and a workload that wants one is skipped")
+    inside = _inside(instance)
+    inside.run("mountpoint", VOLUME, timeout=ENOUGH_SECONDS)
+    # find, not ls: gVisor of 2022 refuses the call of today's stat
+    names = inside.run("find", VOLUME, "-mindepth", "1", "-printf", "%f\n", timeout=ENOUGH_SECONDS).text.split()
+    assert names in ([], ["lost+found"])
+    (volume,) = file_systems_under(inside, (f"{VOLUME}/files",))
+    assert volume.type not in {"overlay", "tmpfs", "ramfs"}
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tare import plugins
+from tare.contracts import VOLUME
 from tare.hosts.network import SLOTS
 from tare.launch import ANSWER_PORT, Technology
 from tare.running import trial
@@ -94,6 +96,7 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
     assert len(set(processes)) == len(processes)
     _each_says_when_it_began(together)
     _each_serves_its_own(together)
+    _each_has_a_volume_of_its_own(together)
     assert time.monotonic() - began < MOST_SECONDS
 
 
@@ -143,6 +146,19 @@ def _each_says_when_it_began(group: Group) -> None:
         told = {mark.name: mark.seconds for mark in notes.marks}
         if "userspace" in told and "kernel" not in told:
             assert told["userspace"] == pytest.approx(int(words[2]) / 1e9, abs=1e-6)
+
+
+def _each_has_a_volume_of_its_own(group: Group) -> None:
+    """Write to all volumes, and then look into them: each has what was written to it and nothing else."""
+    insides = [part.instance.inside for part in group.parts if plugins.find("technologies", part.name).volumes]
+    assert len(insides) > 1
+    for number, inside in enumerate(insides):
+        assert inside is not None
+        inside.run("mkdir", f"{VOLUME}/{number}", timeout=ENOUGH_SECONDS)
+    for number, inside in enumerate(insides):
+        assert inside is not None
+        found = inside.run("find", VOLUME, "-mindepth", "1", "-printf", "%f\n", timeout=ENOUGH_SECONDS).text.split()
+        assert set(found) - {"lost+found"} == {str(number)}
 
 
 def _each_serves_its_own(group: Group) -> None:

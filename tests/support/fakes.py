@@ -96,6 +96,30 @@ class Faulty(Startup):
 
 
 @dataclass(frozen=True)
+class Stored(Startup):
+    """A workload that wants a data volume."""
+
+    name: ClassVar[str] = "stored"
+
+    @property
+    def volume_bytes(self) -> int:
+        return 1 << 20
+
+
+@dataclass(frozen=True)
+class Roomy(Fake):
+    """A fake that gives data volumes of the size that is asked for, and tells how many bytes that is."""
+
+    name: ClassVar[str] = "roomy"
+    volumes: ClassVar[bool] = True
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            yield replace(instance, proof={"volume": str(launch.volume_bytes)})
+
+
+@dataclass(frozen=True)
 class Lacking(Startup):
     """A workload that opens a file which is not there."""
 
@@ -119,7 +143,7 @@ class Shelf:
     """The plug-ins of tare, and those above."""
 
     OWN: ClassVar[Mapping[str, type[Any]]] = {
-        each.name: each for each in (Stopped, Gone, Silent, Confused, Impatient, Faulty, Lacking)
+        each.name: each for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Faulty, Stored, Lacking)
     }
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:

@@ -201,8 +201,8 @@ def test_a_broken_plugin_breaks_only_itself(
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
             (
-                "sweep, paths, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, "
-                "port, rounds, disk_bytes, service"
+                "sweep, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, paths, "
+                "volume_bytes, port, rounds, disk_bytes, service"
             ),
         ),
     ],

@@ -19,7 +19,7 @@ _GONE = (
     r"no mount point specified|umount: .*: (?:not mounted|not found|No such file)",
     r"rmdir: .*: No such file",
     r"does a matching rule exist|No chain/target/match by that name",
-    r"[Nn]o such (?:container|network)|[Nn]o container with name|network .*not found",
+    r"[Nn]o such (?:container|network|volume)|[Nn]o container with name|network .*not found",
     r"container .*does not exist|error opening file .*/status.*: No such file",
     r"failed to delete filestore file .*: no such file",  # of runsc in a root whose mount went with a killed tare
     r"is an invalid domain identifier|failed to get domain|Domain not found|domain is not running",

@@ -12,6 +12,7 @@ from tare.model import Caution, Raw, SeenLimits, SetLimits
 from tare.running.layers import Part
 
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
+_SEEN = 0.9  # the share of what a workload moves past all caches that disks must see
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
@@ -66,3 +67,12 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
         return ()
     text = f"the load had no CPU time to spare at {', '.join(bound)}"
     return (Caution("client-bound", text),)
+
+
+def cache_cautions(raw: Sequence[Raw]) -> tuple[Caution, ...]:
+    """Warn if a cache answered a workload of files that wanted to reach the disk."""
+    shares = [entry.disk_share for entry in raw if entry.disk_share is not None]
+    if not shares or min(shares) >= _SEEN:
+        return ()
+    text = f"the machine's disks saw {min(shares):.0%} of what should reach them: a cache is in the values"
+    return (Caution("cached", text),)

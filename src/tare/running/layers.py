@@ -57,6 +57,7 @@ class Testbed:
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
     sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
+    volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none
 
     @property
     def host(self) -> Host:
@@ -138,7 +139,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             yield parts
         return
     here = (
-        replace(testbed, image=machine_image(testbed, stack), limits=around(testbed.limits, len(inner)))
+        replace(testbed, image=machine_image(testbed, stack), limits=around(testbed.limits, len(inner)), volume_bytes=0)
         if inner
         else testbed
     )
@@ -193,7 +194,8 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
         instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
         part = Part(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
-        yield (part, *exits.enter_context(started(replace(within, since=before), inner, port, notes)))
+        within = replace(within, since=before, volume_bytes=testbed.volume_bytes)
+        yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 
 def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
@@ -284,6 +286,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             answer_port=ports[0],
             start_seconds=seconds,
             kept=testbed.kept,
+            volume_bytes=testbed.volume_bytes,
         )
         host = Recorder(testbed.host, notes.commands)
         try:

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
-from tare.contracts import Setup, Workload
+from tare.contracts import Host, Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.control_groups import group_folder, kernel_bytes
+from tare.hosts.disks import disks_moved, drop_caches
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import (
@@ -28,7 +29,7 @@ from tare.model import (
     Trial,
     Turn,
 )
-from tare.running.doubts import client_cautions, limit_cautions, seen_limits
+from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, seen_limits
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
@@ -193,7 +194,9 @@ class Attempt:
             if reason := technology.refuses(workload):
                 raise Unavailable(f"{technology.name}: {reason}")
             notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
-        reached = replace(testbed, datagrams=workload.datagrams)
+        if workload.volume_bytes and not stack[0].volumes:
+            raise Unavailable(f"{stack[0].name}: it gives its instances no data volume", 'write place = "root"')
+        reached = replace(testbed, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
         parts = self._open.enter_context(started(reached, stack, workload.port, notes))
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
@@ -207,7 +210,14 @@ class Attempt:
         self._server = self._open.enter_context(served(instance, workload))
         self._server.await_answer(within.client)
         telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
-        setup = Setup(instance, within.client, tuple(notes.marks), notes.limits)
+        setup = Setup(
+            instance,
+            within.client,
+            tuple(notes.marks),
+            notes.limits,
+            drop_caches=lambda: drop_caches(_kernels(parts, outermost)),
+            disks_moved=lambda: disks_moved(outermost.host),
+        )
         edges = _edges(outermost)
         self._open.callback(edges.resume)
         self._going = _Going(parts, setup, telemetry, edges)
@@ -242,12 +252,20 @@ class Attempt:
         noticed = going.edges.quiet.caution() if going.edges.quiet else None
         notes.cautions += [noticed] if noticed else []
         notes.cautions += client_cautions(notes.raw, going.edges.spent.busy_share)
+        notes.cautions += cache_cautions(notes.raw)
         notes.values = read_values(self._workload, notes.raw)
 
 
 _UNPROVEN = Caution(
     "never-run", "tare's own tests have run this technology only against a program that stands in for it"
 )
+
+
+def _kernels(parts: Parts, outermost: Part) -> Iterator[Host]:
+    """Give all places of a stack that may have a kernel of their own, and the machine under test, innermost first."""
+    insides = (part.instance.inside for part in reversed(parts))
+    yield from (inside for inside in insides if inside is not None)
+    yield outermost.host
 
 
 def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:

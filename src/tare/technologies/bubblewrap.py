@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import Host, Instance
-from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
+from tare.contracts import VOLUME, Host, Instance
+from tare.launch import ENVIRONMENT, INIT, Ground, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
 
@@ -24,6 +24,7 @@ class Bubblewrap(Technology):
     family: ClassVar[Family] = "sandbox"
     isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"
 
@@ -44,13 +45,14 @@ class Bubblewrap(Technology):
             network = stack.enter_context(launch.network.namespace())
             enter = ground.entry("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(host.spawn(*enter, *_bwrap(str(ground.root)), INIT, launch.listen(address)))
+            process = stack.enter_context(host.spawn(*enter, *_bwrap(ground), INIT, launch.listen(address)))
             process.read_line(20)
             yield ground.instance(ground.entered(host), address, self.path)
 
 
-def _bwrap(root: str) -> tuple[str, ...]:
+def _bwrap(ground: Ground) -> tuple[str, ...]:
     namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1")
-    mounts = ("--bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run")
+    volume = ("--bind", str(ground.volume), VOLUME) if ground.volume else ()
+    mounts = ("--bind", str(ground.root), "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", *volume)
     environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
     return ("bwrap", *namespaces, *mounts, "--clearenv", *environment, "--")

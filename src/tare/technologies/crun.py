@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts import VOLUME, Host, Instance, Process
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Ground, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
 # The capabilities that Docker leaves to a container's root by default.
@@ -37,6 +37,7 @@ class Crun(Technology):
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     path: ClassVar[str] = "bridge"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     package: ClassVar[str] = "crun"
 
     program: str = "crun"
@@ -74,7 +75,7 @@ class Crun(Technology):
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
-            bundle = json.dumps(_bundle(launch, str(ground.root), network))
+            bundle = json.dumps(_bundle(ground, network))
             host.write(str(launch.folder / "config.json"), bundle)
             stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
             launch.timeline.mark("started")
@@ -94,13 +95,14 @@ def _end(host: Host, process: Process, kill: tuple[str, ...]) -> None:
         time.sleep(0.005)
 
 
-def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:
+def _bundle(ground: Ground, network: str) -> dict[str, Any]:
     """Write the OCI runtime specification's configuration, version 1.0.2."""
+    launch, volume = ground.launch, str(ground.volume)
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES.split()]
     limit = launch.limits.open_files
     return {
         "ociVersion": "1.0.2",
-        "root": {"path": root},
+        "root": {"path": str(ground.root)},
         "hostname": "tare",
         "process": {
             "user": {"uid": 0, "gid": 0},
@@ -118,6 +120,7 @@ def _bundle(launch: Launch, root: str, network: str) -> dict[str, Any]:
             _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),  # noqa: S108 - its own
             _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
             _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
+            *([{"destination": VOLUME, "source": volume, "options": ["bind", "rw"]}] if ground.volume else ()),
         ],
         "linux": {
             "cgroupsPath": f"/{launch.name}/tare-container",

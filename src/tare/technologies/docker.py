@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts import VOLUME, Host, Instance, Process
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
@@ -46,11 +46,13 @@ class Docker(Technology):
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     needs: ClassVar[str] = "its daemon"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
     processes: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
     lists: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("docker", "ps", "--all", "--format", "{{.Names}}"),
         ("docker", "network", "ls", "--format", "{{.Name}}"),
+        ("docker", "volume", "ls", "--format", "{{.Name}}"),
     )
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
@@ -113,6 +115,8 @@ class Docker(Technology):
             address = stack.enter_context(self._network(host, launch))
             if self.network == "bridge":
                 launch.knock(address)
+            if launch.volume_bytes:  # the engine makes it with the container, and does not remove it with that
+                stack.enter_context(launch.ledger.undone_by(self.program, "volume", "rm", launch.name))
             client = stack.enter_context(self._running(host, launch))
             if self.network == "nat":
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
@@ -153,7 +157,8 @@ class Docker(Technology):
     def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
         run = (self.program, "run", "--rm", "--interactive", "--log-driver=none", "--name", launch.name)
-        options = (*self.limits(host, launch), *self._addresses(launch))
+        volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
+        options = (*self.limits(host, launch), *self._addresses(launch), *volume)
         listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
         return (*run, *options, launch.image.tag, INIT, listen, "--resident", launch.name)
 

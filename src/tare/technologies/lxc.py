@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import Host, Instance
+from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, INIT, Ground, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
 
@@ -25,6 +25,7 @@ class Lxc(Technology):
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
     path: ClassVar[str] = "bridge"
 
@@ -44,7 +45,7 @@ class Lxc(Technology):
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
             home = str(launch.folder)
-            host.write(f"{home}/config", _configuration(launch, str(ground.root), network))
+            host.write(f"{home}/config", _configuration(ground, network))
             select = ("--name", launch.name, "--lxcpath", home)
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
@@ -57,11 +58,13 @@ class Lxc(Technology):
             yield ground.instance(inside, address, self.path, liblxc=launch.version(self, host))
 
 
-def _configuration(launch: Launch, root: str, network: str) -> str:
+def _configuration(ground: Ground, network: str) -> str:
+    launch = ground.launch
     limit = launch.limits.open_files
+    volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""
     return f"""\
 lxc.uts.name = tare
-lxc.rootfs.path = dir:{root}
+lxc.rootfs.path = dir:{ground.root}
 lxc.apparmor.profile = unconfined
 lxc.autodev = 1
 lxc.mount.auto = proc:mixed sys:ro
@@ -71,4 +74,4 @@ lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
 lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
-"""
+{volume}"""

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.launch import CLEAN, INIT, Launch, Technology, missing_tools, prepared
@@ -29,6 +29,7 @@ class Native(Technology):
     family: ClassVar[Family] = "bare metal"
     isolates: ClassVar[str] = "nothing: a control group limits it"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
 
     network: Literal["bridge", "host"] = "bridge"
@@ -54,6 +55,9 @@ class Native(Technology):
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address, counted=False))
             make_enterable(launch.ledger, ground.root)
+            if ground.volume:  # it is unmounted with the root
+                target = f"{ground.root}{VOLUME}"
+                launch.ledger.maker.make(("folder", target), ("mount", "-", str(ground.volume), target, "bind"))
             namespace: tuple[str, ...] = ()
             if not shared:
                 namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.namespace())}")

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts import Host, Instance
+from tare.contracts import VOLUME, Host, Instance
 from tare.launch import INIT, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Caution, Family, Problem
 
@@ -26,6 +26,7 @@ class Nspawn(Technology):
     family: ClassVar[Family] = "container"
     isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {
         "systemd-nspawn": "systemd-container",
         "ip": "iproute2",
@@ -55,7 +56,8 @@ class Nspawn(Technology):
             nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={ground.root}")
             options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
-            command = (*ground.group.join, *nspawn, *options, limit, "--", INIT, launch.listen(address))
+            volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
+            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", INIT, launch.listen(address))
             process = stack.enter_context(host.spawn(*command))
             process.read_line(20)
             instance = ground.instance(ground.entered(host), address, self.path, systemd=launch.version(self, host))

@@ -65,6 +65,7 @@ class Podman(Docker):
     lists: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("podman", "ps", "--all", "--format", "{{.Names}}"),
         ("podman", "network", "ls", "--format", "{{.Name}}"),
+        ("podman", "volume", "ls", "--format", "{{.Name}}"),
     )
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"

@@ -1,0 +1,33 @@
+"""The disks of a machine, and the caches of files that hosts keep in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tare.contracts import Host
+from tare.model import DiskBytes
+
+# Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
+_STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'
+_SECTOR_BYTES = 512  # of these files, whatever the disk's own are
+_SECONDS = 300.0
+
+
+def disks_moved(host: Host) -> DiskBytes:
+    """Read what the disks of a machine have moved; nothing for one without disks."""
+    return parse_statistics(host.run("sh", "-c", _STATISTICS, timeout=30, check=False).text)
+
+
+def parse_statistics(text: str) -> DiskBytes:
+    """Add up the lines of /sys/block/DISK/stat (Documentation/block/stat.rst)."""
+    lines = [line.split() for line in text.splitlines()]
+    return DiskBytes(*(_SECTOR_BYTES * sum(int(line[field]) for line in lines) for field in (2, 6)))
+
+
+def drop_caches(hosts: Iterable[Host]) -> None:
+    """Write back and drop the caches of files on each of the hosts, the innermost first.
+
+    A container cannot, and needs not: its machine is among them.
+    """
+    for host in hosts:
+        host.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches", timeout=_SECONDS, check=False)
