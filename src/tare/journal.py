@@ -46,7 +46,8 @@ class RunRecord:
     is a share, `control` the name of the A/A control. `families` are those of each stack's layers, the inner first.
     `stop_reason` is empty while a run goes on, or if it was killed. `machines` took part, by role: `controller`,
     `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
-    packages of each client root, by its hash; a resumed run may have several.
+    packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
+    that were wanted from one sample of the telemetry to the next.
     """
 
     format: int
@@ -69,6 +70,7 @@ class RunRecord:
     machines: dict[str, Facts] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
     tuning: tuple[Tuning, ...] = ()
+    sample_seconds: float = 0.1
 
     @property
     def measured_on(self) -> Facts:

@@ -49,7 +49,7 @@ from tare.report import json as report_json
 from tare.statistics.cells import Cell, Verdict
 from tare.suites import suite
 from tare.suites.suite import parse_suite
-from tare.telemetry.readings import Reading
+from tare.telemetry.series import COLUMNS
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
@@ -156,7 +156,8 @@ def test_every_whole_suite_can_be_read(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_suite_is_described() -> None:
-    for heading, table in (("Suite", suite._SuiteTable), ("Limits", suite._LimitsTable), ("Image", suite._ImageTable)):
+    tables = {"Suite": suite._SuiteTable, "Limits": suite._LimitsTable, "Image": suite._ImageTable}
+    for heading, table in (tables | {"Telemetry": suite._TelemetryTable}).items():
         described = rows(section(DOCS / "suites.md", heading)).keys() - {"key"}
         assert described == {field.name for field in dataclasses.fields(table)}
 
@@ -262,11 +263,15 @@ def test_everything_that_may_be_wrong_with_a_connection_is_described() -> None:
     ("A trial: a line of trials.jsonl", Trial, {"format"}),
     ("The run: run.json", RunRecord, set()),
     ("The raw output: raw/TRIAL.json", Raw, set()),
-    ("The telemetry", Reading, {"seconds", "scope", "trial"}),
 ])  # fmt: skip
 def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any], more: set[str]) -> None:
     described = rows(section(DOCS / "run-folder.md", heading)).keys() - {"field", "column"}
     assert described == {field.name for field in dataclasses.fields(record)} | more
+
+
+def test_every_column_of_the_telemetry_is_described() -> None:
+    described = rows(section(DOCS / "run-folder.md", "The telemetry")).keys() - {"column"}
+    assert described == {*COLUMNS}
 
 
 def test_the_fields_within_fields_are_described() -> None:

@@ -128,7 +128,9 @@ def _work(session: _Session, machines: Reached, image: Image, console: Console) 
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
     lent = session.journal.keep_lent
-    wanted = Wanted(image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent)
+    wanted = Wanted(
+        image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent, sample_seconds=suite.sample_seconds
+    )
     _say_unusable(console, suite, unusable)
     record = _record(session, machines, wanted)
     if session.resumed is not None:
@@ -203,6 +205,7 @@ def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
         control=suite.control,
         machines=_machines(suite, machines),
         tuning=look(machines.server.read),
+        sample_seconds=suite.sample_seconds,
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 

@@ -20,6 +20,7 @@ from tare.model import Measured, Raw, Trial, Turn
 from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
+from tare.telemetry.series import samples_in
 from tare.units import format_duration, format_quantity, format_size
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
@@ -43,6 +44,7 @@ def show(
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print(by_name[trial], console, all_turns)
+    _print_pace(loaded, by_name[trial], console)
     told = load_raw(run, trial)
     for raw in told if all_turns else _first_of_each(told):
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
@@ -88,6 +90,21 @@ def _taken(turns: Sequence[Turn]) -> str:
     text = f"{kept} of the {format_duration(round(last - turns[0].began, 3))} from its first to its last"
     stolen = max((turn.steal or 0.0 for turn in turns), default=0.0)
     return f"{text}; at most {100 * stolen:.0f} % of the CPU time of a turn stolen" if stolen else text
+
+
+def _print_pace(run: Run, trial: Trial, console: Console) -> None:
+    """Say how often the instance was sampled, if its telemetry is there."""
+    for name in (trial.trial, f"{trial.workload}-{trial.block:03d}"):
+        file = run.folder / "telemetry" / f"{name}.parquet"
+        if not file.exists():
+            continue
+        try:
+            samples, seconds = samples_in(file, trial.trial)
+        except OSError as error:
+            console.print(f"telemetry: {file}: {error}", soft_wrap=True)
+            continue
+        pace = f", {(samples - 1) / seconds:.1f} a second of {1 / run.record.sample_seconds:g}" if seconds else ""
+        console.print(f"telemetry: {samples} samples{pace}")
 
 
 def _list(run: Run) -> None:

@@ -19,8 +19,7 @@ from tare.model import Raw, Trial
 from tare.running.layers import Testbed, slots_for
 from tare.running.trial import Attempt
 from tare.suites.plan import Block, Step
-from tare.telemetry.parsers import parse_available_bytes
-from tare.telemetry.readings import read_as
+from tare.telemetry.parsers import parse_available_bytes, read_as
 from tare.telemetry.sampler import not_kept, sampling, way_to
 
 Steps = tuple[Step, ...]
@@ -61,7 +60,10 @@ class Rounds:
             return
         target = self.testbed.telemetry / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has a name of before.
-        with self.testbed.ledger.overlapping(), sampling(target, way_to(self.testbed.host)) as sampler:
+        with (
+            self.testbed.ledger.overlapping(),
+            sampling(target, way_to(self.testbed.host, self.testbed.sample_seconds)) as sampler,
+        ):
             together = replace(self.testbed, sampler=sampler)
             ended = tuple(self._ended_in(block, workload, progress, together))
         yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)

@@ -25,7 +25,7 @@ from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
 from tare.model import Caution, Facts, Image, Limits, Machine, Mark, Output
-from tare.telemetry.sampler import Sampler
+from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 
 KNOCK = "/usr/lib/tare/knock"
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
@@ -55,6 +55,7 @@ class Testbed:
     datagrams: bool = False  # the service takes UDP on its port, too
     since: float | None = None  # when the layer around answered, on our clock
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
+    sample_seconds: float = PERIOD_SECONDS  # from one sample of the telemetry to the next
     sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
     volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none

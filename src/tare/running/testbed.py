@@ -29,6 +29,7 @@ from tare.running.client import client_of
 from tare.running.layers import Testbed
 from tare.running.nesting import prepare
 from tare.suites.stacks import Stack
+from tare.telemetry.sampler import PERIOD_SECONDS
 
 _CARRIED_TO = Path("/var/lib/tare")
 _CLOCK_LOOKS = 7
@@ -113,7 +114,7 @@ class Wanted:
     """What a testbed is made with: the image, limits, and a folder for telemetry.
 
     `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
-    with the facts of each lent machine.
+    with the facts of each lent machine. `sample_seconds` are those from one sample to the next.
     """
 
     image: Image
@@ -122,6 +123,7 @@ class Wanted:
     limits: Limits
     telemetry: Path
     lent: Callable[[Facts], None] = lambda _: None
+    sample_seconds: float = PERIOD_SECONDS
 
 
 @contextmanager
@@ -153,6 +155,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
             placement=placement,
             instances=instances,
             telemetry=wanted.telemetry,
+            sample_seconds=wanted.sample_seconds,
             outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
             lend=_Lender(machines.hosts.client, wanted).testbed if machines.hosts.server is None else None,

@@ -273,7 +273,7 @@ def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
     testbed, processes = part.testbed, part.instance.processes
     if testbed.sampler is not None:
         return testbed.sampler.watching(trial, processes)
-    return sample(testbed.telemetry / f"{trial}.parquet", way_to(testbed.host), processes)
+    return sample(testbed.telemetry / f"{trial}.parquet", way_to(testbed.host, testbed.sample_seconds), processes)
 
 
 def _edges(part: Part) -> Edges:

@@ -56,7 +56,7 @@ class Suite:
     """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
 
     `until` says when a stack gets no more blocks of a workload: once its cell is decided, or only after all blocks, as
-    in the papers.
+    in the papers. `sample_seconds` are those from one sample of the telemetry to the next.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Suite:
     workloads: tuple[Planned, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
+    sample_seconds: float = 0.1
     release: Release = "bookworm"
 
     @property
@@ -118,6 +119,19 @@ class _LimitsTable:
     open_files: Annotated[int, Field(ge=1)] = 4096
 
 
+def _not_too_often(seconds: float) -> float:
+    if not 0.01 <= seconds <= 3600:
+        raise ValueError('write a duration from 10ms to 1h, for example "100ms"')
+    return seconds
+
+
+@dataclass(frozen=True)
+class _TelemetryTable:
+    """The table `[telemetry]`."""
+
+    every: Annotated[Duration, AfterValidator(_not_too_often)] = 0.1
+
+
 @dataclass(frozen=True)
 class _ImageTable:
     """The table `[image]`: what every instance runs."""
@@ -151,7 +165,7 @@ def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite
         tables = tomllib.loads(text, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise SuiteError([_not_toml(str(error), source)]) from None
-    document = Document(tables | {name: tables.get(name, {}) for name in ("limits", "image")}, catalogue)
+    document = Document(tables | {name: tables.get(name, {}) for name in ("limits", "image", "telemetry")}, catalogue)
     suite = _read_document(document, source, text)
     if suite is None:
         raise SuiteError(document.in_file_order(source))
@@ -179,6 +193,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     suite = document.build(("suite",), _SuiteTable)
     limits = document.build(("limits",), _LimitsTable)
     image = document.build(("image",), _ImageTable)
+    telemetry = document.build(("telemetry",), _TelemetryTable)
     stacks = read_stacks(document)
     workloads = _read_workloads(document)
     hosts = _read_hosts(document)
@@ -201,17 +216,18 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         workloads=workloads,
         text=text,
         hosts=hosts,
+        sample_seconds=telemetry.every,
         release=image.release,
     )
 
 
 def _check_tables(document: Document) -> None:
-    guesses = document.refuse_unknown((), ("suite", "limits", "image", "stacks", "workloads", "hosts"))
+    guesses = document.refuse_unknown((), ("suite", "limits", "image", "telemetry", "stacks", "workloads", "hosts"))
     if "suite" not in guesses | document.tables.keys():
         document.fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
     if "workloads" not in guesses and document.tables.get("workloads", []) == []:
         document.fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
-    for name in ("suite", "limits", "image", "stacks", "hosts"):
+    for name in ("suite", "limits", "image", "telemetry", "stacks", "hosts"):
         if not isinstance(document.tables.get(name, {}), dict):
             document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
 

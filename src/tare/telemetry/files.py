@@ -9,8 +9,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -21,8 +21,12 @@ from tare.hosts.local import LocalHost
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it
 
+PRESSURES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
+
 _CHUNK_BYTES = 65536
-_ALWAYS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime", THROTTLED)
+_MOST_KEPT = 32  # of the files of one reader: a process may have 1,024 open, and a block many instances
+_COUNTERS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime")
+_ALWAYS = (*_COUNTERS, *PRESSURES, THROTTLED)
 _ANSWER_SECONDS = 5.0
 _READ_SECONDS = 30.0
 # Prints the inode numbers of links, then the texts of the files in $1 and of the processes in $2. `head` prints the
@@ -52,7 +56,7 @@ class Files(Protocol):
         """Give the text of a file."""
 
     def short_text(self, path: str) -> str:
-        """Give the text of a short file of a sampled process, which the kernel returns in one read."""
+        """Give the text of a short file, which the kernel returns in one read."""
 
     def namespace(self, process: str) -> int:
         """Give the inode number of the network namespace of a sampled process, or of `self`."""
@@ -60,31 +64,33 @@ class Files(Protocol):
     def matching(self, pattern: str) -> Sequence[str]:
         """Give the paths that match THROTTLED or HARDWARE."""
 
+    def for_one(self) -> Files:
+        """Give the files for one reader, which closes them."""
+
+    def close(self) -> None:
+        """Let go what is open."""
+
 
 class LocalFiles:
-    """The files of this machine, read with little work: the sampler asks ten times a second."""
+    """The files of this machine, read with little work: the sampler asks ten times a second.
+
+    A file stays open: between two samples the caches are cold, and then to find and open one of /proc takes as long as
+    to read it. An open file of a process that has ended gives an error, also when its number is given out again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, int] = {}
 
     def look(self, pids: Sequence[int]) -> None:
         """Do nothing: files are read on demand."""
 
     def text(self, path: str) -> str:
         """Read a file to its end."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            chunks = []
-            while chunk := os.read(descriptor, _CHUNK_BYTES):
-                chunks.append(chunk)
-        finally:
-            os.close(descriptor)
-        return b"".join(chunks).decode("utf-8", "replace")
+        return self._read(path, _whole)
 
     def short_text(self, path: str) -> str:
         """Read a file in one read."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, _CHUNK_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
+        return self._read(path, _once)
 
     def namespace(self, process: str) -> int:
         """Give the inode number behind the link."""
@@ -93,6 +99,44 @@ class LocalFiles:
     def matching(self, pattern: str) -> Sequence[str]:
         """Find paths."""
         return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
+
+    def for_one(self) -> LocalFiles:
+        """Give files that are closed apart from these: an open file can keep a network namespace alive."""
+        return LocalFiles()
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._kept:
+            os.close(self._kept.popitem()[1])
+
+    def _read(self, path: str, read: Callable[[int], bytes]) -> str:
+        """Read a file, which stays open if it can be read and there are not too many."""
+        descriptor = self._kept.get(path)
+        known = descriptor is not None
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            content = read(descriptor)
+        except OSError:
+            self._kept.pop(path, None)
+            os.close(descriptor)
+            raise
+        if not known and len(self._kept) < _MOST_KEPT:
+            self._kept[path] = descriptor
+        elif not known:
+            os.close(descriptor)
+        return content.decode("utf-8", "replace")
+
+
+def _once(descriptor: int) -> bytes:
+    return os.pread(descriptor, _CHUNK_BYTES, 0)
+
+
+def _whole(descriptor: int) -> bytes:
+    content = b""
+    while chunk := os.pread(descriptor, _CHUNK_BYTES, len(content)):
+        content += chunk
+    return content
 
 
 class FarFiles:
@@ -137,6 +181,13 @@ class FarFiles:
         """Give the paths of the last `look` that match."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
 
+    def for_one(self) -> FarFiles:
+        """Give these files: one command brings those of all readers."""
+        return self
+
+    def close(self) -> None:
+        """Do nothing: none is open."""
+
     def _brought(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
         words = (" ".join(files), " ".join(map(str, pids)))
         try:
@@ -168,6 +219,7 @@ def texts_of(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
 
 def _local_texts(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     files = LocalFiles()
-    for path in paths:
-        with suppress(OSError):
-            yield path, files.text(path)
+    with closing(files):
+        for path in paths:
+            with suppress(OSError):
+                yield path, files.text(path)

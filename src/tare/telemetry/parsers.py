@@ -1,14 +1,17 @@
 """Parsers of the kernel's text files about use: CPU time, memory, disks, network, of a machine or of one process.
 
 They are pure, and raise ValueError for an unexpected text. The formats are those of proc(5) and of the kernel's
-Documentation/admin-guide/iostats.rst.
+Documentation/admin-guide/iostats.rst and Documentation/accounting/psi.rst. Those of control groups are in groups.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own sector is
 
@@ -16,6 +19,9 @@ SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own secto
 STEAL_LIMIT = 0.01
 
 _MEMORY = re.compile(r"^MemTotal: +(\d+) kB\nMemFree:.*\nMemAvailable: +(\d+) kB$", re.MULTILINE)
+_SWAP = re.compile(r"^SwapTotal: +(\d+) kB\nSwapFree: +(\d+) kB$", re.MULTILINE)
+_SWAPPED = re.compile(r"^pswpin (\d+)\npswpout (\d+)$", re.MULTILINE)
+_PRESSURE = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
 _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 
 
@@ -23,7 +29,8 @@ _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 class CpuTimes:
     """CPU time since boot in seconds, of one CPU or of all together.
 
-    `user_seconds` includes niced and guests' time, `system_seconds` interrupts.
+    `user_seconds` includes niced and guests' time, `system_seconds` interrupts, also those that `softirq_seconds` has
+    alone.
     """
 
     user_seconds: float
@@ -31,6 +38,7 @@ class CpuTimes:
     idle_seconds: float
     iowait_seconds: float
     steal_seconds: float
+    softirq_seconds: float = 0.0
 
     @property
     def used_seconds(self) -> float:
@@ -59,7 +67,38 @@ class CpuTimes:
             self.idle_seconds - earlier.idle_seconds,
             self.iowait_seconds - earlier.iowait_seconds,
             self.steal_seconds - earlier.steal_seconds,
+            self.softirq_seconds - earlier.softirq_seconds,
         )
+
+
+@dataclass(frozen=True)
+class Stat:
+    """/proc/stat: the CPUs together, the ticks of each by its number, and what the kernel has counted since boot.
+
+    The ticks are as the kernel has them, because this is read ten times a second: user, nice, system, idle, iowait,
+    interrupts, soft interrupts, steal.
+    """
+
+    together: CpuTimes
+    each: Mapping[int, tuple[int, ...]]
+    context_switches: int
+    interrupts: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a machine in bytes: what cannot be had without swapping, and what lies in swap."""
+
+    used_bytes: int
+    swap_bytes: int
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """Seconds in which a resource kept some tasks, or all that are not idle, waiting, since boot."""
+
+    some_seconds: float
+    full_seconds: float
 
 
 @dataclass(frozen=True)
@@ -82,12 +121,29 @@ class ProcessTimes:
 class Transfer:
     """Bytes that a named device, or a process, has transferred since it appeared.
 
-    `in_bytes` were read or received, `out_bytes` written or sent.
+    `in_bytes` were read or received, `out_bytes` written or sent, in so many reads and writes, or packets; the numbers
+    of a process are not known. A disk was busy for `busy_seconds`.
     """
 
     name: str
     in_bytes: int
     out_bytes: int
+    in_count: int = 0
+    out_count: int = 0
+    busy_seconds: float = 0.0
+
+
+def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
+    """Read and parse a file; None if either fails."""
+    try:
+        return parse(read(path))
+    except (OSError, ValueError):
+        return None
+
+
+def parsed(parse: Callable[[str], _T], text: str) -> _T | None:
+    """Parse a text; None if that fails."""
+    return read_as(parse, str, text)
 
 
 def parse_cpu_total(text: str, ticks_per_second: int = 100) -> CpuTimes:
@@ -104,12 +160,27 @@ def parse_cpu_each(text: str, ticks_per_second: int = 100) -> dict[int, CpuTimes
     return {int(words[0][3:]): _cpu_times(words[1:], ticks_per_second) for words in lines}
 
 
+def parse_stat(text: str, ticks_per_second: int = 100) -> Stat:
+    """Read all of /proc/stat that is sampled."""
+    times, _, counts = text.partition("\nintr ")
+    first, *others = times.split("\n")
+    interrupts, _, rest = counts.partition(" ")
+    switches = rest.partition("\nctxt ")[2].partition("\n")[0]
+    if not switches:
+        raise ValueError(f"no intr and ctxt in {text[:40]!r}")
+    each = {}
+    for line in others:
+        name, *ticks = line.split(None, 9)
+        each[int(name[3:])] = tuple(map(int, ticks[:8]))
+    return Stat(parse_cpu_total(first, ticks_per_second), each, int(switches), int(interrupts))
+
+
 def _cpu_times(ticks: Sequence[str], ticks_per_second: int) -> CpuTimes:
     if len(ticks) < 8:  # kernels before 2.6.11 do not count stolen time
         raise ValueError(f"/proc/stat has {len(ticks)} times of a CPU, not 8 or more")
     seconds = [int(tick) / ticks_per_second for tick in ticks[:8]]
     user, nice, system, idle, iowait, interrupts, soft_interrupts, steal = seconds
-    return CpuTimes(user + nice, system + interrupts + soft_interrupts, idle, iowait, steal)
+    return CpuTimes(user + nice, system + interrupts + soft_interrupts, idle, iowait, steal, soft_interrupts)
 
 
 def parse_process_times(text: str, ticks_per_second: int = 100) -> ProcessTimes:
@@ -142,12 +213,13 @@ def parse_process_transfer(text: str) -> Transfer:
     return Transfer("", int(counters["read_bytes"]), int(counters["write_bytes"]))
 
 
-def parse_used_memory_bytes(text: str) -> int:
-    """Read from /proc/meminfo the memory in bytes that is not available without swapping."""
-    match = _MEMORY.search(text)
-    if match is None:
+def parse_memory(text: str) -> Memory:
+    """Read /proc/meminfo. A kernel without swap does not name it."""
+    found, swap = _MEMORY.search(text), _SWAP.search(text)
+    if found is None:
         raise ValueError("no MemTotal and MemAvailable in /proc/meminfo")
-    return (int(match[1]) - int(match[2])) * 1024
+    swap_kibibytes = int(swap[1]) - int(swap[2]) if swap else 0
+    return Memory((int(found[1]) - int(found[2])) * 1024, swap_kibibytes * 1024)
 
 
 def parse_available_bytes(text: str) -> int:
@@ -158,12 +230,18 @@ def parse_available_bytes(text: str) -> int:
     return int(found[2]) * 1024
 
 
-def parse_disks(text: str) -> tuple[Transfer, ...]:
-    """Read all lines of /proc/diskstats, including partitions."""
-    lines = [line.split() for line in text.splitlines()]
-    if any(len(words) < 10 for words in lines):
-        raise ValueError("a line of /proc/diskstats has fewer than 10 words")
-    return tuple(Transfer(words[2], int(words[5]) * SECTOR_BYTES, int(words[9]) * SECTOR_BYTES) for words in lines)
+def parse_disks(text: str, wanted: Collection[str] | None = None) -> tuple[Transfer, ...]:
+    """Read the lines of /proc/diskstats of these devices, or all, including partitions."""
+    lines = text.splitlines()
+    return tuple(_disk(line) for line in lines if wanted is None or "".join(line.split(None, 3)[2:3]) in wanted)
+
+
+def _disk(line: str) -> Transfer:
+    words = line.split()
+    if len(words) < 13:
+        raise ValueError("a line of /proc/diskstats has fewer than 13 words")
+    reads, _, read, _, writes, _, written, _, _, busy_milliseconds = map(int, words[3:13])
+    return Transfer(words[2], read * SECTOR_BYTES, written * SECTOR_BYTES, reads, writes, busy_milliseconds / 1000)
 
 
 def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
@@ -181,21 +259,32 @@ def _disk_of(name: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def parse_interfaces(text: str) -> tuple[Transfer, ...]:
-    """Read /proc/net/dev: the bytes that each network interface, including the loopback, has received and sent."""
+def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[Transfer, ...]:
+    """Read /proc/net/dev: what these network interfaces, or all with the loopback, have received and sent."""
     interfaces = []
     for line in text.splitlines()[2:]:
         name, _, counters = line.rpartition(":")
+        if wanted is not None and name.strip() not in wanted:
+            continue
         words = counters.split()
-        if not name or len(words) < 9:
+        if not name or len(words) < 10:
             raise ValueError(f"not a line of /proc/net/dev: {line!r}")
-        interfaces.append(Transfer(name.strip(), int(words[0]), int(words[8])))
+        numbers = (int(words[0]), int(words[8]), int(words[1]), int(words[9]))
+        interfaces.append(Transfer(name.strip(), *numbers))
     return tuple(interfaces)
 
 
-def parse_swapped_in_pages(text: str) -> int:
-    """Read from /proc/vmstat the number of pages that came back from swap since boot."""
-    match = re.search(r"^pswpin (\d+)$", text, re.MULTILINE)
+def parse_swapped_pages(text: str) -> tuple[int, int]:
+    """Read from /proc/vmstat the numbers of pages that came back from swap, and went there, since boot."""
+    match = _SWAPPED.search(text)
     if match is None:
-        raise ValueError("no pswpin in /proc/vmstat")
-    return int(match[1])
+        raise ValueError("no pswpin and pswpout in /proc/vmstat")
+    return int(match[1]), int(match[2])
+
+
+def parse_pressure(text: str) -> Pressure:
+    """Read a file of /proc/pressure, or of a control group. Old kernels have no line `full` for the CPU."""
+    totals = {name: int(microseconds) / 1e6 for name, microseconds in _PRESSURE.findall(text)}
+    if "some" not in totals:
+        raise ValueError(f"not the pressure of a resource: {text[:60]!r}")
+    return Pressure(totals["some"], totals.get("full", 0.0))

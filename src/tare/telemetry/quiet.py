@@ -11,8 +11,8 @@ from contextlib import suppress
 from tare.contracts import Host
 from tare.hosts.local import LocalHost
 from tare.model import Caution
-from tare.telemetry.parsers import ProcessTimes, parse_process_times
-from tare.telemetry.readings import TICKS_PER_SECOND, parsed
+from tare.telemetry.parsers import ProcessTimes, parse_process_times, parsed
+from tare.telemetry.readings import TICKS_PER_SECOND
 
 LIMIT = 0.02  # share of a CPU above which it is paused
 _LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance

@@ -1,34 +1,31 @@
-"""One reading of what a host or an instance has used up to now.
+"""One reading of what a machine has used up to now; of an instance, see instances.py.
 
 The kernel's files come from tare/telemetry/files.py. A value that cannot be read is None.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
-from tare.telemetry.files import HARDWARE, THROTTLED, Files
+from tare.telemetry.files import HARDWARE, PRESSURES, THROTTLED, Files
 from tare.telemetry.parsers import (
     CpuTimes,
-    ProcessTimes,
+    Pressure,
+    Stat,
     Transfer,
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
-    parse_process_times,
-    parse_process_transfer,
-    parse_resident_bytes,
-    parse_swapped_in_pages,
-    parse_used_memory_bytes,
+    parse_memory,
+    parse_pressure,
+    parse_stat,
+    parse_swapped_pages,
+    read_as,
     whole_disks,
 )
-from tare.telemetry.processes import Count, Identity, Used
-
-_T = TypeVar("_T")
 
 # Those of this machine; over SSH, where it is always Linux on x86_64, they are the same.
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -37,7 +34,11 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a scope has used up to a moment, in seconds of CPU and bytes; None if it could not be read."""
+    """What a scope has used up to a moment, in seconds and bytes and counts; None if it was not read.
+
+    All are counters but `memory_bytes`, `swap_bytes` and `charged_bytes`. `cpus` are the ticks of each
+    CPU by its number, as in `Stat`.
+    """
 
     cpu_user: float | None = None
     cpu_system: float | None = None
@@ -48,6 +49,27 @@ class Reading:
     disk_write_bytes: float | None = None
     network_receive_bytes: float | None = None
     network_send_bytes: float | None = None
+    cpu_softirq: float | None = None
+    context_switches: float | None = None
+    interrupts: float | None = None
+    disk_reads: float | None = None
+    disk_writes: float | None = None
+    disk_busy: float | None = None
+    network_receive_packets: float | None = None
+    network_send_packets: float | None = None
+    charged_bytes: float | None = None
+    swap_bytes: float | None = None
+    swap_in_bytes: float | None = None
+    swap_out_bytes: float | None = None
+    pressure_cpu: float | None = None
+    pressure_memory: float | None = None
+    pressure_memory_full: float | None = None
+    pressure_io: float | None = None
+    pressure_io_full: float | None = None
+    cpus: Mapping[int, tuple[int, ...]] | None = None
+
+
+Fields = dict[str, Any]  # of a reading, as far as they are known
 
 
 @dataclass(frozen=True)
@@ -62,26 +84,14 @@ class Totals:
     throttled: int | None
 
 
-def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
-    """Read and parse a file; None if either fails."""
-    try:
-        return parse(read(path))
-    except (OSError, ValueError):
-        return None
-
-
-def parsed(parse: Callable[[str], _T], text: str) -> _T | None:
-    """Parse a text; None if that fails."""
-    return read_as(parse, str, text)
-
-
 def read_totals(files: Files) -> Totals:
     """Read what the whole machine has used since boot."""
     counts = (read_as(int, files.text, path) for path in files.matching(THROTTLED))
     throttled = [count for count in counts if count is not None]
+    swapped = read_as(parse_swapped_pages, files.text, "/proc/vmstat")
     return Totals(
         read_as(_parse_cpu_total, files.text, "/proc/stat"),
-        read_as(parse_swapped_in_pages, files.text, "/proc/vmstat"),
+        swapped and swapped[0],
         sum(throttled) if throttled else None,
     )
 
@@ -96,165 +106,106 @@ class HostReader:
         disks = read_as(parse_disks, files.text, "/proc/diskstats") or ()
         self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
-    def read(self) -> Reading:
-        """Read all counters, and the memory that is not available."""
+    def read(self, whole: bool) -> Reading:
+        """Read the counters that tell most; all of them, and the memory, if it is to be whole."""
         text = self._files.text
-        disks = _sum(read_as(parse_disks, text, "/proc/diskstats"), self._disks)
-        network = _sum(read_as(parse_interfaces, text, "/proc/net/dev"), self._interfaces)
         return Reading(
-            *_cpu_seconds(read_as(_parse_cpu_total, text, "/proc/stat")),
-            read_as(parse_used_memory_bytes, text, "/proc/meminfo"),
-            *_in_and_out(disks),
-            *_in_and_out(network),
+            **cpu_fields(read_as(_parse_stat, text, "/proc/stat")),
+            **disk_fields(total(read_as(self._parse_disks, text, "/proc/diskstats"), self._disks)),
+            **network_fields(total(read_as(self._parse_interfaces, text, "/proc/net/dev"), self._interfaces)),
+            **(self._slow() if whole else {}),
         )
 
+    def _slow(self) -> Fields:
+        memory = read_as(parse_memory, self._files.text, "/proc/meminfo")
+        into, out = read_as(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
+        return {
+            "memory_bytes": memory and memory.used_bytes,
+            "swap_bytes": memory and memory.swap_bytes,
+            "swap_in_bytes": into and into * PAGE_BYTES,
+            "swap_out_bytes": out and out * PAGE_BYTES,
+            **pressure_fields([read_as(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
+        }
 
-def _cpu_seconds(times: CpuTimes | None) -> tuple[float | None, float | None, float | None, float | None]:
-    if times is None:
-        return None, None, None, None
-    return times.user_seconds, times.system_seconds, times.iowait_seconds, times.steal_seconds
+    def _parse_disks(self, text: str) -> tuple[Transfer, ...]:
+        return parse_disks(text, self._disks)
+
+    def _parse_interfaces(self, text: str) -> tuple[Transfer, ...]:
+        return parse_interfaces(text, self._interfaces)
 
 
-def _in_and_out(transfer: Transfer | None) -> tuple[float | None, float | None]:
-    return (None, None) if transfer is None else (transfer.in_bytes, transfer.out_bytes)
+def cpu_fields(stat: Stat | None) -> Fields:
+    """Give the fields of a reading of /proc/stat."""
+    if stat is None:
+        return {}
+    times = stat.together
+    return {
+        "cpu_user": times.user_seconds,
+        "cpu_system": times.system_seconds,
+        "cpu_iowait": times.iowait_seconds,
+        "cpu_steal": times.steal_seconds,
+        "cpu_softirq": times.softirq_seconds,
+        "context_switches": stat.context_switches,
+        "interrupts": stat.interrupts,
+        "cpus": stat.each,
+    }
 
 
-def _sum(transfers: Sequence[Transfer] | None, names: frozenset[str]) -> Transfer | None:
+def disk_fields(disk: Transfer | None) -> Fields:
+    """Give the fields of what disks have transferred together."""
+    if disk is None:
+        return {}
+    return {
+        "disk_read_bytes": disk.in_bytes,
+        "disk_write_bytes": disk.out_bytes,
+        "disk_reads": disk.in_count,
+        "disk_writes": disk.out_count,
+        "disk_busy": disk.busy_seconds,
+    }
+
+
+def network_fields(network: Transfer | None) -> Fields:
+    """Give the fields of what interfaces have transferred together."""
+    if network is None:
+        return {}
+    return {
+        "network_receive_bytes": network.in_bytes,
+        "network_send_bytes": network.out_bytes,
+        "network_receive_packets": network.in_count,
+        "network_send_packets": network.out_count,
+    }
+
+
+def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:
+    """Give the fields of the pressure on CPU, memory and disks."""
+    cpu, memory, disks = pressures
+    return {
+        "pressure_cpu": cpu and cpu.some_seconds,
+        "pressure_memory": memory and memory.some_seconds,
+        "pressure_memory_full": memory and memory.full_seconds,
+        "pressure_io": disks and disks.some_seconds,
+        "pressure_io_full": disks and disks.full_seconds,
+    }
+
+
+def total(transfers: Sequence[Transfer] | None, names: Collection[str]) -> Transfer | None:
+    """Add up what these devices have transferred; None without any."""
     wanted = [each for each in transfers or () if each.name in names]
-    if not wanted:
-        return None
-    return Transfer("", sum(each.in_bytes for each in wanted), sum(each.out_bytes for each in wanted))
-
-
-@dataclass(frozen=True)
-class _Process:
-    """One process as it was read. `transfer` is None without the permission to read it."""
-
-    identity: Identity
-    times: ProcessTimes
-    resident_bytes: int
-    transfer: Transfer | None
-
-
-class InstanceReader:
-    """Reads what the processes of an instance, including those that have ended, have used since the first reading."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        # Like the start of a process, this is in hundredths, rounded down. If it is not known, nobody is born later.
-        uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
-        self._began_seconds = math.inf if uptime is None else uptime
-        self._first = True
-        self._starts: dict[int, float] = {}
-        self._user, self._system, self._read, self._written = Used(), Used(), Used(), Used()
-        self._network = _Network(files)
-
-    def read(self, pids: Sequence[int]) -> Reading:
-        """Read all counters of these processes; all are None if no process can be read."""
-        processes = self._find(pids)
-        born = frozenset(each.identity for each in processes if self._was_born(each))
-        self._first = False
-        if not processes:
-            return Reading()
-        read_bytes, written_bytes = self._transferred(processes, born)
-        received_bytes, sent_bytes = _in_and_out(self._network.read([each.identity[0] for each in processes]))
-        return Reading(
-            cpu_user=self._user.look({each.identity: _user(each.times) for each in processes}, born),
-            cpu_system=self._system.look({each.identity: _system(each.times) for each in processes}, born),
-            memory_bytes=sum(each.resident_bytes for each in processes),
-            disk_read_bytes=read_bytes,
-            disk_write_bytes=written_bytes,
-            network_receive_bytes=received_bytes,
-            network_send_bytes=sent_bytes,
-        )
-
-    def _find(self, pids: Sequence[int]) -> list[_Process]:
-        # Parents before their children: a child that ends meanwhile is then missed for a moment, but never seen twice.
-        ordered = sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf))
-        processes = [process for pid in ordered if (process := _read_process(self._files.short_text, pid)) is not None]
-        self._starts = dict(each.identity for each in processes)
-        return processes
-
-    def _was_born(self, process: _Process) -> bool:
-        return not self._first and process.times.started_seconds >= self._began_seconds
-
-    def _transferred(
-        self, processes: Sequence[_Process], born: frozenset[Identity]
-    ) -> tuple[float, float] | tuple[None, None]:
-        read: dict[Identity, Count] = {}
-        written: dict[Identity, Count] = {}
-        for each in processes:
-            if each.transfer is None:  # a sum over the others would look like the whole
-                return None, None
-            read[each.identity] = _moved(each, each.transfer.in_bytes)
-            written[each.identity] = _moved(each, each.transfer.out_bytes)
-        return self._read.look(read, born), self._written.look(written, born)
-
-
-def _read_process(read: Callable[[str], str], pid: int) -> _Process | None:
-    times = read_as(_parse_times, read, f"/proc/{pid}/stat")
-    resident = read_as(_parse_resident, read, f"/proc/{pid}/statm")
-    if times is None or resident is None:  # it has vanished
-        return None
-    transfer = read_as(parse_process_transfer, read, f"/proc/{pid}/io")
-    return _Process((pid, times.started_seconds), times, resident, transfer)
+    if len(wanted) < 2:
+        return wanted[0] if wanted else None
+    return Transfer(
+        "",
+        sum(each.in_bytes for each in wanted),
+        sum(each.out_bytes for each in wanted),
+        sum(each.in_count for each in wanted),
+        sum(each.out_count for each in wanted),
+        sum(each.busy_seconds for each in wanted),
+    )
 
 
 def _parse_cpu_total(text: str) -> CpuTimes:
     return parse_cpu_total(text, TICKS_PER_SECOND)
 
 
-def _parse_uptime(text: str) -> float:
-    return float(text.partition(" ")[0])
-
-
-def _parse_times(text: str) -> ProcessTimes:
-    return parse_process_times(text, TICKS_PER_SECOND)
-
-
-def _parse_resident(text: str) -> int:
-    return parse_resident_bytes(text, PAGE_BYTES)
-
-
-def _user(times: ProcessTimes) -> Count:
-    return Count(times.parent, times.user_seconds + times.reaped_user_seconds, times.reaped_user_seconds)
-
-
-def _system(times: ProcessTimes) -> Count:
-    return Count(times.parent, times.system_seconds + times.reaped_system_seconds, times.reaped_system_seconds)
-
-
-def _moved(process: _Process, moved_bytes: int) -> Count:
-    return Count(process.times.parent, moved_bytes, moved_bytes)
-
-
-class _Network:
-    """Traffic since the first reading, in the network namespace of the first process whose namespace is not tare's.
-
-    Over SSH, tare's namespace is that of the SSH server.
-    """
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._ours = _namespace(files, "self")
-        self._before: dict[int, Transfer] = {}
-
-    def read(self, pids: Sequence[int]) -> Transfer | None:
-        for pid in pids:
-            namespace = _namespace(self._files, str(pid))
-            if self._ours is None or namespace is None or namespace == self._ours:
-                continue
-            interfaces = read_as(parse_interfaces, self._files.text, f"/proc/{pid}/net/dev") or ()
-            now = _sum(interfaces, frozenset(each.name for each in interfaces) - {"lo"})
-            if now is None:
-                return None
-            before = self._before.setdefault(namespace, now)
-            return Transfer("", now.in_bytes - before.in_bytes, now.out_bytes - before.out_bytes)
-        return None
-
-
-def _namespace(files: Files, process: str) -> int | None:
-    try:
-        return files.namespace(process)
-    except OSError:
-        return None
+def _parse_stat(text: str) -> Stat:
+    return parse_stat(text, TICKS_PER_SECOND)

@@ -1,29 +1,16 @@
 """The sampler: it writes what a machine and the instances on it use into one Parquet file.
 
 One thread samples all that is alive together: a trial that is alone on the machine, or a block whose stacks take
-turns. It samples this machine up to ten times a second, less often where that would take more than half a percent of a
-CPU; a machine over SSH every two seconds at most, and for a hundredth of the time at most. Over SSH, a sample of 21
-processes took 31 ms, with 14 ms of CPU time on the machine. An instance is also sampled at its beginning and its end. A
-process that begins and ends between two samples counts only if its parent belongs to the instance, too: over SSH, the
-CPU time is a lower bound.
+turns. It samples this machine ten times a second unless asked otherwise, less often where that would take more than
+half a percent of a CPU; a machine over SSH every two seconds at most, and for a hundredth of the time at most. Over
+SSH, a sample of 21 processes took 31 ms, with 14 ms of CPU time on the machine. An instance is also sampled at its
+beginning and its end. A process that begins and ends between two samples counts if the instance has a control group of
+its own, or if its parent belongs to the instance, too: over SSH, the CPU time is a lower bound.
 
-Each sample gives one row of the machine and one of each instance. A value that could not be read, or that the kernel
-does not count for a scope, is NULL, never 0. Counters are cumulative from the first row of the same scope and trial, so
-a missing sample loses nothing; a rate is the difference of two rows.
-
-| column | type | host | instance |
-| --- | --- | --- | --- |
-| `seconds` | double | since the first sample, monotonic clock | the same |
-| `scope` | text | `host` | `instance` |
-| `trial` | text | NULL | its trial |
-| `cpu_user` | double | seconds of all CPUs, guests' and niced too | of its processes, children waited for too |
-| `cpu_system` | double | seconds, interrupts too | likewise |
-| `cpu_iowait` | double | seconds | NULL: the kernel does not say by default |
-| `cpu_steal` | double | seconds | NULL: nobody can tell whose time was stolen |
-| `memory_bytes` | bigint | memory that cannot be had (MemTotal - MemAvailable) | sum of resident set sizes |
-| `disk_read_bytes`, `disk_write_bytes` | bigint | whole disks | caused by its processes, without cache hits |
-| `network_receive_bytes`, `network_send_bytes` | bigint | interfaces with hardware behind them | all but the loopback \
-of the network namespace of its first process that has another one than tare; NULL if none has |
+Each sample gives one row of the machine and one of each instance. What takes more files is read once a second, in a
+whole sample; so are the first and the last of an instance. A value that was not read, or that the kernel does not count
+for a scope, is NULL, never 0. Counters are cumulative from the first row of the same scope and trial, so a missing
+sample loses nothing; a rate is the difference of two rows. docs/telemetry.md lists the columns.
 
 Resident set sizes count shared pages more than once. The footprint of a trial is exact, but takes too long to read ten
 times a second.
@@ -35,18 +22,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.contracts import Host
 from tare.hosts.local import LocalHost
 from tare.model import Caution
 from tare.telemetry.files import FarFiles, Files, LocalFiles
+from tare.telemetry.instances import InstanceReader
 from tare.telemetry.parsers import STEAL_LIMIT
-from tare.telemetry.readings import HostReader, InstanceReader, Reading, Totals, read_totals
+from tare.telemetry.readings import HostReader, Reading, Totals, read_totals
 from tare.telemetry.series import Row, write
 
+PERIOD_SECONDS = 0.1
+
 _MOST_SECONDS = 5.0  # the trial goes on without a sample that takes longer
+_WHOLE_SECONDS = 1.0  # from one whole sample to the next
 _SLOW = f"a sample took longer than {_MOST_SECONDS:.0f} s"
 
 
@@ -117,16 +108,19 @@ class Pace:
     What a sample uses is told by `clock`: by default the CPU time of the thread that takes it.
     """
 
-    period_seconds: float = 0.1
+    period_seconds: float = PERIOD_SECONDS
     most_share: float = 0.005
     clock: Callable[[], float] = time.thread_time
 
-    def after(self, used: float, now: float) -> float:
-        """Give the due time of the sample after one that has used some seconds and has ended now.
+    def even(self, before: float, used: float, now: float) -> float:
+        """Give the moment at which what was used is that share of the time, from that of the sample before.
 
-        It is a multiple of the period. Late samples are skipped, so that they never pile up.
+        What the last second left over may be used: whole samples take more than the others.
         """
-        earliest = now - used + used / self.most_share
+        return max(before, now - _WHOLE_SECONDS) + used / self.most_share
+
+    def due(self, earliest: float, now: float) -> float:
+        """Give the due time of the next sample, a multiple of the period: late ones are skipped, and never pile up."""
         return (max(earliest, now) // self.period_seconds + 1) * self.period_seconds
 
 
@@ -141,31 +135,42 @@ class Way:
     pace: Pace
 
 
-def way_to(host: Host) -> Way:
+def way_to(host: Host, period_seconds: float = PERIOD_SECONDS) -> Way:
     """Give how a host is sampled: this machine, or one over SSH."""
-    return Way(LocalFiles(), Pace()) if isinstance(host, LocalHost) else Way(FarFiles(host), FAR)
+    if isinstance(host, LocalHost):
+        return Way(LocalFiles(), Pace(period_seconds))
+    return Way(FarFiles(host), replace(FAR, period_seconds=max(period_seconds, FAR.period_seconds)))
 
 
-@dataclass(eq=False)
 class _Instance:
-    """An instance that is sampled. `reader` is None before its first sample."""
+    """An instance that is sampled."""
 
-    trial: str
-    processes: Callable[[], Sequence[int]]
-    reader: InstanceReader | None = None
-    pids: tuple[int, ...] = ()
+    def __init__(self, trial: str, processes: Callable[[], Sequence[int]], files: Files) -> None:
+        self.trial = trial
+        self.pids: tuple[int, ...] = ()
+        self._processes = processes
+        self._files = files.for_one()
+        self._reader: InstanceReader | None = None  # before its first sample
 
-    def look(self) -> None:
-        """List its processes."""
-        try:
-            self.pids = tuple(self.processes())
-        except Exception:  # noqa: BLE001 - a plug-in's function must not end the sampler: this sample is missing
-            self.pids = ()
+    def look(self, whole: bool) -> None:
+        """List its processes, where that is needed."""
+        if whole or self._reader is None or not self._reader.has_group:
+            self.pids = self._listed()
 
-    def read(self, files: Files) -> Reading:
+    def read(self, whole: bool) -> Reading:
         """Read what they have used since the first sample."""
-        self.reader = self.reader or InstanceReader(files)
-        return self.reader.read(self.pids)
+        self._reader = self._reader or InstanceReader(self._files, self._listed)
+        return self._reader.read(self.pids, whole)
+
+    def close(self) -> None:
+        """Let go what is open of it."""
+        self._files.close()
+
+    def _listed(self) -> tuple[int, ...]:
+        try:
+            return tuple(self._processes())
+        except Exception:  # noqa: BLE001 - a plug-in's function must not end the sampler: this sample is missing
+            return ()
 
 
 @dataclass
@@ -176,7 +181,7 @@ class Sampler:
     rows: list[Row] = field(default_factory=list)
     trouble: str = ""  # why they were not kept; known at the end
     _host: HostReader | None = None
-    _before: Reading = field(default_factory=Reading)
+    _whole_seconds: float = -_WHOLE_SECONDS
     _instances: list[_Instance] = field(default_factory=list)
     _free: threading.Lock = field(default_factory=threading.Lock)
 
@@ -187,7 +192,7 @@ class Sampler:
         `processes` gives the numbers of the instance's processes on the machine. No failure here fails the trial: a
         failed reading is NULL; a sample that takes over 5 s is a caution.
         """
-        telemetry, instance = Telemetry(), _Instance(trial, processes)
+        telemetry, instance = Telemetry(), _Instance(trial, processes, self.way.files)
         telemetry.start = self._sample_alone(instance)
         self._instances.append(instance)
         try:
@@ -195,44 +200,49 @@ class Sampler:
         finally:
             self._instances.remove(instance)
             telemetry.end = self._sample_alone(instance)
+            instance.close()
             telemetry.trouble = "" if telemetry.start and telemetry.end else _SLOW
 
     def work(self, done: threading.Event) -> None:
         """Sample all at that pace, until `done` is set."""
         began = time.monotonic()
-        due_seconds = self.way.pace.after(0.0, 0.0)
+        pace, even_seconds, due_seconds = self.way.pace, 0.0, self.way.pace.period_seconds
+        last = pace.clock()
         while not done.wait(max(0.0, began + due_seconds - time.monotonic())):
-            before = self.way.pace.clock()
+            if pace.clock is time.monotonic:  # it goes on while the sampler waits; the thread's tells what that costs
+                last = pace.clock()
             self.sample_all()
-            used = self.way.pace.clock() - before
-            due_seconds = self.way.pace.after(used, time.monotonic() - began)
+            now, used, last = time.monotonic() - began, pace.clock() - last, pace.clock()
+            even_seconds = pace.even(even_seconds, used, now)
+            due_seconds = pace.due(even_seconds, now)
 
     def sample_all(self) -> None:
         """Sample the machine and all instances that are watched."""
         with self._free:
-            self._sample(tuple(self._instances))
+            whole = time.monotonic() - self._whole_seconds > _WHOLE_SECONDS - self.way.pace.period_seconds / 2
+            self._sample(tuple(self._instances), whole)
+            if whole:
+                self._whole_seconds = self.rows[-1].seconds
 
     def _sample_alone(self, instance: _Instance) -> Totals | None:
         """Sample one instance, and read the machine's totals; None if the other thread's sample takes too long."""
         if not self._free.acquire(timeout=_MOST_SECONDS):
             return None
         try:
-            self._sample((instance,))
+            self._sample((instance,), whole=True)
             return read_totals(self.way.files)
         finally:
             self._free.release()
 
-    def _sample(self, instances: Sequence[_Instance]) -> None:
+    def _sample(self, instances: Sequence[_Instance], whole: bool) -> None:
         """Add a row of the machine, and one of each of these instances."""
         for each in instances:
-            each.look()
+            each.look(whole)
         self.way.files.look([pid for each in instances for pid in each.pids])
         seconds = time.monotonic()
-        if self._host is None:
-            self._host = HostReader(self.way.files)
-            self._before = self._host.read()
-        self.rows.append(Row(seconds, None, since(self._before, self._host.read())))
-        self.rows += [Row(seconds, each.trial, each.read(self.way.files)) for each in instances]
+        self._host = self._host or HostReader(self.way.files)
+        self.rows.append(Row(seconds, None, self._host.read(whole)))
+        self.rows += [Row(seconds, each.trial, each.read(whole)) for each in instances]
 
 
 @contextmanager
@@ -242,6 +252,7 @@ def sampling(target: Path, way: Way) -> Iterator[Sampler]:
     A file that cannot be written is the sampler's `trouble`.
     """
     sampler, done = Sampler(way), threading.Event()
+    began = time.time() - time.monotonic()  # the moment of the clock's beginning, in seconds since 1970
     thread = threading.Thread(target=sampler.work, args=(done,), name="tare-sampler", daemon=True)
     thread.start()
     try:
@@ -251,8 +262,10 @@ def sampling(target: Path, way: Way) -> Iterator[Sampler]:
         thread.join(_MOST_SECONDS)
         if thread.is_alive():
             sampler.trouble = _SLOW
-        elif sampler.rows:  # where no instance has started, there may be none
-            sampler.trouble = write(target, sampler.rows)
+        else:
+            way.files.close()
+            # Where no instance has started, there may be no rows.
+            sampler.trouble = write(target, sampler.rows, began) if sampler.rows else ""
 
 
 @contextmanager
@@ -261,14 +274,3 @@ def sample(target: Path, way: Way, processes: Callable[[], Sequence[int]]) -> It
     with sampling(target, way) as sampler, sampler.watching(target.stem, processes) as telemetry:
         yield telemetry
     telemetry.trouble = telemetry.trouble or sampler.trouble
-
-
-def since(before: Reading, now: Reading) -> Reading:
-    """Give what was used between two readings; memory, which is no counter, is that of the second."""
-
-    def used(name: str) -> float | None:
-        first, last = getattr(before, name), getattr(now, name)
-        return None if first is None or last is None else last - first
-
-    counters = {field.name: used(field.name) for field in fields(Reading) if field.name != "memory_bytes"}
-    return Reading(memory_bytes=now.memory_bytes, **counters)

@@ -5,26 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from glob import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tare.hosts.process import held_back
-from tare.telemetry.readings import Reading
+from tare.telemetry.readings import TICKS_PER_SECOND, Reading
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_COUNTERS = tuple(field.name for field in fields(Reading))
+_GAUGES = frozenset({"memory_bytes", "charged_bytes", "swap_bytes"})
+_COLUMNS = tuple(field.name for field in fields(Reading) if field.name != "cpus")
+_FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # in seconds; all others are whole numbers
+_TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}  # which ticks they are
+COLUMNS = ("seconds", "scope", "trial", *_COLUMNS, "time", *(f"cpus_{name}" for name in _TIMES))
+"""All columns of the file."""
+_VALUES = attrgetter(*_COLUMNS)
+Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Row:
     """What one had used at a moment: the instance of a trial, or the machine, which has none.
 
-    `seconds` are those of the monotonic clock, the counters in `used` since the first row of the same.
+    `seconds` are those of the monotonic clock. The counters in `used` have any beginning: in the file, it is the first
+    row of the same.
     """
 
     seconds: float
@@ -32,8 +42,11 @@ class Row:
     used: Reading
 
 
-def write(target: Path, rows: Sequence[Row]) -> str:
-    """Write rows to a Parquet file, whole or not at all; gives the error, or ""."""
+def write(target: Path, rows: Sequence[Row], began: float) -> str:
+    """Write rows to a Parquet file, whole or not at all; gives the error, or "".
+
+    `began` is the beginning of the monotonic clock in seconds since 1970.
+    """
     import duckdb  # noqa: PLC0415 - a fifth of a second that only a run has to wait
 
     partial = target.with_name(f"{target.name}.partial")
@@ -42,14 +55,36 @@ def write(target: Path, rows: Sequence[Row]) -> str:
         with held_back():
             partial.unlink(missing_ok=True)  # also a link that a stranger has put there
             connection = _database()
-            connection.register("rows", _columns(rows))
-            connection.table("rows").write_parquet(str(partial), compression="zstd")
+            each_cpu, lists = _of_each_cpu(rows)
+            columns = _columns(rows, began)
+            connection.register("rows", columns | each_cpu)
+            wanted = ", ".join((*columns, *lists))
+            connection.sql(f"SELECT {wanted} FROM rows").write_parquet(str(partial), compression="zstd")  # noqa: S608
             connection.unregister("rows")
             partial.replace(target)
     except (duckdb.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         return str(error).splitlines()[0]
     return ""
+
+
+def samples_in(file: Path, trial: str) -> tuple[int, float]:
+    """Give the number of samples of a trial's instance, and the seconds from the first to the last.
+
+    Raises OSError for a file that cannot be read.
+    """
+    import duckdb  # noqa: PLC0415 - see write
+    from duckdb import ColumnExpression, ConstantExpression  # noqa: PLC0415
+
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            rows = connection.read_parquet(escape(str(file))).filter("scope = 'instance'")
+            if "trial" in rows.columns:
+                rows = rows.filter(ColumnExpression("trial") == ConstantExpression(trial))
+            ((samples, seconds),) = rows.aggregate("count(*), max(seconds) - min(seconds)").fetchall()
+    except duckdb.Error as error:
+        raise OSError(str(error).splitlines()[0]) from error
+    return samples, seconds or 0.0
 
 
 @cache
@@ -60,19 +95,55 @@ def _database() -> DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
+def _columns(rows: Sequence[Row], began: float) -> dict[str, Any]:
     """Give the table's columns as arrays, the quickest way into DuckDB; seconds are since the first row.
 
     DuckDB reads a masked array as a column with NULLs.
     """
+    seconds = np.array([row.seconds for row in rows])
+    trials = [row.trial for row in rows]
     columns: dict[str, Any] = {
-        "seconds": np.array([row.seconds - rows[0].seconds for row in rows]),
-        "scope": np.array(["host" if row.trial is None else "instance" for row in rows], dtype=object),
-        "trial": np.array([row.trial for row in rows], dtype=object),
+        "seconds": seconds - seconds[0],
+        "scope": np.array(["host" if trial is None else "instance" for trial in trials], dtype=object),
+        "trial": np.array(trials, dtype=object),
     }
-    counted = map(attrgetter(*_COUNTERS), (row.used for row in rows))
-    for name, values in zip(_COUNTERS, zip(*counted, strict=True), strict=True):
-        missing = [value is None for value in values]
-        kind = np.int64 if name.endswith("_bytes") else np.float64
-        columns[name] = np.ma.MaskedArray(np.array([value or 0 for value in values], dtype=kind), missing)
+    values = np.array([_VALUES(row.used) for row in rows], dtype=np.float64)  # None becomes NaN
+    counters = np.array([name not in _GAUGES for name in _COLUMNS])
+    for trial in dict.fromkeys(trials):
+        mine = np.ix_(np.array([each == trial for each in trials]), counters)
+        values[mine] -= _first_known(values[mine])
+    for name, column in zip(_COLUMNS, values.T, strict=True):
+        columns[name] = _with_nulls(column, np.float64 if name.startswith(_FRACTIONS) else np.int64)
+    columns["time"] = ((began + seconds) * 1e6).astype("datetime64[us]")
     return columns
+
+
+def _of_each_cpu(rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
+    """Give a column for each time of each CPU, and what makes a list of them, whose index is the CPU's number."""
+    numbers = sorted({number for row in rows for number in row.used.cpus or ()})
+    ticks = np.full((len(rows), max(numbers, default=-1) + 1, 8), np.nan)
+    for index, row in enumerate(rows):
+        for number, times in (row.used.cpus or {}).items():
+            ticks[index, number] = times
+    columns: dict[str, Any] = {}
+    lists = []
+    for name, places in _TIMES.items():
+        seconds = ticks[:, :, places].sum(axis=2) / TICKS_PER_SECOND
+        mine = {
+            f"{name}_{number}": _with_nulls(column, np.float64)
+            for number, column in enumerate((seconds - _first_known(seconds)).T)
+        }
+        lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(mine)}]::DOUBLE[] END AS cpus_{name}")
+        columns |= mine
+    return columns, lists
+
+
+def _first_known(values: Matrix) -> Matrix:
+    """Give the first value of each column that is known; NaN where none is."""
+    first: Matrix = values[np.argmax(~np.isnan(values), axis=0), np.arange(values.shape[1])]
+    return first
+
+
+def _with_nulls(column: Matrix, kind: type[np.float64 | np.int64]) -> Any:
+    missing = np.isnan(column)
+    return np.ma.MaskedArray(np.where(missing, 0, column).astype(kind), missing)

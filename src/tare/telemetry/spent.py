@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total
-from tare.telemetry.readings import parsed
+from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total, parsed
 
 
 class Spent:

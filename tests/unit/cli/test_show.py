@@ -10,6 +10,9 @@ from runs import believable_run, make_run, make_trial, write
 from tare.__main__ import run
 from tare.cli import app
 from tare.model import Caution, FileSystem, Measured, Raw, Turn
+from tare.telemetry.readings import Reading
+from tare.telemetry.series import Row
+from tare.telemetry.series import write as write_rows
 
 
 def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +59,26 @@ def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: p
     assert len(lines) == 1 + len(found.trials)
     (line,) = (line for line in lines if line.split()[0] == failed.trial)
     assert line.rstrip().split(maxsplit=3)[1:] == ["failed", f"{failed.seconds:.1f}", failed.reason]
+
+
+@pytest.mark.parametrize("name", ["dhrystone-000", "dhrystone-native-0"])
+def test_how_often_a_trial_was_sampled_is_shown_beside_what_was_asked_for(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = make_trial("native", 0, ())
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    rows = [Row(number / 4, trial.trial, Reading(1.0, 1.0)) for number in range(9)]
+    write_rows(folder / "telemetry" / f"{name}.parquet", [*rows, Row(9.0, "another", Reading(1.0, 1.0))], 0.0)
+    assert run(app, ["show", str(folder), trial.trial]) == 0
+    assert "telemetry: 9 samples, 4.0 a second of 10\n" in capsys.readouterr().out
+
+
+def test_telemetry_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = make_trial("native", 0, ())
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    (folder / "telemetry" / f"{trial.trial}.parquet").write_bytes(b"garbage")
+    assert run(app, ["show", str(folder), trial.trial]) == 0
+    assert f"{trial.trial}.parquet: " in capsys.readouterr().out
 
 
 def test_a_trial_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

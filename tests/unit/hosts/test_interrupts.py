@@ -54,6 +54,6 @@ def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        write(target, samples)
+        write(target, samples, 0.0)
     thread.join()
     assert target.exists()

@@ -19,8 +19,9 @@ from tare.hosts.process import LocalProcess
 from tare.hosts.ssh import Master, SshHost
 from tare.model import Caution, Output
 from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
-from tare.telemetry.readings import HostReader, InstanceReader, read_totals
-from tare.telemetry.sampler import FAR, Pace, Way, sample, sampling
+from tare.telemetry.instances import InstanceReader
+from tare.telemetry.readings import HostReader, read_totals
+from tare.telemetry.sampler import FAR, Pace, Way, sample, sampling, way_to
 
 INTERFACES = """\
 Inter-|   Receive                                                |  Transmit
@@ -37,6 +38,8 @@ RECORDED = f"""\
 cpu  27235 0 12667 302805 2647 0 0 785 0 0
 cpu0 13385 0 6192 151326 1763 0 0 494 0 0
 cpu1 13850 0 6475 151479 884 0 0 291 0 0
+intr 54321 9 0 3
+ctxt 98765
 
 ==> /proc/diskstats <==
  254       0 vda 8 0 1000 1 4 0 500 1 0 1 1 0 0 0 0 0 0
@@ -127,7 +130,7 @@ def test_one_command_brings_all_that_is_known_of_a_host() -> None:
     host = Far(answers=[RECORDED])
     files = FarFiles(host)
     files.look([731])
-    reading, totals = HostReader(files).read(), read_totals(files)
+    reading, totals = HostReader(files).read(whole=True), read_totals(files)
     assert (reading.cpu_user, reading.cpu_system, reading.cpu_steal) == (272.35, 126.67, 7.85)
     assert (reading.disk_read_bytes, reading.disk_write_bytes) == (1024 * 512, 512 * 512)  # the partition left out
     assert (reading.network_receive_bytes, reading.network_send_bytes) == (9000, 7000)
@@ -147,11 +150,11 @@ def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_wh
     host = Far(answers=[RECORDED, first, whole])
     files = FarFiles(host)
     files.look([731])
-    reader = InstanceReader(files)
-    begin = reader.read([731])
+    reader = InstanceReader(files, lambda: [731])
+    begin = reader.read([731], whole=True)
     assert (begin.cpu_user, begin.memory_bytes, begin.network_receive_bytes) == (0.0, 432 * 4096, 0)
     files.look([731])
-    end = reader.read([731])
+    end = reader.read([731], whole=True)
     assert end.cpu_user == pytest.approx(1.0)
     assert end.cpu_system == 0.0
     assert (end.network_receive_bytes, end.network_send_bytes) == (400, 1000)
@@ -221,17 +224,31 @@ def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path)
 # --- how often -----------------------------------------------------------------------------------------------------
 
 
-def test_samples_take_a_hundredth_of_the_time_of_a_machine_over_ssh_at_most() -> None:
-    assert FAR.after(0.01, 0.0) == 2.0
-    assert FAR.after(0.05, 0.0) == 6.0  # 5 s would do, to the next multiple of 2 s
-    assert FAR.after(0.25, 10.25) == 36.0
+def test_a_machine_over_ssh_is_sampled_every_two_seconds_for_a_hundredth_of_the_time() -> None:
+    assert FAR.due(FAR.even(0.0, 0.01, 2.01), 2.01) == 4.0
+    assert FAR.due(FAR.even(10.0, 0.25, 10.25), 10.25) == 36.0
 
 
-def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left_and_for_a_half_percent_of_the_time() -> None:
+def test_the_pace_is_what_was_asked_for_but_over_ssh_two_seconds_at_least() -> None:
+    far = Far()
+    assert way_to(LocalHost()).pace.period_seconds == 0.1
+    assert way_to(LocalHost(), 0.05).pace == Pace(0.05)
+    assert way_to(SshHost(far, "elsewhere"), 0.05).pace == FAR
+    assert way_to(SshHost(far, "elsewhere"), 5.0).pace.period_seconds == 5.0
+
+
+def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left() -> None:
     here = Pace()
-    assert here.after(0.0004, 0.0) == pytest.approx(0.1)
-    assert here.after(0.0004, 0.45) == pytest.approx(0.6)  # it was late
-    assert here.after(0.0015, 0.41) == pytest.approx(0.8)
+    assert here.due(0.08, 0.0) == pytest.approx(0.1)
+    assert here.due(0.08, 0.45) == pytest.approx(0.5)  # it was late
+    assert here.due(0.71, 0.41) == pytest.approx(0.8)
+
+
+def test_samples_take_half_a_percent_of_the_time_and_a_whole_one_what_the_last_second_left() -> None:
+    here = Pace()
+    assert here.even(0.0, 0.0004, 0.1) == pytest.approx(0.08)
+    assert here.even(5.0, 0.0020, 10.0) == pytest.approx(9.4)  # the next one need not wait
+    assert here.even(9.4, 0.0060, 10.1) == pytest.approx(10.6)
 
 
 # --- two threads and one connection --------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,21 @@ from tare.model import Caution
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.parsers import (
     CpuTimes,
+    Memory,
+    Pressure,
     ProcessTimes,
     Transfer,
     parse_cpu_each,
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
+    parse_memory,
+    parse_pressure,
     parse_process_times,
     parse_process_transfer,
     parse_resident_bytes,
-    parse_swapped_in_pages,
-    parse_used_memory_bytes,
+    parse_stat,
+    parse_swapped_pages,
     whole_disks,
 )
 from tare.telemetry.readings import Reading, Totals
@@ -124,13 +130,13 @@ def family(pid: int) -> list[int]:
 
 
 def test_cpu_times_are_read_in_seconds() -> None:
-    assert parse_cpu_total(captured("stat")) == CpuTimes(272.35, 126.67, 3028.05, 26.47, 7.85)
+    assert parse_cpu_total(captured("stat")) == CpuTimes(272.35, 126.67, 3028.05, 26.47, 7.85, 3.72)
 
 
 def test_cpu_times_of_single_cpus_are_read_by_number() -> None:
     found = parse_cpu_each(captured("stat"))
     assert sorted(found) == [0, 1]
-    assert found[1] == CpuTimes(138.50, 64.75, 1514.79, 8.84, 2.91)
+    assert found[1] == CpuTimes(138.50, 64.75, 1514.79, 8.84, 2.91, 2.47)
 
 
 def test_what_was_used_between_two_readings_is_their_difference() -> None:
@@ -168,7 +174,8 @@ def test_disk_transfers_of_a_process_leave_cancelled_writes_out() -> None:
 
 
 def test_disk_transfers_are_read_in_bytes() -> None:
-    assert parse_disks(captured("diskstats"))[8] == Transfer("vda", 2186802176, 8994562048)
+    disk = parse_disks(captured("diskstats"))[8]
+    assert (disk.name, disk.in_bytes, disk.out_bytes) == ("vda", 2186802176, 8994562048)
 
 
 def test_only_whole_disks_are_counted() -> None:
@@ -183,19 +190,72 @@ def test_a_partition_without_its_disk_is_a_disk() -> None:
 
 
 def test_network_interfaces_are_read_in_bytes() -> None:
-    assert parse_interfaces(captured("net-dev"))[-1] == Transfer("eth0", 902134599, 1397784)
+    last = parse_interfaces(captured("net-dev"))[-1]
+    assert (last.name, last.in_bytes, last.out_bytes) == ("eth0", 902134599, 1397784)
     assert [each.name for each in parse_interfaces(captured("net-dev"))] == ["lo", "ifb0", "ifb1", "eth0"]
 
 
 def test_memory_that_cannot_be_had_is_read_in_bytes() -> None:
-    assert parse_used_memory_bytes(captured("meminfo")) == 25325268992 - 24840204288
+    assert parse_memory(captured("meminfo")) == Memory(25325268992 - 24840204288, 0)
     with pytest.raises(ValueError, match="MemAvailable"):
-        parse_used_memory_bytes("MemTotal:  1024 kB\n")
+        parse_memory("MemTotal:  1024 kB\n")
+
+
+def test_what_lies_in_swap_is_read_in_bytes() -> None:
+    text = captured("meminfo").replace("SwapTotal:             0 kB\n", "SwapTotal:        999 kB\n")
+    text = text.replace("SwapFree:              0 kB\n", "SwapFree:         900 kB\n")
+    assert parse_memory(text).swap_bytes == 99 * 1024
+
+
+def test_a_kernel_without_swap_has_none_in_use() -> None:
+    text = "\n".join(line for line in captured("meminfo").splitlines() if not line.startswith("Swap"))
+    assert parse_memory(text).swap_bytes == 0
+
+
+def test_operations_and_busy_time_of_disks_are_read() -> None:
+    disk = parse_disks(captured("diskstats"), {"vda"})[0]
+    assert (disk.in_count, disk.out_count, disk.busy_seconds) == (93817, 265228, 34.452)
+    assert parse_disks(captured("diskstats"), {"sda"}) == ()
+
+
+def test_packets_are_read_and_other_interfaces_left_out() -> None:
+    (interface,) = parse_interfaces(captured("net-dev"), {"eth0"})
+    assert (interface.in_count, interface.out_count) == (32319, 17649)
+
+
+def test_counts_of_the_kernel_and_the_ticks_of_each_cpu_are_read() -> None:
+    stat = parse_stat(captured("stat"))
+    assert stat.together == parse_cpu_total(captured("stat"))
+    assert (stat.context_switches, stat.interrupts) == (2540220, 1351060)
+    assert stat.each == {
+        0: (13384, 0, 6066, 151326, 1763, 0, 125, 494),
+        1: (13850, 0, 6228, 151479, 884, 0, 247, 291),
+    }
+
+
+def test_a_cpu_that_is_offline_leaves_a_gap() -> None:
+    text = captured("stat").replace("\ncpu0 ", "\ncpu3 ")
+    assert sorted(parse_stat(text).each) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cpu  1 2 3 4 5 6 7 8\n", "garbage\nintr 5\nctxt 6\n", "cpu 1 2 3 4 5 6 7 8\nintr 9 8\n"]
+)
+def test_a_stat_without_its_counts_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_stat(text)
+
+
+def test_the_time_in_which_tasks_waited_is_read_in_seconds() -> None:
+    assert parse_pressure(captured("pressure-io")) == Pressure(987.579837, 492.474011)
+    assert parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=250000\n") == Pressure(0.25, 0.0)
+    with pytest.raises(ValueError, match="not the pressure"):
+        parse_pressure("full avg10=0.00 total=1\n")
 
 
 def test_pages_that_came_back_from_swap_are_read() -> None:
-    assert parse_swapped_in_pages(captured("vmstat")) == 0
-    assert parse_swapped_in_pages("pswpout 3\npswpin 17\n") == 17
+    assert parse_swapped_pages(captured("vmstat")) == (0, 0)
+    assert parse_swapped_pages("pgpgout 1\npswpin 17\npswpout 3\n") == (17, 3)
 
 
 # --- the sampler on this machine -----------------------------------------------------------------------------------
@@ -252,8 +312,8 @@ def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -
 def test_a_process_that_never_was_is_null_and_never_zero(tmp_path: Path) -> None:
     with sample(tmp_path / "trial.parquet", HERE, lambda: [NO_PROCESS]):
         pass
-    found = rows(tmp_path / "trial.parquet", "* exclude (seconds, scope, trial)", "instance")
-    assert found == [(None,) * 9] * 2
+    for found in rows(tmp_path / "trial.parquet", "* exclude (seconds, scope, trial, time)", "instance"):
+        assert {*found} == {None}
 
 
 def test_what_an_instance_cannot_tell_is_null(tmp_path: Path) -> None:
@@ -298,11 +358,41 @@ def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: P
         tries = []
         for _ in range(5):
             began = time.process_time()  # CPU time, so that a busy machine does not fail the test
-            assert write(tmp_path / "trial.parquet", sampled * count) == ""
+            assert write(tmp_path / "trial.parquet", sampled * count, 0.0) == ""
             tries.append(time.process_time() - began)
         used_seconds[count] = min(tries)
     assert used_seconds[51] < 3 * used_seconds[1]
     assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 51
+
+
+def test_what_takes_many_files_is_read_once_a_second_and_at_both_ends(tmp_path: Path) -> None:
+    file = tmp_path / "trial.parquet"
+    with sample(file, OFTEN, lambda: [os.getpid()]):
+        time.sleep(1.5)
+    found = rows(file, "seconds, memory_bytes IS NOT NULL AND pressure_cpu IS NOT NULL", "host")
+    moments = [seconds for seconds, whole in found if whole]
+    assert len(found) > 10 * len(moments)
+    assert (moments[0], moments[-1]) == (found[0][0], found[-1][0])
+    assert min(later - earlier for earlier, later in pairwise(moments[1:-1])) > 0.9
+
+
+def test_the_cpus_of_the_machine_are_told_apart_and_add_up(tmp_path: Path) -> None:
+    file = tmp_path / "trial.parquet"
+    with running(BUSY) as busy, sample(file, OFTEN, lambda: [busy.pid]):
+        say(busy)
+        hear(busy)
+    *_, (each, together, count) = rows(file, "list_sum(cpus_user), cpu_user, len(cpus_user)", "host")
+    assert together >= 0.1
+    assert each == pytest.approx(together, abs=0.02 * count)
+    assert rows(file, "cpus_user", "instance")[0] == (None,)
+
+
+def test_the_time_of_a_sample_is_that_of_the_clock_on_the_wall(tmp_path: Path) -> None:
+    before = datetime.now(UTC).replace(tzinfo=None)
+    with sample(tmp_path / "trial.parquet", HERE, lambda: [os.getpid()]):
+        pass
+    ((first,), *_) = rows(tmp_path / "trial.parquet", "time", "host")
+    assert before - timedelta(seconds=0.1) <= first <= datetime.now(UTC).replace(tzinfo=None) + timedelta(seconds=0.1)
 
 
 # --- several instances together ------------------------------------------------------------------------------------

@@ -1,0 +1,235 @@
+"""One reading of what an instance has used: its control group, where it has one alone, and its processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tare.telemetry.files import Files
+from tare.telemetry.groups import GroupReader, own_group
+from tare.telemetry.parsers import (
+    ProcessTimes,
+    Transfer,
+    parse_interfaces,
+    parse_process_times,
+    parse_process_transfer,
+    parse_resident_bytes,
+    read_as,
+)
+from tare.telemetry.processes import Count, Identity, Used
+from tare.telemetry.readings import (
+    PAGE_BYTES,
+    TICKS_PER_SECOND,
+    Fields,
+    Reading,
+    network_fields,
+    pressure_fields,
+    total,
+)
+
+Processes = Callable[[], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class _Process:
+    """One process as it was read. `transfer` is None without the permission to read it."""
+
+    identity: Identity
+    times: ProcessTimes
+    resident_bytes: int
+    transfer: Transfer | None
+
+
+class InstanceReader:
+    """Reads what an instance has used since the first reading, also by processes that have ended.
+
+    The CPU time is that of its control group, and of those of its processes that are not in it. Without a group of its
+    own, it is that of its processes.
+    """
+
+    def __init__(self, files: Files, processes: Processes) -> None:
+        self._files = files
+        group = own_group(processes, files.text)
+        self._group = GroupReader(files, group, TICKS_PER_SECOND) if group else None
+        self._group_began: tuple[float, float] | None = None
+        # Like the start of a process, this is in hundredths, rounded down. If it is not known, nobody is born later.
+        uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
+        self._began_seconds = math.inf if uptime is None else uptime
+        self._first = True
+        self._starts: dict[int, float] = {}
+        self._outside: tuple[int, ...] = ()
+        self._user, self._system, self._read, self._written = Used(), Used(), Used(), Used()
+        self._network = _Network(files)
+
+    @property
+    def has_group(self) -> bool:
+        """Whether it has a group of its own: then its CPU time is known without a list of its processes."""
+        return self._group is not None
+
+    def read(self, pids: Sequence[int], whole: bool) -> Reading:
+        """Read the CPU time and the traffic; if it is to be whole, also what takes a file for each of these processes.
+
+        Without a group, it is always whole. All values are None if none of the processes can be read.
+        """
+        if self._group is not None and not whole:
+            outside = [
+                (pid, read_as(_parse_times, self._files.short_text, f"/proc/{pid}/stat")) for pid in self._outside
+            ]
+            cpu = self._cpu_with_group(self._group, [(pid, times) for pid, times in outside if times is not None])
+            return Reading(**cpu, **network_fields(self._network.again()))
+        processes = self._find(pids)
+        if not processes:
+            return Reading()
+        if self._group is None:
+            cpu = self._cpu_of([(each.identity[0], each.times) for each in processes])
+        else:
+            members = self._group.members()
+            outsiders = [(each.identity[0], each.times) for each in processes if each.identity[0] not in members]
+            self._outside = tuple(pid for pid, _ in outsiders)
+            cpu = self._cpu_with_group(self._group, outsiders)
+        read_bytes, written_bytes = self._transferred(processes)
+        network = self._network.of([each.identity[0] for each in processes])
+        self._first = False
+        return Reading(
+            **cpu,
+            memory_bytes=sum(each.resident_bytes for each in processes),
+            disk_read_bytes=read_bytes,
+            disk_write_bytes=written_bytes,
+            **network_fields(network),
+            **(_of_group(self._group) if self._group else {}),
+        )
+
+    def _find(self, pids: Sequence[int]) -> list[_Process]:
+        # Parents before their children: a child that ends meanwhile is then missed for a moment, but never seen twice.
+        ordered = sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf))
+        processes = [process for pid in ordered if (process := _read_process(self._files, pid)) is not None]
+        self._starts = dict(each.identity for each in processes)
+        return processes
+
+    def _born(self, processes: Iterable[tuple[Identity, ProcessTimes]]) -> frozenset[Identity]:
+        """Give those that began after the first reading."""
+        if self._first:
+            return frozenset()
+        return frozenset(identity for identity, times in processes if times.started_seconds >= self._began_seconds)
+
+    def _cpu_of(self, processes: Sequence[tuple[int, ProcessTimes]]) -> Fields:
+        """Add up processes, with the children that they have waited for."""
+        times = {(pid, each.started_seconds): each for pid, each in processes}
+        born = self._born(times.items())
+        return {
+            "cpu_user": self._user.look({key: _user(each) for key, each in times.items()}, born),
+            "cpu_system": self._system.look({key: _system(each) for key, each in times.items()}, born),
+        }
+
+    def _cpu_with_group(self, group: GroupReader, outside: Sequence[tuple[int, ProcessTimes]]) -> Fields:
+        """Add up the group, and processes outside without their children: those in the group have been counted."""
+        now = group.cpu_seconds()
+        if now is None:
+            return {}
+        before = self._group_began = self._group_began or now
+        alone = [(pid, replace(each, reaped_user_seconds=0.0, reaped_system_seconds=0.0)) for pid, each in outside]
+        others = self._cpu_of(alone)
+        return {
+            "cpu_user": now[0] - before[0] + others["cpu_user"],
+            "cpu_system": now[1] - before[1] + others["cpu_system"],
+        }
+
+    def _transferred(self, processes: Sequence[_Process]) -> tuple[float, float] | tuple[None, None]:
+        born = self._born((each.identity, each.times) for each in processes)
+        read: dict[Identity, Count] = {}
+        written: dict[Identity, Count] = {}
+        for each in processes:
+            if each.transfer is None:  # a sum over the others would look like the whole
+                return None, None
+            read[each.identity] = _moved(each, each.transfer.in_bytes)
+            written[each.identity] = _moved(each, each.transfer.out_bytes)
+        return self._read.look(read, born), self._written.look(written, born)
+
+
+def _of_group(group: GroupReader) -> Fields:
+    charged, swap = group.charged_bytes()
+    reads, writes = group.transfers() or (None, None)
+    counts = {"charged_bytes": charged, "swap_bytes": swap, "disk_reads": reads, "disk_writes": writes}
+    return counts | pressure_fields(group.pressures())
+
+
+def _read_process(files: Files, pid: int) -> _Process | None:
+    times = read_as(_parse_times, files.short_text, f"/proc/{pid}/stat")
+    resident = read_as(_parse_resident, files.short_text, f"/proc/{pid}/statm")
+    if times is None or resident is None:  # it has vanished
+        return None
+    transfer = read_as(parse_process_transfer, files.short_text, f"/proc/{pid}/io")
+    return _Process((pid, times.started_seconds), times, resident, transfer)
+
+
+def _parse_uptime(text: str) -> float:
+    return float(text.partition(" ")[0])
+
+
+def _parse_times(text: str) -> ProcessTimes:
+    return parse_process_times(text, TICKS_PER_SECOND)
+
+
+def _parse_resident(text: str) -> int:
+    return parse_resident_bytes(text, PAGE_BYTES)
+
+
+def _user(times: ProcessTimes) -> Count:
+    return Count(times.parent, times.user_seconds + times.reaped_user_seconds, times.reaped_user_seconds)
+
+
+def _system(times: ProcessTimes) -> Count:
+    return Count(times.parent, times.system_seconds + times.reaped_system_seconds, times.reaped_system_seconds)
+
+
+def _moved(process: _Process, moved_bytes: int) -> Count:
+    return Count(process.times.parent, moved_bytes, moved_bytes)
+
+
+class _Network:
+    """Traffic since the first reading, in the network namespace of the first process whose namespace is not tare's.
+
+    Over SSH, tare's namespace is that of the SSH server.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._ours = _namespace(files, "self")
+        self._before: dict[int, Transfer] = {}
+        self._found: tuple[int, int] | None = None  # the process, and its namespace
+
+    def of(self, pids: Sequence[int]) -> Transfer | None:
+        """Find the namespace among these processes, and read it."""
+        self._found = None
+        for pid in pids:
+            namespace = _namespace(self._files, str(pid))
+            if self._ours is not None and namespace is not None and namespace != self._ours:
+                self._found = pid, namespace
+                break
+        return self.again()
+
+    def again(self) -> Transfer | None:
+        """Read the namespace that was found last."""
+        if self._found is None:
+            return None
+        pid, namespace = self._found
+        interfaces = read_as(parse_interfaces, self._files.text, f"/proc/{pid}/net/dev") or ()
+        now = total(interfaces, {each.name for each in interfaces} - {"lo"})
+        if now is None:
+            return None
+        before = self._before.setdefault(namespace, now)
+        return Transfer(
+            "",
+            now.in_bytes - before.in_bytes,
+            now.out_bytes - before.out_bytes,
+            now.in_count - before.in_count,
+            now.out_count - before.out_count,
+        )
+
+
+def _namespace(files: Files, process: str) -> int | None:
+    try:
+        return files.namespace(process)
+    except OSError:
+        return None

@@ -1,0 +1,237 @@
+"""What control groups tell of an instance: their texts, and the groups of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.control_groups import parse_layout
+from tare.telemetry.files import LocalFiles
+from tare.telemetry.groups import Group, GroupReader, device_numbers, own_group, parse_counts, parse_transfers
+from tare.telemetry.instances import InstanceReader
+from tare.telemetry.parsers import Pressure
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
+# Uses 0.3 seconds of CPU, its start included, once it is told to, and stays.
+BUSY = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while time.process_time() < 0.3: pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+def captured(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
+def say(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+class Recorded(LocalFiles):
+    """The files of a group of version 2, as they were."""
+
+    def short_text(self, path: str) -> str:
+        return self.text(path)
+
+    def text(self, path: str) -> str:
+        try:
+            return captured(f"group-2-{path.rpartition('/')[2]}")
+        except FileNotFoundError as error:
+            raise OSError(path) from error
+
+
+# --- their texts ---------------------------------------------------------------------------------------------------
+
+
+def test_the_cpu_time_of_a_group_of_either_version_is_read() -> None:
+    assert parse_counts(captured("group-1-cpuacct.stat"), "user", "system") == (22, 1)
+    assert GroupReader(Recorded(), Group(2, "/g", "/g"), 100).cpu_seconds() == (0.907489, 0.503716)
+
+
+def test_a_group_of_version_2_tells_memory_swap_pressure_and_transfers() -> None:
+    reader = GroupReader(Recorded(), Group(2, "/g", "/g"), 100)
+    assert reader.charged_bytes() == (4718592, 0)
+    assert tuple(reader.pressures()) == (
+        Pressure(0.505590, 0.034322),
+        Pressure(0.0, 0.0),
+        Pressure(0.008924, 0.007201),
+    )
+    assert parse_transfers(captured("group-2-io.stat"), {"254:0"}) == (66, 61)
+    assert parse_transfers(captured("group-2-io.stat"), ()) == (0, 0)
+
+
+def test_what_a_group_does_not_tell_is_none() -> None:
+    nowhere = GroupReader(LocalFiles(), Group(2, "/nowhere", ""), 100)
+    assert nowhere.cpu_seconds() is None
+    assert nowhere.charged_bytes() == (None, None)
+    assert nowhere.transfers() is None
+    assert [*nowhere.pressures()] == [None] * 3
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "user_usec 5\n", "user_usec five\nsystem_usec 6\n"])
+def test_a_text_without_the_counters_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_counts(text, "user_usec", "system_usec")
+
+
+def test_disks_have_numbers_and_partitions_and_loops_are_none() -> None:
+    assert device_numbers(captured("diskstats")) == ("254:0",)
+
+
+# --- the groups of this machine ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Made:
+    """A control group of the test's own, in each tree."""
+
+    folders: tuple[Path, ...]
+
+    def add(self, stack: ExitStack, *argv: str) -> subprocess.Popen[str]:
+        process = stack.enter_context(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(process.pid), encoding="ascii")
+        return process
+
+
+@pytest.fixture
+def group() -> Iterator[Made]:
+    layout = parse_layout(Path("/proc/self/mounts").read_text(encoding="utf-8"))
+    roots = {layout.mounts[name] for name in ("cpuacct", "memory") if name in layout.mounts}
+    folders = tuple(Path(root) / f"tare-test-{os.getpid()}" for root in sorted(roots))
+    for folder in folders:
+        folder.mkdir()
+    yield Made(folders)
+    for folder in folders:
+        for _ in range(100):
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                time.sleep(0.01)
+
+
+def read() -> Callable[[str], str]:
+    return LocalFiles().text
+
+
+@pytest.mark.machine
+def test_a_group_that_an_instance_has_alone_is_found_and_one_with_a_stranger_is_not(group: Made) -> None:
+    with ExitStack() as stack:
+        first, second = (group.add(stack, "sleep", "60").pid for _ in range(2))
+        found = own_group(lambda: [first, second, os.getpid()], read())
+        assert found is not None
+        assert found.cpu in map(str, group.folders)
+        assert own_group(lambda: [first], read()) is None
+        assert own_group(lambda: [os.getpid()], read()) is None
+        assert own_group(list, read()) is None
+
+
+@pytest.mark.machine
+def test_the_cpu_time_of_a_group_and_of_a_process_outside_is_counted_once(group: Made) -> None:
+    with ExitStack() as stack, closing(LocalFiles()) as files:
+        inside = group.add(stack, sys.executable, "-c", BUSY)
+        outside = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(outside.kill)
+        pids = [inside.pid, outside.pid]
+        assert [hear(each) for each in (inside, outside)] == ["ready", "ready"]
+        reader = InstanceReader(files, lambda: pids)
+        assert reader.has_group
+        first = reader.read(pids, whole=True)
+        for each in (inside, outside):
+            say(each)
+        assert [hear(each) for each in (inside, outside)] == ["done", "done"]
+        fast = reader.read((), whole=False)
+        whole = reader.read(pids, whole=True)
+    assert (first.cpu_user, first.cpu_system) == (0.0, 0.0)
+    assert fast.memory_bytes is None
+    assert whole.memory_bytes is not None
+    assert whole.charged_bytes is not None
+    for later in (fast, whole):
+        assert later.cpu_user is not None
+        assert later.cpu_system is not None
+        assert 0.3 <= later.cpu_user + later.cpu_system <= 0.7  # two of 0.3 s, less what their start took
+
+
+@pytest.mark.machine
+def test_a_group_counts_processes_that_came_and_went_between_two_samples(group: Made) -> None:
+    with ExitStack() as stack, closing(LocalFiles()) as files:
+        stays = group.add(stack, "sleep", "60")
+        reader = InstanceReader(files, lambda: [stays.pid])
+        reader.read([stays.pid], whole=True)
+        goes = group.add(stack, sys.executable, "-c", BUSY)
+        assert goes.communicate("\n")[0] == "ready\ndone\n"
+        later = reader.read((), whole=False)
+    assert later.cpu_user is not None
+    assert later.cpu_system is not None
+    assert later.cpu_user + later.cpu_system > 0.15
+
+
+# --- files that stay open ------------------------------------------------------------------------------------------
+
+
+def _open_files() -> set[str]:
+    return {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+
+
+@contextmanager
+def sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_process_that_has_ended_gives_an_error_though_its_file_is_open() -> None:
+    with closing(LocalFiles()) as files, sleeping() as process:
+        path = f"/proc/{process.pid}/stat"
+        assert files.short_text(path).startswith(f"{process.pid} (sleep)")
+        process.kill()
+        process.wait()
+        with pytest.raises(OSError, match=r"."):
+            files.short_text(path)
+        assert not [name for name in _open_files() if name == path]
+
+
+def test_no_more_files_stay_open_than_a_process_may_have_and_none_at_the_end(tmp_path: Path) -> None:
+    before = len(_open_files())
+    files = LocalFiles()
+    for number in range(100):
+        path = tmp_path / f"{number}"
+        path.write_text(f"text {number}", encoding="utf-8")
+        assert files.text(str(path)) == files.short_text(str(path)) == f"text {number}"
+    assert len(_open_files()) - before == 32
+    files.close()
+    assert len(_open_files()) == before
+
+
+def test_an_open_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "counter"
+    with closing(LocalFiles()) as files:
+        for text in ("1", "22", "3" * 200_000, "4"):
+            path.write_text(text, encoding="utf-8")
+            assert files.text(str(path)) == text
