@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import tempfile
@@ -27,6 +28,7 @@ from tare.model import Line, Output
 
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
+_ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
 _CLOSING_SECONDS = 3.0  # how long somebody who writes to a process may hold up its end
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -94,11 +96,21 @@ def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProce
 
 def _end(local: LocalProcess, process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
     local.close_input()
-    if life_line:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(3)
+    if life_line and process.poll() is None:
+        _await_end(process.pid, _ENDING_SECONDS)
     kill_tree(process.pid, tree)
     process.wait()
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    """Wait until a child has ended, for so long at most; `Popen.wait` would look every 50 ms."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(1000 * seconds)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -133,7 +133,7 @@ class Docker(Technology):
                 path=self.path,
                 processes=lambda: (*processes_below(reader, folder), *around),
                 proof={"version": launch.version(self, host), "control group": folder},
-                disk=lambda: self._written_bytes(reader, launch.name, first),
+                disk=lambda: self._written_bytes(reader, launch, first),
             )
 
     @contextmanager
@@ -230,13 +230,13 @@ class Docker(Technology):
         inspect = (self.program, "container", "inspect", "--format", form, *what)
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
-    def _written_bytes(self, host: Host, name: str, pid: int) -> int:
+    def _written_bytes(self, host: Host, launch: Launch, pid: int) -> int:
         """Give the bytes written in a container; the engine, which takes longer, tells if its layer is out of sight."""
         layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
-        listed = host.run("du", "-s", "-B1", layer[1], timeout=_SECONDS, check=False) if layer else None
-        if listed is None or listed.exit_code:
-            return int(self._inspected(host, "{{.SizeRw}}", "--size", name))
-        return int(listed.text.split()[0])
+        with suppress(TrialFailed):
+            if layer:
+                return launch.ledger.maker.bytes_below(layer[1])
+        return int(self._inspected(host, "{{.SizeRw}}", "--size", launch.name))
 
 
 @contextmanager
