@@ -35,6 +35,7 @@ class Kata(Docker):
     isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
     needs: ClassVar[str] = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
     nests: ClassVar[bool] = False
+    volumes: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
 
     runtime: str = "io.containerd.kata.v2"
