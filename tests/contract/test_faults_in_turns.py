@@ -86,7 +86,7 @@ class Fault:
 COMPUTING = Dhrystone(duration=DURATION)
 FAULTS = {
     "server-dies": Fault(Redis(("GET",), (5,), duration=DURATION), "redis-server", "redis-server ended"),
-    "turn-never-ends": Fault(Endless(duration=DURATION), "", "printed nothing for"),
+    "turn-never-ends": Fault(Endless(duration=DURATION), "", "did not end within"),
     "resident-process-dies": Fault(COMPUTING, "--resident", "resident"),
     "instance-dies": Fault(COMPUTING, "", "resident"),
 }
