@@ -43,7 +43,7 @@ use = "startup"
 
 # The machine's kernel seems to bring 50 pages a second back from swap, until the script has been told to end.
 SWAPPING = """
-echo pswpin 00000000 > /run/vmstat
+printf 'pswpin 00000000\\npswpout 0\\n' > /run/vmstat
 mount --bind /run/vmstat /proc/vmstat
 while n=$((n + 1)); sleep 0.02; do printf 'pswpin %08d\\n' $n 1<> /run/vmstat; done &
 echo swapping
