@@ -1,9 +1,11 @@
 """What tare itself costs: how long a word to an instance takes to have its effect, and what a trial adds.
 
-The trial is one around an empty program, less the same program by hand with the technology's tool. Both are done in
-turn, so that what changes on the machine meanwhile meets both; the medians are compared. By hand there is no limit, no
-network to the client, no telemetry and no answer to wait for: the difference is all of that. What a port costs that
-Docker or Podman publishes, as each of their trials has one, is in a column of its own: tare can take none of it away.
+The trial is one around an empty program, less the same program by hand with the technology's tool. All are done in
+turn, so that what changes on the machine meanwhile meets them alike; the medians are compared. By hand there is no
+network to the client, no telemetry and no answer to wait for: the difference is all of that. What the kernel or the
+engine needs for what each trial has, tare cannot take away: a control group with the limits (made as tare makes it),
+or a port that Docker or Podman publishes. A column of its own has the command by hand with that; that of an OCI
+runtime has the limits in any case.
 
     make bench
     PYTHONPATH=tests/support with-engines python tests/bench/harness_cost.py native crun
@@ -26,10 +28,11 @@ from own_testbed import own_testbed
 from tare import plugins
 from tare.contracts import Host, Setup, Workload
 from tare.hosts.chroot import fresh_root
+from tare.hosts.control_groups import limited
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model import Image, Metric, Raw, Service, Sweep, Value
+from tare.model import Limits, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Notes, Testbed, started
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
@@ -71,12 +74,12 @@ class Empty(Workload):
         return 0.0
 
 
-def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...]:
+def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ...]:
     """Give the command line that somebody would type to run `true` with a technology; empty where none is known."""
-    oci = {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
+    image, oci = here.image, {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
     if name in oci:
         options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
-        (folder / "config.json").write_text(json.dumps(_bundle(root)), encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps(_bundle(root, here.limits)), encoding="utf-8")
         return (oci[name], *options, "run", "--bundle", str(folder), "tare-by-hand")
     machine = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "512M")
     drive = ("-snapshot", "-drive", f"file={image.disk},if=virtio,format=raw")
@@ -97,21 +100,27 @@ def by_hand(name: str, image: Image, root: Path, folder: Path) -> tuple[str, ...
     }.get(name, ())
 
 
-def with_port(argv: Sequence[str]) -> tuple[str, ...]:
-    """Give the same command line with a published port; empty where nothing is published."""
-    return (*argv[:2], "--publish=127.0.0.1:17007:17007", *argv[2:]) if argv[:1] in (("docker",), ("podman",)) else ()
+def run_alike(here: Testbed, argv: tuple[str, ...]) -> None:
+    """Run a command line in a group with the limits of a trial; an engine's with a published port."""
+    if argv[0] in ("docker", "podman"):
+        _HOST.run(*argv[:2], "--publish=127.0.0.1:17007:17007", *argv[2:], timeout=60)
+    else:
+        with limited(here.ledger, "tare-by-hand", here.limits) as group:
+            _HOST.run(*group.join, *argv, timeout=60)
 
 
-def _bundle(root: Path) -> dict[str, object]:
+def _bundle(root: Path, limits: Limits) -> dict[str, object]:
     process = {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/true"], "env": ["PATH=/usr/bin:/bin"]}
     namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]
     mounts = [{"destination": "/proc", "type": "proc", "source": "proc"}]
+    cpus = ",".join(map(str, limits.cpus))
+    resources = {"memory": {"limit": limits.memory_bytes}, "cpu": {"cpus": cpus}}
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(root)},
         "process": process,
         "mounts": mounts,
-        "linux": {"namespaces": namespaces},
+        "linux": {"namespaces": namespaces, "resources": resources},
     }
 
 
@@ -123,11 +132,11 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[float]]:
-    """Give the seconds of trials, and of the program by hand, without a port and with one, done in turn."""
+    """Give the seconds of trials, and of the program by hand, alone and with limits or a port, done in turn."""
     technology = plugins.find("technologies", name)()
     ours: list[float] = []
     raw: list[float] = []
-    published: list[float] = []
+    alike: list[float] = []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
         with Attempt(here, step, (technology,), Empty()) as attempt:
@@ -139,13 +148,13 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
-            plain = by_hand(name, here.image, root, here.instances / "tare-by-hand")
-            for argv, seconds in ((plain, raw), (with_port(plain), published)):
-                if argv:
-                    run = functools.partial(_HOST.run, *argv, timeout=60, check=name != "qemu-tcg")
-                    seconds.append(timed(run))
+            plain = by_hand(name, here, root, here.instances / "tare-by-hand")
+            if plain:
+                raw.append(timed(functools.partial(_HOST.run, *plain, timeout=60, check=name != "qemu-tcg")))
+            if name in ("bubblewrap", "docker", "lxc", "native", "nspawn", "podman"):
+                alike.append(timed(functools.partial(run_alike, here, plain)))
         ours.append(trial.seconds)
-    return ours[1:], raw[1:], published[1:]  # the first ones only warm caches
+    return ours[1:], raw[1:], alike[1:]  # the first ones only warm caches
 
 
 @dataclass(frozen=True)
@@ -200,14 +209,14 @@ def main() -> None:
     with own_testbed(image, image) as here:
         names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
         print_words(here, names)
-        print("| technology | trial, s | by hand, s | tare adds, s | by hand with a port, s |")
+        print("| technology | trial, s | by hand, s | the same with limits or a port, s | tare adds, s |")
         print("| --- | --- | --- | --- | --- |")
         for name in names:
-            ours, raw, published = compare(here, name)
-            seconds = statistics.median(ours)
-            more = f"{statistics.median(raw):.3f} | {seconds - statistics.median(raw):.3f}" if raw else "|"
-            port = f"{statistics.median(published):.3f}" if published else ""
-            print(f"| {name} | {seconds:.3f} | {more} | {port} |", flush=True)
+            ours, raw, alike = (statistics.median(each) if each else None for each in compare(here, name))
+            adds = ours - (alike or raw) if ours and raw else None
+            cells = (ours, raw, alike, adds)
+            text = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
+            print(f"| {name} | {text} |", flush=True)
 
 
 if __name__ == "__main__":
