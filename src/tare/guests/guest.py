@@ -32,13 +32,15 @@ OPEN = "tare-guest: door of "
 class Devices:
     """The devices of a machine.
 
-    `card` is a tap, a bridge's port or a script, as the monitor needs it; `disk`, `cd` and `serial` are files.
+    `card` is a tap, a bridge's port or a script, as the monitor needs it; the others are files, `volume` the data
+    volume's.
     """
 
     disk: str
     card: str
     cd: str = ""
     serial: str = ""
+    volume: str = ""
 
 
 def with_monitor(limits: Limits) -> Limits:

@@ -11,13 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts import VOLUME, Host, Instance, Process
 from tare.guests import guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
+from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.launch import Launch
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0
+_LABEL = "tare-volume"  # of the file system: what its device is called depends on the monitor
+_FILE_SYSTEM_BYTES = 128 << 20  # for its journal, beside a tenth of the room for its tables
+_MOUNT = 'mkdir -p "$1" && mount "LABEL=$2" "$1"'
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Ground:
     stack: ExitStack
     groups: list[ControlGroup] = field(default_factory=list)
     bytes_before: int = 0
+    _volume: str = field(default="", init=False)
 
     def requested(self) -> None:
         """Mark `requested`: all preparation that does not count is done."""
@@ -65,11 +70,26 @@ class Ground:
         self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
         return target
 
+    def volume(self) -> str:
+        """Make the disk of the data volume, without what is empty; gives its path, or an empty text without a volume.
+
+        It is mounted once the machine has booted.
+        """
+        wanted = self.launch.volume_bytes
+        if wanted:
+            self._volume = str(self.launch.folder / "volume.raw")
+            kibibytes = (wanted + wanted // 10 + _FILE_SYSTEM_BYTES) >> 10
+            make = (*MAKE_FILE_SYSTEM, "-L", _LABEL, self._volume, f"{kibibytes}k")
+            self.host.run(*make, timeout=_COPY_SECONDS)
+        return self._volume
+
     def booted(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
         """Wait until the machine's door is open, enter it and describe it."""
         launch = self.launch
         kernel = guest.watch_boot(console, launch)
         inside = self.stack.enter_context(guest.entered(self.host, launch))
+        if self._volume:
+            inside.run("sh", "-c", _MOUNT, "sh", VOLUME, _LABEL, timeout=launch.start_seconds)
         return Instance(
             name=launch.name,
             inside=inside,
@@ -77,10 +97,15 @@ class Ground:
             path=path,
             processes=self.groups[0].processes if self.groups else tuple,
             proof={**proof, "guest kernel": kernel},
-            # A copy that was written in full does not grow.
-            disk=lambda: max(0, launch.ledger.maker.bytes_below(str(launch.folder)) - self.bytes_before),
+            disk=self._bytes_written,
             storage=disk,
         )
+
+    def _bytes_written(self) -> int:
+        """Give what the machine has written to its own disk; a copy that was written in full does not grow."""
+        maker = self.launch.ledger.maker
+        volume = maker.bytes_below(self._volume) if self._volume else 0
+        return max(0, maker.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tare.contracts import Host, Instance
+from tare.contracts import VOLUME, Host, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
@@ -45,14 +45,14 @@ esac
 "$1" image import "$folder/metadata.tar" "$content" --alias "$3"
 """
 # A daemon whose client was killed goes on making the instance, and refuses to delete it until it is done. After a boot
-# the daemon does not answer at once. If the pool is gone, so is the instance.
+# the daemon does not answer at once. If the pool is gone, so is the instance. Few pools have a data volume.
 REMOVE = """
 attempt=0
 while [ $attempt -lt 80 ]; do
     if "$1" info >/dev/null 2>&1; then
         "$1" storage show "$2" >/dev/null 2>&1 || exit 0
         "$1" delete --force "$2" || sleep 0.2
-        "$1" storage delete "$2" && exit 0
+        "$1" storage delete "$2" || { "$1" storage volume delete "$2" volume && "$1" storage delete "$2"; } && exit 0
     else
         sleep 0.2
     fi
@@ -74,6 +74,7 @@ class Lxd(Technology):
     )
     needs: ClassVar[str] = "or Incus instead, its daemon"
     nests: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
     packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
     lists: ClassVar[tuple[tuple[str, ...], ...]] = tuple(
@@ -143,6 +144,8 @@ class Lxd(Technology):
             card = stack.enter_context(_card(host, launch))
             stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
             host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
+            if launch.volume_bytes:
+                host.run(client, "storage", "volume", "create", "--quiet", name, "volume", timeout=SECONDS)
             launch.knock(address)
             launch.timeline.mark("requested")
             create = (client, "init", "--quiet", "--no-profiles", alias_of(launch.image), name)
@@ -217,6 +220,9 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
         "lxc.net.0.ipv4.gateway": network.gateway,
     }
     nic = {"type": "nic", "nictype": "physical", "parent": card, "name": "eth0", "hwaddr": network.instance_mac}
+    disks = {"root": {"type": "disk", "path": "/", "pool": launch.name}}
+    if launch.volume_bytes:
+        disks["volume"] = {"type": "disk", "path": VOLUME, "pool": launch.name, "source": "volume"}
     return {
         "config": {
             "limits.cpu": cpus_of(launch),
@@ -224,7 +230,7 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
             "limits.kernel.nofile": f"{files}:{files}",
             "raw.lxc": "".join(f"{key} = {value}\n" for key, value in raw.items()),
         },
-        "devices": {"root": {"type": "disk", "path": "/", "pool": launch.name}, "eth0": nic},
+        "devices": {**disks, "eth0": nic},
     }
 
 
@@ -247,5 +253,5 @@ def asked(host: Host, client: str, path: str) -> dict[str, Any]:
 
 
 def bytes_of(host: Host, path: str) -> int:
-    """Give the bytes that a file, or a folder without mounted file systems, takes on the disk."""
-    return int(host.run("du", "-sx", "-B1", path, timeout=SECONDS).text.split()[0])
+    """Give the bytes that a file, or a folder without mounted file systems and a data volume, takes on the disk."""
+    return int(host.run("du", "-sx", "-B1", f"--exclude=*{VOLUME}", path, timeout=SECONDS).text.split()[0])

@@ -48,6 +48,7 @@ class LxdVm(Lxd):
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
     needs: ClassVar[str] = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests: ClassVar[bool] = False
+    volumes: ClassVar[bool] = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
     packages: ClassVar[tuple[str, ...]] = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
     hosts: ClassVar[bool] = True

@@ -30,6 +30,7 @@ class Qemu(Technology):
     nests: ClassVar[bool] = True
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
     hosts: ClassVar[bool] = True
+    volumes: ClassVar[bool] = True
     path: ClassVar[str] = "tap"
     acceleration: ClassVar[tuple[str, ...]] = kvm.OPTIONS
 
@@ -55,23 +56,27 @@ class Qemu(Technology):
         """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
+            volume = ground.volume()
             ground.requested()
             group, disk = ground.group(), ground.overlay()
             tap = ground.stack.enter_context(launch.network.tap())
             launch.timeline.mark("started")
-            machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, disk, tap))
+            machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, guest.Devices(disk, tap, volume=volume)))
             command = (*machine, "-append", guest.command_line(launch))
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
             yield ground.booted(console, disk, self.path, **proof)
 
 
-def _machine(launch: Launch, disk: str, tap: str) -> tuple[str, ...]:
-    network = f"tap,id=net0,ifname={tap},script=no,downscript=no"
+def _machine(launch: Launch, devices: guest.Devices) -> tuple[str, ...]:
+    network = f"tap,id=net0,ifname={devices.card},script=no,downscript=no"
+    # The machine keeps the file in no cache of its own: its disk sees what the guest's disk is told to do.
+    volume = ("-drive", f"file={devices.volume},if=virtio,format=raw,cache=none") if devices.volume else ()
     return (
         *("-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
         *("-smp", str(len(launch.limits.cpus)), "-m", f"{launch.limits.memory_bytes >> 20}M"),
-        *("-drive", f"file={disk},if=virtio,format=qcow2"),
+        *("-drive", f"file={devices.disk},if=virtio,format=qcow2"),
+        *volume,
         *("-netdev", network, "-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
         # Unpacked, as the guest would do it itself: an emulated processor takes a quarter of a second for that.
         *("-kernel", str(boot_medium.unpacked(launch.image)), "-initrd", str(launch.image.initrd)),

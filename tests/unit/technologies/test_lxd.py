@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Instance
+from tare.contracts import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, monitors
 from tare.hosts.ledger import Ledger
@@ -32,7 +32,12 @@ import json, os, signal, subprocess, sys, tarfile
 from pathlib import Path
 
 place = Path(__file__).parent / "state.json"
-state = json.loads(place.read_text()) if place.exists() else {"images": [], "pools": [], "instances": {}, "busy": 0}
+empty = {"images": [], "pools": [], "volumes": [], "instances": {}, "busy": 0}
+state = json.loads(place.read_text()) if place.exists() else empty
+
+
+def disks(instance):
+    return [device for device in instance["devices"].values() if device["type"] == "disk"]
 
 
 def keep():
@@ -65,13 +70,22 @@ match sys.argv[1:]:
     case ["storage", "show", pool]:
         needs(pool in state["pools"], "Storage pool not found")
     case ["storage", "delete", pool]:
-        used = [each["devices"]["root"]["pool"] for each in state["instances"].values()]
-        needs(pool not in used, "The storage pool is currently in use")
+        used = [disk["pool"] for each in state["instances"].values() for disk in disks(each)]
+        needs(pool not in {*used, *state["volumes"]}, "The storage pool is currently in use")
         state["pools"].remove(pool)
+    case ["storage", "volume", "create", "--quiet", pool, "volume"]:
+        needs(pool in state["pools"], "Storage pool not found")
+        state["volumes"].append(pool)
+    case ["storage", "volume", "delete", pool, "volume"]:
+        used = [disk["pool"] for each in state["instances"].values() for disk in disks(each) if "source" in disk]
+        needs(pool in state["volumes"], "Storage volume not found")
+        needs(pool not in used, "The storage volume is still in use")
+        state["volumes"].remove(pool)
     case ["init", "--quiet", "--no-profiles", alias, name]:
         needs(alias in state["images"], "Image not found")
         settings = json.load(sys.stdin)
-        needs(settings["devices"]["root"]["pool"] in state["pools"], "Storage pool not found")
+        for disk in disks(settings):
+            needs(disk["pool"] in state["volumes" if "source" in disk else "pools"], "Storage pool or volume not found")
         state["instances"][name] = settings
     case ["start", name]:
         needs(not (place.parent / "broken").exists(), "Failed to run: forkstart")
@@ -108,6 +122,7 @@ QUIET = "#!/bin/sh\n"
 SAYS = "#!/bin/sh\necho '{}'\n"
 TOOLS = ("cat", "echo", "env", "mktemp", "rm", "sh", "sleep", "tar", "uname")
 ALIAS = "tare-image-0123456789abcdef"
+NOTHING_LEFT = {"images": [ALIAS], "pools": [], "volumes": [], "instances": {}, "busy": 0}
 
 
 class WithIncus(LocalHost):
@@ -195,7 +210,7 @@ def test_an_instance_of_incus_is_started_entered_and_removed(host: WithIncus, st
         assert instance.proof["liblxc"] == "6.0.4"
         assert instance.address == "198.18.0.10"
         assert set(host.state["instances"]) == {"tare-1-a"}  # type: ignore[call-overload]
-    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+    assert host.state == NOTHING_LEFT
 
 
 def test_the_container_is_told_its_limits_its_card_and_its_first_process(host: WithIncus, start: Start) -> None:
@@ -226,6 +241,23 @@ def test_the_container_is_told_its_limits_its_card_and_its_first_process(host: W
     ]
 
 
+def test_an_instance_with_a_data_volume_has_it_in_its_own_pool_and_leaves_nothing(
+    host: WithIncus, launch: Launch
+) -> None:
+    with Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
+        devices = host.state["instances"]["tare-1-a"]["devices"]  # type: ignore[index]
+        assert devices["volume"] == {"type": "disk", "path": VOLUME, "pool": "tare-1-a", "source": "volume"}
+        assert host.state["volumes"] == ["tare-1-a"]
+    assert host.state == NOTHING_LEFT
+
+
+def test_nothing_is_left_of_an_instance_with_a_data_volume_that_does_not_start(host: WithIncus, launch: Launch) -> None:
+    (host.folder / "broken").touch()
+    with pytest.raises(TrialFailed, match="forkstart"), Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
+        pytest.fail("it cannot start")
+    assert host.state == NOTHING_LEFT
+
+
 def test_the_image_is_imported_once(host: WithIncus, start: Start) -> None:
     for _ in range(2):
         with start():
@@ -237,13 +269,13 @@ def test_nothing_is_left_of_an_instance_that_does_not_start(host: WithIncus, sta
     (host.folder / "broken").touch()
     with pytest.raises(TrialFailed, match="Failed to run: forkstart"), start():
         pytest.fail("it cannot start")
-    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+    assert host.state == NOTHING_LEFT
 
 
 def test_an_instance_that_is_still_being_made_is_removed_as_soon_as_it_can_be(host: WithIncus, start: Start) -> None:
     with start():
         (host.folder / "state.json").write_text(json.dumps(host.state | {"busy": 3}), encoding="utf-8")
-    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+    assert host.state == NOTHING_LEFT
 
 
 def test_an_instance_is_removed_once_its_daemon_answers_again(host: WithIncus, start: Start) -> None:
@@ -251,7 +283,7 @@ def test_an_instance_is_removed_once_its_daemon_answers_again(host: WithIncus, s
     with start():
         (host.folder / "down").touch()
         back.start()
-    assert host.state == {"images": [ALIAS], "pools": [], "instances": {}, "busy": 0}
+    assert host.state == NOTHING_LEFT
 
 
 def test_incus_says_that_it_is_incus(host: WithIncus) -> None:
