@@ -289,6 +289,7 @@ class Raw:
     warm_up: bool = False  # holds no value
     sending_seconds: float | None = None  # of `seconds`, those in which the load sent; None for all of them
     disk_share: float | None = None  # of the bytes that it moved past all caches, what the machine's disks have seen
+    client_limit: str = ""  # what the client could not do, so that a value is none of the server's; empty if nothing
 
 
 @dataclass(frozen=True)

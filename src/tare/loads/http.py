@@ -85,7 +85,7 @@ class HttpLoad(Workload):
             with self._wrk(setup, clients) as wrk:
                 for number in range(1 + self.rounds):
                     yield self._turn(wrk, clients, warm_up=number == 0)
-                self._check_end(wrk.turn("end", "end", 30), clients)
+                check_end(wrk.turn("end", "end", 30), clients, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
@@ -118,22 +118,23 @@ class HttpLoad(Workload):
             return raw
         return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"])))
 
-    def _check_end(self, raw: Raw, clients: int) -> None:
-        """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size.
 
-        What it read has heads, too, and parts of answers at its end.
-        """
-        output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
-        found = _END.search(raw.text)
-        if found is None:
-            raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
-        if found["errors"] != _NO_ERRORS:
-            raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", _HINT, output)
-        answers, read_bytes, size = int(found["answers"]), int(found["bytes"]), self.page_bytes
-        if not answers * size <= read_bytes <= (answers + clients) * (size + _LARGEST_HEAD):
-            each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
-            hint = f"an image of yours has to serve a /file of {size} bytes: what is compared has to be the same page"
-            raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {size}", hint, output)
+def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
+    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size.
+
+    What it read has heads, too, and parts of answers at its end.
+    """
+    output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
+    found = _END.search(raw.text)
+    if found is None:
+        raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
+    if found["errors"] != _NO_ERRORS:
+        raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", _HINT, output)
+    answers, read_bytes = int(found["answers"]), int(found["bytes"])
+    if not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
+        each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
+        hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
+        raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
 
 
 def _rate(text: str, clients: int) -> float:

@@ -54,19 +54,21 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
 def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
     """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1.
 
-    What counts is the mean over the turns of a point: in a short one, chance decides.
+    What counts is the mean over the turns of a point: in a short one, chance decides. What a workload itself says that
+    the client could not do counts in any case.
     """
+    said = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
     if server_busy is not None and server_busy >= _BUSY:
-        return ()
+        return said
     shares: dict[str, list[float]] = defaultdict(list)
     for entry in raw:
         if entry.client_cpu is not None:
             shares[entry.label].append(entry.client_cpu)
     bound = [label for label, found in shares.items() if fmean(found) >= _BUSY]
     if not bound:
-        return ()
+        return said
     text = f"the load had no CPU time to spare at {', '.join(bound)}"
-    return (Caution("client-bound", text),)
+    return (*said, Caution("client-bound", text))
 
 
 def cache_cautions(raw: Sequence[Raw]) -> tuple[Caution, ...]:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
+from tare.loads.http import check_end
 from tare.model import Line, Raw
 from tare.running.values import read_values
 from tare.workloads.nginx import Nginx
@@ -232,9 +233,9 @@ def test_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
     page = 16 << 20
     end = sample("end").replace("answers: 6471\nbytes: 8179344", f"answers: 60\nbytes: {100 * page}")
     output = Raw("end", ("wrk",), end, 0.1)
-    Nginx(clients=(50,), size=page)._check_end(output, 50)
+    check_end(output, 50, page)
     with pytest.raises(TrialFailed, match="the page has"):
-        Nginx(clients=(30,), size=page)._check_end(output, 30)
+        check_end(output, 30, page)
 
 
 def test_a_wrk_that_says_nothing_of_errors_at_its_end_fails_the_trial() -> None:

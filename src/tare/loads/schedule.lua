@@ -1,0 +1,170 @@
+-- Lets wrk send on a schedule, in turns. A line of standard input, "RATE COUNT", says how many requests a second are due,
+-- and how many; then the script says how long the answers took, and waits for the next line with its connections open.
+-- A line that is no such numbers ends it.
+--
+-- Each thread of wrk has one connection and every n-th request. wrk calls request() from the thread when its connection
+-- is free. So the thread can wait until its next request is due. What was due while the server still owed an answer on
+-- this connection is sent at once, and its latency counts from when it was due: no wait that the server caused is left
+-- out (coordinated omission).
+--
+-- What the client itself delays is told apart, and no part of a latency: without its delay of the request before, the
+-- connection would have been free that much earlier, and from then on, or from when it was due, the next one is delayed.
+
+local ffi = require("ffi")
+ffi.cdef [[
+    typedef struct { long seconds, nanoseconds; } tare_moment;
+    typedef union { char bytes[64]; long alignment; } tare_barrier; // no smaller than a pthread_barrier_t
+    typedef struct {
+        tare_barrier barrier;
+        int threads, count, ended;
+        double began, gap;
+        double *latencies, *delays; // of each request, in seconds
+    } tare_turn;
+    int clock_gettime(int clock, tare_moment *moment);
+    int clock_nanosleep(int clock, int flags, const tare_moment *until, tare_moment *rest);
+    int prctl(int option, unsigned long value);
+    int sched_getaffinity(int process, size_t size, unsigned char *mask);
+    int pthread_barrier_init(tare_barrier *barrier, const void *attributes, unsigned count);
+    int pthread_barrier_wait(tare_barrier *barrier);
+    void *calloc(size_t count, size_t size);
+    void free(void *memory);
+    int getpid(void);
+    int kill(int process, int signal);
+]]
+
+local WALL, OWN_CPU, AT_TIME, TIMER_SLACK, INTERRUPT = 1, 2, 1, 29, 2 -- as Linux numbers them
+local LEAD, LATE = 0.005, 0.001 -- seconds until a turn begins; seconds after which the client was late
+local moment = ffi.new("tare_moment")
+local made, threads_made = nil, 0 -- of wrk's main thread alone
+local turn, text, to_look_at -- of each thread, as all that follows
+local next_number, due, delay, cpu_began
+
+local function now(clock)
+    ffi.C.clock_gettime(clock, moment)
+    return tonumber(moment.seconds) + tonumber(moment.nanoseconds) / 1e9
+end
+
+local function rest_until(time)
+    moment.seconds = math.floor(time)
+    moment.nanoseconds = (time - math.floor(time)) * 1e9
+    ffi.C.clock_nanosleep(WALL, AT_TIME, moment, nil)
+end
+
+local function cpus()
+    local mask, found = ffi.new("unsigned char[128]"), 0
+    ffi.C.sched_getaffinity(0, 128, mask)
+    for at = 0, 1023 do
+        if math.floor(mask[math.floor(at / 8)] / 2 ^ (at % 8)) % 2 == 1 then found = found + 1 end
+    end
+    return found
+end
+
+local function sorted(array)
+    local values = {}
+    for at = 1, turn.count do values[at] = array[at - 1] end
+    table.sort(values)
+    return values
+end
+
+local function quantile(values, share) -- the nearest rank
+    return values[math.max(1, math.ceil(share * #values - 1e-9))]
+end
+
+local function tell()
+    local seconds, cpu_seconds = now(WALL) - turn.began, now(OWN_CPU) - cpu_began
+    local latencies, delays, late = sorted(turn.latencies), sorted(turn.delays), 0
+    for _, delay in ipairs(delays) do
+        if delay > LATE then late = late + 1 end
+    end
+    io.write(string.format("requests: %d\nseconds: %.9f\n", turn.count, seconds))
+    for _, name in ipairs { "50", "90", "99", "99.9" } do
+        io.write(string.format("p%s: %.9f\n", name, quantile(latencies, tonumber(name) / 100)))
+    end
+    io.write(string.format("late: %d\nusual_delay: %.9f\n", late, quantile(delays, 0.5)))
+    io.write(string.format("cpu_seconds: %.9f\ncpus: %d\nturn: done\n", cpu_seconds, cpus()))
+    io.flush()
+end
+
+local function forget()
+    ffi.C.free(turn.latencies)
+    ffi.C.free(turn.delays)
+    turn.latencies, turn.delays = nil, nil
+end
+
+local function array()
+    return ffi.cast("double *", ffi.C.calloc(turn.count, ffi.sizeof("double")))
+end
+
+local function plan(line)
+    local rate, count = (line or ""):match("^(%S+) (%d+)$")
+    if not rate then
+        turn.ended = 1
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk tells what it counted, and calls done()
+        return
+    end
+    turn.count, turn.gap = tonumber(count), 1 / tonumber(rate)
+    turn.latencies, turn.delays = array(), array()
+    turn.began, cpu_began = now(WALL) + LEAD, now(OWN_CPU)
+end
+
+local function await_turn()
+    ffi.C.pthread_barrier_wait(turn.barrier) -- all requests of the turn are answered
+    if number == 0 then
+        if turn.latencies ~= nil then
+            tell()
+            forget()
+        end
+        plan(io.read("*l"))
+    end
+    ffi.C.pthread_barrier_wait(turn.barrier)
+    next_number, delay = number, 0
+    if turn.ended == 1 then wrk.thread:stop() end
+end
+
+function setup(thread)
+    made = made or ffi.cast("tare_turn *", ffi.C.calloc(1, ffi.sizeof("tare_turn")))
+    thread:set("turn_address", tonumber(ffi.cast("intptr_t", made)))
+    thread:set("number", threads_made)
+    threads_made = threads_made + 1
+end
+
+function init(arguments)
+    turn, text, to_look_at = ffi.cast("tare_turn *", turn_address), wrk.format(), number == 0
+    if number == 0 then
+        turn.threads = tonumber(arguments[1])
+        ffi.C.pthread_barrier_init(turn.barrier, nil, turn.threads)
+    end
+end
+
+function request()
+    if to_look_at then -- wrk asks the first thread for one request, to look at it, before it begins
+        to_look_at = false
+        return text
+    end
+    local free = now(WALL)
+    if next_number then
+        turn.latencies[next_number] = free - due - delay
+        next_number = next_number + turn.threads
+    else
+        ffi.C.prctl(TIMER_SLACK, 1) -- in nanoseconds: the kernel may else wake the thread 50 microseconds late
+    end
+    while not next_number or next_number >= turn.count do
+        await_turn()
+        if turn.ended == 1 then return text end
+        free = now(WALL)
+    end
+    due = turn.began + next_number * turn.gap
+    local could_be_sent = math.max(due, free - delay)
+    if free < due then rest_until(due) end
+    delay = now(WALL) - could_be_sent
+    turn.delays[next_number] = delay
+    return text
+end
+
+function done(summary)
+    local errors = summary.errors -- time-outs are none: the wait between turns counts
+    io.write(string.format("answers: %.0f\nbytes: %.0f\n", summary.requests, summary.bytes))
+    io.write(string.format("errors: connect %d, read %d, write %d, status %d\nturn: done\n",
+        errors.connect, errors.read, errors.write, errors.status))
+    io.flush()
+end

@@ -1,0 +1,90 @@
+"""The load at a constant rate, with the real wrk: who stalls is told apart, and nothing that was due is left out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import ClassVar
+
+import pytest
+
+from tare.contracts import Setup
+from tare.images.micro import SERVER
+from tare.loads.latency import LatencyLoad
+from tare.model import Raw, Service
+from tare.running.layers import Notes, Testbed, started
+from tare.running.service import served
+from tare.technologies.native import Native
+
+pytestmark = pytest.mark.machine
+
+STALL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Micro(LatencyLoad):
+    """The latency of tare's own small server."""
+
+    name: ClassVar[str] = "micro-http"
+    title: ClassVar[str] = "micro"
+
+    def service(self, listen: str) -> Service:
+        return Service((SERVER, "--listen", listen), self.port)
+
+
+def _processes(word: str) -> Iterable[int]:
+    """Find the processes with an argument."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        arguments = path.read_bytes().split(b"\0") if path.exists() else []
+        if word.encode() in arguments and arguments[0] in (SERVER.encode(), b"wrk"):
+            yield int(path.parent.name)
+
+
+@contextmanager
+def _stalled(word: str, after_seconds: float) -> Iterator[None]:
+    """Stop what has this argument for a second while the block goes on."""
+    (process,) = _processes(word)
+    stop, go_on = (
+        Timer(seconds, os.kill, (process, number))
+        for seconds, number in ((after_seconds, signal.SIGSTOP), (after_seconds + STALL_SECONDS, signal.SIGCONT))
+    )
+    stop.start()
+    if not after_seconds:
+        stop.join()
+    go_on.start()
+    try:
+        yield
+    finally:
+        go_on.join()
+
+
+def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
+    """Measure one turn of four seconds while one is stopped; gives the latencies."""
+    workload = Micro(rates=(250,), duration=4.0, connections=10)
+    with (
+        started(testbed, (Native(),), workload.port, Notes()) as (part,),
+        served(part.instance, workload) as server,
+    ):
+        server.await_answer(testbed.client)
+        turns = iter(workload.measure(Setup(part.instance, testbed.client, ())))
+        assert next(turns).warm_up
+        with _stalled(word, after_seconds):
+            raw = next(turns)
+        assert next(turns, None) is None
+    return {value.metric: value.value for value in workload.parse([raw])}, raw
+
+
+def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: Testbed) -> None:
+    latency, _ = _measured(testbed, SERVER, after_seconds=0)
+    assert latency["p90"] > STALL_SECONDS / 4  # a load that waits for answers would have ten such of a thousand
+
+
+def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: Testbed) -> None:
+    latency, raw = _measured(testbed, "/srv/tare-schedule.lua", after_seconds=0.5)
+    assert latency["p90"] < STALL_SECONDS / 4
+    assert raw.client_limit.startswith("at 250/s, the client itself sent ")

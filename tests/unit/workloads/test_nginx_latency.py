@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tare.contracts import Instance, Setup
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.model import Line, Raw
+from tare.running.doubts import client_cautions
+from tare.running.values import read_values
+from tare.workloads.nginx import Nginx
+from tare.workloads.nginx_latency import NginxLatency
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TWO = NginxLatency(rates=(500, 1000), duration=2.0, connections=16)  # turns of two seconds
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.txt").read_text()
+
+
+def captured(rate: int, name: str = "") -> Raw:
+    return Raw(f"rate {rate}", ("wrk",), sample(f"nginx-latency/{name or f'rate-{rate}'}"), 1.0)
+
+
+def parsed(text: str) -> list[float]:
+    workload = NginxLatency(rates=(500,), duration=2.0)
+    return [value.value for value in workload.parse([replace(captured(500), text=text)])]
+
+
+@dataclass
+class Wrk:
+    """A wrk on the schedule, which prints what was captured, as if for what it is told. It notes that."""
+
+    argv: tuple[str, ...]
+    end: str
+    late: str
+    told: list[str] = field(default_factory=list)
+    pid: int = 0
+    _lines: list[str] = field(default_factory=list)
+
+    def send(self, text: str) -> None:
+        self.told.append(text)
+        name = (
+            self.end
+            if text == "end\n"
+            else "nginx-latency/rate-500"
+            if len(self.told) > 2
+            else "nginx-latency/first-turn"
+        )
+        asked = text.rsplit(maxsplit=1)[-1]
+        text = (
+            sample(name)
+            .replace("requests: 1000\n", f"requests: {asked}\n")
+            .replace("late: 124\n", f"late: {self.late}\n")
+        )
+        self._lines += text.splitlines()
+
+    def read_line(self, timeout: float) -> Line:
+        assert timeout > 0
+        if not self._lines:
+            raise TrialFailed("wrk: ended")
+        return Line(0.0, self._lines.pop(0))
+
+    def listen(self, listener: object) -> None:
+        raise NotImplementedError
+
+    def running(self) -> bool:
+        return True
+
+    def exit_code(self) -> int | None:
+        return None
+
+    def errors(self) -> str:
+        return "unable to connect"
+
+
+@dataclass
+class Client(LocalHost):
+    """A client with wrk, which sends so many requests of a turn too late."""
+
+    end: str = "nginx-latency/end"
+    late: int = 0
+    started: list[Wrk] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
+
+    @contextmanager
+    def spawn(  # type: ignore[override] # what is asked of a process
+        self, *argv: str, life_line: bool = False
+    ) -> Iterator[Wrk]:
+        assert not life_line
+        self.started.append(Wrk(argv, self.end, str(self.late)))
+        yield self.started[-1]
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        assert source.exists()
+        self.files.append((source.name, str(target)))
+
+
+def setup_at(address: str | None, client: Client) -> Setup:
+    return Setup(Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple), client, ())
+
+
+# --- parse
+
+
+def test_captured_turns_give_percentiles_for_each_rate() -> None:
+    values = TWO.parse([captured(500), replace(captured(1000), text=captured(1000).text.replace(": 1000", ": 2000"))])
+    assert [(value.metric, value.point, value.value) for value in values] == [
+        ("p50", 500.0, 0.000157126),
+        ("p90", 500.0, 0.00227225),
+        ("p99", 500.0, 0.030687176),
+        ("p999", 500.0, 0.048479939),
+        ("answered", 500.0, pytest.approx(1000 / 1.998192268)),
+        ("p50", 1000.0, 0.000110011),
+        ("p90", 1000.0, 0.001687653),
+        ("p99", 1000.0, 0.017554379),
+        ("p999", 1000.0, 0.026431895),
+        ("answered", 1000.0, pytest.approx(2000 / 0.999888169)),
+    ]
+
+
+def test_a_quarter_of_a_second_without_an_answer_in_two_is_in_the_percentiles_of_all_that_was_due() -> None:
+    """The server was stopped for 0.5 s of 2 s: a quarter of the requests waited, evenly spread, up to 0.5 s."""
+    _, p90, p99, p999, answered = parsed(sample("nginx-latency/stalled-server"))
+    assert (p90, p99, p999) == pytest.approx((0.3, 0.48, 0.498), rel=0.03)
+    assert answered == pytest.approx(500, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["requests", "seconds", "p50", "p90", "p99", "p99.9", "late", "cpus"])
+@pytest.mark.parametrize("number", ["", "-1", "nan", "inf", "1e400", "9" * 400, "0.1 0.2"])
+def test_what_is_no_such_number_fails_the_trial_and_is_quoted(name: str, number: str) -> None:
+    before, _, after = sample("nginx-latency/rate-500").partition(f"{name}: ")
+    with pytest.raises(TrialFailed, match="no latencies at 500/s") as failure:
+        parsed(f"{before}{name}: {number}{after[after.index(chr(10)) :]}")
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "unable to connect to 198.18.0.10:18080 Connection refused\n",
+        sample("nginx-latency/end"),
+        sample("nginx-latency/first-turn"),
+        sample("nginx-latency/rate-500")[:80],
+        sample("nginx-latency/rate-500").replace("turn: done\n", ""),
+        sample("nginx-latency/rate-500") + "Killed\n",
+        2 * sample("nginx-latency/rate-500"),
+        sample("nginx-latency/rate-500").replace(
+            "p50: 0.000157126\np90: 0.002272250\n", "p90: 0.002272250\np50: 0.000157126\n"
+        ),
+        sample("nginx-latency/rate-500").replace("p50: 0.000157126", "p50: 0.000000000"),
+        sample("nginx-latency/rate-500").replace("p90: 0.002272250", "p90: 9.002272250"),
+        sample("nginx-latency/rate-500").replace("seconds: 1.998192268\np", "seconds: 0.000000000\np"),
+        sample("nginx/clients-50"),
+    ],
+)
+def test_an_output_that_is_not_one_whole_turn_fails_the_trial_with_what_was_found(text: str) -> None:
+    with pytest.raises(TrialFailed, match="no latencies at 500/s") as failure:
+        parsed(text)
+    assert repr(text[:50])[1:-1] in str(failure.value)
+
+
+def test_a_turn_of_fewer_requests_than_were_asked_for_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="wrk had 999 answers at 500/s, 1000 were asked for"):
+        parsed(sample("nginx-latency/rate-500").replace("requests: 1000", "requests: 999"))
+
+
+@pytest.mark.parametrize("rates", [(), (500,), (1000, 500), (500, 1000, 2000)])
+def test_a_missing_or_surplus_rate_fails_the_trial(rates: Sequence[int]) -> None:
+    with pytest.raises(TrialFailed, match="expected outputs of"):
+        TWO.parse([captured(rate) for rate in rates])
+
+
+# --- measure
+
+
+def test_one_wrk_with_a_thread_for_each_connection_is_told_of_each_turn() -> None:
+    client = Client()
+    raw = tuple(replace(TWO, duration=4.0).measure(setup_at("198.18.0.10", client)))
+    (wrk,) = client.started
+    how = ("wrk", "-t16", "-c16", "-d24h", "--timeout", "1s", "-s", "/srv/tare-schedule.lua")
+    assert wrk.argv == (*how, "http://198.18.0.10:18080/file", "16")
+    assert client.files == [("schedule.lua", "/srv/tare-schedule.lua")]
+    assert wrk.told == ["500 100\n", "1000 200\n", *(2 * ["500 1000\n", "1000 2000\n"]), "end\n"]
+    assert [(each.label, each.warm_up) for each in raw] == [
+        (f"rate {rate}", number == 0) for number in range(3) for rate in (500, 1000)
+    ]
+
+
+def test_what_was_measured_can_be_parsed_round_by_round() -> None:
+    workload = replace(TWO, duration=4.0)
+    values = read_values(workload, tuple(workload.measure(setup_at("198.18.0.10", Client()))))
+    assert {len(value.turns) for value in values} == {2}
+    assert [value.value for value in values if value.metric == "p99"] == 2 * [0.030687176]
+
+
+def test_each_turn_says_how_busy_its_load_was_and_the_first_does_not() -> None:
+    raw = tuple(TWO.measure(setup_at("198.18.0.10", Client())))
+    assert [each.client_cpu for each in raw] == [None, None, *(2 * [pytest.approx(0.10502151 / 1.998192268)])]
+
+
+@pytest.mark.parametrize("server_busy", [None, 0.5, 1.0])
+def test_a_client_that_does_not_keep_its_schedule_is_told_whatever_the_server_does(server_busy: float | None) -> None:
+    raw = tuple(replace(TWO, duration=4.0).measure(setup_at("198.18.0.10", Client(late=11))))
+    cautions = client_cautions(raw, server_busy)
+    assert [(each.kind, each.text) for each in cautions] == [
+        ("client-bound", "at 500/s, the client itself sent 1.1 % of the requests over 1 ms late")
+    ]
+
+
+def test_a_client_that_is_seldom_late_is_no_caution() -> None:
+    raw = tuple(TWO.measure(setup_at("198.18.0.10", Client(late=10))))
+    assert client_cautions(raw, 0.5) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("end-not-found", "connect 0, read 0, write 0, status 8866"),
+        ("end-broken-connections", "connect 0, read 39, write 0, status 0"),
+    ],
+)
+def test_the_latency_of_an_error_answer_is_none(name: str, counts: str) -> None:
+    with pytest.raises(TrialFailed) as failure:
+        tuple(TWO.measure(setup_at("198.18.0.10", Client(end=f"nginx/{name}"))))
+    assert str(failure.value) == f"wrk with 16 clients counted errors: {counts}"
+
+
+def test_a_wrk_that_ends_in_a_turn_fails_the_trial_with_its_last_words() -> None:
+    with pytest.raises(TrialFailed, match="ended; it printed") as failure:
+        tuple(TWO.measure(setup_at("198.18.0.10", Client(end="nginx/whole-second"))))
+    assert failure.value.output is not None
+
+
+def test_an_instance_without_a_network_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="has no network"):
+        tuple(TWO.measure(setup_at(None, Client())))
+
+
+@pytest.mark.parametrize(
+    ("rates", "duration", "rounds"),
+    [((1000,), 5.0, 5), ((500, 9000), 5.0, 3), ((100_000,), 1.0, 10), ((1000,), 1.0, 1)],
+)
+def test_every_turn_has_a_thousand_requests_at_least(rates: tuple[int, ...], duration: float, rounds: int) -> None:
+    workload = NginxLatency(rates=rates, duration=duration)
+    assert workload.rounds == rounds
+    assert workload._requests(rates[0]) >= 1000
+
+
+# --- service and settings
+
+
+def test_the_server_and_its_file_are_those_of_nginx() -> None:
+    assert NginxLatency().service("198.18.0.10") == Nginx(size=1024).service("198.18.0.10")
+    assert (NginxLatency().port, NginxLatency.paths) == (Nginx().port, Nginx.paths)
+
+
+def test_the_settings_of_a_suite_are_read() -> None:
+    wanted = {"rates": [500, 1000], "connections": 16, "duration": "2s"}
+    assert TypeAdapter(NginxLatency).validate_python(wanted) == TWO
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rates": []},
+        {"rates": [0]},
+        {"rates": [1000, 1000]},
+        {"rates": [1_000_001]},
+        {"connections": 0},
+        {"connections": 257},
+        {"duration": 5},
+        {"duration": "0s"},
+    ],
+)
+def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        TypeAdapter(NginxLatency).validate_python(wrong)
+    assert refusal.value.errors()[0]["loc"][0] in wrong
+
+
+def test_a_duration_that_is_too_short_for_a_percentile_is_refused_with_the_one_that_is_not() -> None:
+    with pytest.raises(ValueError, match="100 requests a second need a duration of 10s"):
+        NginxLatency(rates=(100,), duration=9.0)
+
+
+def test_the_estimate_counts_a_tenth_of_a_turn_before() -> None:
+    assert TWO.seconds() == pytest.approx(0.2 + 2 * (2.0 + 0.2 + 0.02))
