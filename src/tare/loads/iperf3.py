@@ -68,28 +68,11 @@ class Sending:
 
 
 @dataclass(frozen=True)
-class Datagrams:
-    """What became of datagrams: the share that is lost of those that the server knows of, and RFC 1889's jitter."""
-
-    loss_percent: float
-    jitter_seconds: float
-
-
-@dataclass(frozen=True)
 class Sent:
     """What the client has sent: bytes a second, and for how long."""
 
     rate: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class Received:
-    """What the server has received: bytes a second. `retransmits_rate`: segments a second that TCP sent again."""
-
-    rate: float
-    retransmits_rate: float
-    datagrams: Datagrams | None
 
 
 def send(client: Host, label: str, server: Server, sending: Sending, timeout: float) -> tuple[Raw, Sent]:
@@ -118,17 +101,23 @@ def read_sent(text: str, sending: Sending) -> Sent:
     return Sent(sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds"))
 
 
-def read_received(text: str, sending: Sending) -> Received:
-    """Read what the server has received; raises TrialFailed unless it is a whole report of such a test."""
+def read_received(text: str, sending: Sending) -> tuple[float, ...]:
+    """Read the bytes a second that the server received; raises TrialFailed unless it is a whole report of such a test.
+
+    With TCP, segments a second that were sent again follow. With UDP, the percentage that is lost of the datagrams that
+    the server knows of, and the jitter of RFC 1889 in seconds.
+    """
     end = _end_of(text, sending)
     sent, received = end.part("sum_sent"), end.part("sum_received")
     if received.positive("bytes") > sent.positive("bytes"):
         received.refuse("has received more than was sent")
-    return Received(
-        rate=received.positive("bytes") / received.positive("seconds"),
-        retransmits_rate=0.0 if sending.is_udp else sent.number("retransmits") / sent.positive("seconds"),
-        datagrams=_datagrams(received) if sending.is_udp else None,
-    )
+    rate = received.positive("bytes") / received.positive("seconds")
+    if not sending.is_udp:
+        return rate, sent.number("retransmits") / sent.positive("seconds")
+    lost, known = received.number("lost_packets"), received.positive("packets")
+    if lost > known:
+        received.refuse("has lost more datagrams than it knows of")
+    return rate, 100 * lost / known, received.number("jitter_ms") / 1000
 
 
 def _end_of(text: str, sending: Sending) -> _Part:
@@ -140,13 +129,6 @@ def _end_of(text: str, sending: Sending) -> _Part:
     if any(told.value(name) != value for name, value in sending.reported.items()):
         told.refuse("is of a test with other settings")
     return report.part("end")
-
-
-def _datagrams(received: _Part) -> Datagrams:
-    lost, known = received.number("lost_packets"), received.positive("packets")
-    if lost > known:
-        received.refuse("has lost more datagrams than it knows of")
-    return Datagrams(100 * lost / known, received.number("jitter_ms") / 1000)
 
 
 def _loaded(text: str) -> object:

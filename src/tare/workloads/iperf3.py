@@ -9,7 +9,7 @@ connection of its own, and the first turns, for as long as `omit`, are dropped. 
 seconds (0.1 is 0, which never ends), so each turn sends as many bytes as fill it. What counts is what the server has
 received, over its own time: what the client has sent is up to a quarter more, which still lies in buffers. Datagrams
 have 1448 bytes, which iPerf3 chooses itself on an Ethernet. The loss is that among the datagrams of which the server
-knows, as iPerf3 reports a loss of 0 where none at all has arrived. iperf3 3.12 sends all its streams from one thread.
+knows, as iPerf3 reports a loss of 0 where none has arrived at all. iperf3 3.12 sends all its streams from one thread.
 
 Settings: `modes`; `duration` of each, and `omit`, what is dropped before; `streams`, the connections at a time; `cap`,
 the most bytes a second in the modes that end in `capped`, of all streams together: 125 MB are 1 Gbit.
@@ -34,8 +34,7 @@ from tare.units import Duration, Size
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
 IPERF3_PORT = 15201
-_PROBES = 4
-_FIRST_PROBE_BYTES = 1_000_000
+_PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 
 def _metrics(mode: Mode) -> tuple[Metric, ...]:
@@ -111,21 +110,17 @@ class Iperf3(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
-        if [each.label for each in raw] != list(self.modes):
-            raise TrialFailed(f"expected outputs of {list(self.modes)}, found {[each.label for each in raw]}")
-        values: list[Value] = []
+        labels, values = [each.label for each in raw], list[Value]()
+        if labels != list(self.modes):
+            raise TrialFailed(f"expected outputs of {list(self.modes)}, found {labels}")
         for mode, each in zip(self.modes, raw, strict=True):
-            received = read_received(each.text, self._sending(mode, 0))
-            found: tuple[float, ...] = (received.rate, received.retransmits_rate)
-            if received.datagrams is not None:
-                found = (received.rate, received.datagrams.loss_percent, received.datagrams.jitter_seconds)
+            found = read_received(each.text, self._sending(mode, 0))
             values += (Value(metric.name, None, value) for metric, value in zip(_metrics(mode), found, strict=True))
         return tuple(values)
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: probes, and what iperf3 takes to start and to end in each turn."""
-        turns = 2 + self._omitted + self.rounds
-        return 0.05 + len(self.modes) * turns * (0.03 + turn_seconds(self.duration))
+        return 0.05 + len(self.modes) * (2 + self._omitted + self.rounds) * (0.03 + turn_seconds(self.duration))
 
     @property
     def _omitted(self) -> int:
