@@ -1,7 +1,7 @@
 """The load, a program on the client that drives a server, and what all workloads with a load need.
 
-A load has one thread, so it can use one CPU at most. If it used nearly all of it, the client was the bottleneck, not
-the server.
+A load can use as many CPUs as it has threads, one unless said. If it used nearly all of them, the client was the
+bottleneck, not the server.
 """
 
 from __future__ import annotations
@@ -46,19 +46,24 @@ def server_port(setup: Setup, workload_name: str, default: int) -> int:
     return setup.instance.serves.get(workload_name, default)
 
 
-def measured_load(client: Host, label: str, *argv: str, timeout: float) -> Raw:
+def client_cpus(client: Host) -> int:
+    """Give how many CPUs a load on the client may use."""
+    return int(client.run("nproc", timeout=30).text)
+
+
+def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1) -> Raw:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
-    The text is its standard output. `client_cpu` is its CPU time over the duration of the command, as a share of one
-    CPU, 0 to 1; None if the client does not report it.
+    The text is its standard output. `client_cpu` is its CPU time over the duration of the command, as a share of the
+    CPUs that it can use, 0 to 1; None if the client does not report it.
     """
     output = client.run(*argv, timeout=timeout)
-    share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds)
+    share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
     return Raw(label, argv, output.text, output.seconds, share)
 
 
 def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
-    """Relate a load's CPU time, less what its start took, to the seconds in which it sent."""
+    """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
     sent = replace(raw, sending_seconds=min(sending_seconds, raw.seconds))
     if raw.client_cpu is None:
         return sent
