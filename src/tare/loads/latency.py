@@ -34,6 +34,7 @@ _SCRIPT = Path(__file__).with_name("schedule.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
 _MOST_RATE = 1_000_000
 _LEAST_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
+_MOST_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
 _WARMING = 10  # the share of a turn before the first
 _LATE_SHARE = 0.01
 _NUMBER = r"\d{1,9}\.\d{9}"
@@ -83,6 +84,8 @@ class LatencyLoad(Workload):
         if self.duration * self.rates[0] < _LEAST_REQUESTS:
             least = f"{_LEAST_REQUESTS / self.rates[0]:g}s"
             raise ValueError(f"{self.rates[0]} requests a second need a duration of {least} for a 99.9th percentile")
+        if self._requests(self.rates[-1]) > _MOST_REQUESTS:
+            raise ValueError(f"rates of {self.rates[0]} and {self.rates[-1]} are too far apart for turns of one length")
 
     @property
     def port(self) -> int:

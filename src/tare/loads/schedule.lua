@@ -141,6 +141,7 @@ function request()
         to_look_at = false
         return text
     end
+    if turn.ended == 1 then return text end
     local free = now(WALL)
     if next_number then
         turn.latencies[next_number] = free - due - delay

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from tare.contracts import Host, Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
-from tare.loads.load import measured_load, rising_clients, server_address, while_sending
+from tare.loads.load import client_cpus, measured_load, rising_clients, server_address, while_sending
 from tare.model import Raw
 
 BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
@@ -41,6 +42,17 @@ def test_a_load_that_only_waits_uses_next_to_no_cpu(client: Host) -> None:
     assert raw.seconds >= 0.3
     assert raw.client_cpu is not None
     assert raw.client_cpu < 0.1
+
+
+def test_the_share_of_a_load_with_several_threads_is_that_of_the_cpus_that_it_can_use(client: Host) -> None:
+    one, four = (measured_load(client, "x", "sh", "-c", BUSY, timeout=30, cpus=cpus) for cpus in (1, 4))
+    assert one.client_cpu is not None
+    assert four.client_cpu is not None
+    assert four.client_cpu <= 0.25 < 4 * one.client_cpu
+
+
+def test_a_client_has_the_cpus_that_it_is_pinned_to() -> None:
+    assert client_cpus(LocalHost()) == len(os.sched_getaffinity(0))
 
 
 def test_a_client_that_does_not_report_cpu_time_gives_no_share() -> None:

@@ -292,5 +292,11 @@ def test_a_duration_that_is_too_short_for_a_percentile_is_refused_with_the_one_t
         NginxLatency(rates=(100,), duration=9.0)
 
 
+def test_rates_of_which_a_turn_would_fill_the_memory_are_refused() -> None:
+    assert NginxLatency(rates=(1000, 1_000_000), duration=1.0)
+    with pytest.raises(ValueError, match="rates of 100 and 1000000 are too far apart"):
+        NginxLatency(rates=(100, 1_000_000), duration=10.0)
+
+
 def test_the_estimate_counts_a_tenth_of_a_turn_before() -> None:
     assert TWO.seconds() == pytest.approx(0.2 + 2 * (2.0 + 0.2 + 0.02))
