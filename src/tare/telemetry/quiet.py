@@ -17,6 +17,7 @@ from tare.telemetry.readings import TICKS_PER_SECOND
 LIMIT = 0.02  # share of a CPU above which it is paused
 _LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
 _ANSWER_SECONDS = 30.0
+_Times = tuple[float, float]  # of CPU, in seconds: of a process, and of the children that it has waited for
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
 
 
@@ -31,7 +32,7 @@ class Quiet:
         self._host = host
         self._processes = processes
         self._pids = tuple(processes())
-        self._last: tuple[float, Mapping[str, float]] | None = None
+        self._last: tuple[float, Mapping[str, _Times]] | None = None
         self._used_seconds = self._seconds = 0.0
         self._share: float | None = None  # what it used when it was first paused
         self._paused: tuple[int, ...] = ()
@@ -53,10 +54,7 @@ class Quiet:
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
-        before, now = self._last[1], _cpu_seconds(texts)
-        # Nobody knows when a process that is new used its time. That of one that has ended is its parent's now.
-        known = sum(seconds for path, seconds in now.items() if path in before)
-        self._used_seconds += max(0.0, known - sum(before.values()))
+        self._used_seconds += _used_seconds(self._last[1], _cpu_times(texts))
         if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
             self._share = self._used_seconds / self._seconds
 
@@ -68,7 +66,7 @@ class Quiet:
             self._paused = self._pids
             self._signal(signal.SIGSTOP)
             return
-        self._last = (now, _cpu_seconds(texts))
+        self._last = (now, _cpu_times(texts))
 
     def leave(self) -> None:
         """Take note that it has no more turns: pause it again if it does not rest."""
@@ -93,14 +91,28 @@ class Quiet:
                 os.kill(pid, number)
 
 
-def _cpu_seconds(texts: Mapping[str, str]) -> dict[str, float]:
-    """Give the CPU time of each process, and of the children that it has waited for, by its file."""
+def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
+    """Give the CPU time of each process, and that of the children that it has waited for, by its file."""
     times = {path: parsed(_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
     return {
-        path: each.user_seconds + each.system_seconds + each.reaped_user_seconds + each.reaped_system_seconds
+        path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
         for path, each in times.items()
         if each
     }
+
+
+def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> float:
+    """Give what processes that were known before have used since.
+
+    That of one that has ended is its parent's now. Nobody knows when a process that is new used its time, nor what its
+    parent then counts when it ends: a server's process for a connection works in a turn, and ends right after it.
+    """
+    known = before.keys() & now.keys()
+    used = sum(now[path][0] - before[path][0] for path in known)
+    if ended := before.keys() - known:
+        reaped = sum(now[path][1] - before[path][1] for path in known)
+        used += max(0.0, reaped - sum(sum(before[path]) for path in ended))
+    return max(0.0, used)
 
 
 def _process_times(text: str) -> ProcessTimes:

@@ -34,6 +34,10 @@ def caution_kind(edges: Edges) -> str:
     return caution.kind if caution else ""
 
 
+def stat(own_ticks: int, reaped_ticks: int) -> str:
+    return f"1 (p) S {'0 ' * 10}{own_ticks} 0 {reaped_ticks} 0{' 0' * 35}\n"
+
+
 def cpu_seconds(pid: int) -> float:
     times = parse_process_times(LocalHost().read(f"/proc/{pid}/stat"))
     return times.user_seconds + times.system_seconds
@@ -109,12 +113,16 @@ def test_a_program_that_was_started_in_a_turn_has_not_worked_between_turns() -> 
 
 
 def test_a_child_that_ends_between_turns_has_not_used_again_what_its_parent_now_counts() -> None:
-    def stat(own_ticks: int, reaped_ticks: int) -> str:
-        return f"1 (p) S {'0 ' * 10}{own_ticks} 0 {reaped_ticks} 0{' 0' * 35}\n"
-
     quiet = Quiet(LocalHost(), lambda: (1, 2))
     quiet.end({"/proc/1/stat": stat(0, 0), "/proc/2/stat": stat(500, 0)})
     quiet.begin({"/proc/1/stat": stat(0, 500)})
+    assert quiet.caution() is None
+
+
+def test_a_child_that_began_in_a_turn_and_ended_after_it_has_not_worked_between_turns() -> None:
+    quiet = Quiet(LocalHost(), lambda: (1, 2))
+    quiet.end({"/proc/1/stat": stat(7, 0)})
+    quiet.begin({"/proc/1/stat": stat(7, 500)})
     assert quiet.caution() is None
 
 
