@@ -108,6 +108,13 @@ class Launch:
         """Give the address and port on which `init` must answer."""
         return f"{address}:{self.answer_port}"
 
+    def init(self, address: str) -> tuple[str, ...]:
+        """Give the command of an instance's main process, whose streams become those of the resident process.
+
+        It ends with its standard input.
+        """
+        return (INIT, self.listen(address), "--resident", self.name)
+
 
 @dataclass(frozen=True)
 class Ground:

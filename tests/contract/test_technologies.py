@@ -13,7 +13,7 @@ from tare import plugins
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.file_systems import file_systems_under
-from tare.launch import Technology
+from tare.launch import INIT, Technology
 from tare.model import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
@@ -101,6 +101,17 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
     else:
         threads = [testbed.host.gather(f"/proc/{pid}/task", "status") for pid in instance.processes()]
         assert _cpus_allowed("".join(threads)) == {asked}
+
+
+def test_what_is_measured_is_confined_as_the_main_process_of_the_instance(instance: Instance) -> None:
+    confined = ("CapPrm:", "CapEff:", "CapBnd:", "NoNewPrivs:", "Seccomp:")
+    inside = _inside(instance)
+    found = inside.run("pgrep", "--full", f"^{INIT} ", timeout=ENOUGH_SECONDS, check=False).text.split()
+    main = found[0] if found else "1"  # a guest's own is its first process
+    own, its = (inside.read(f"/proc/{pid}/status").splitlines() for pid in ("self", main))
+    of_own, of_main = ([line for line in each if line.startswith(confined)] for each in (own, its))
+    assert of_own == of_main
+    assert any(line.startswith("CapEff:") for line in own)
 
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:

@@ -84,6 +84,10 @@ class ExecHost:
             self.resident = None
             resident.close()
 
+    def over(self, process: Process) -> AbstractContextManager[Resident]:
+        """Let the resident process on the streams of `process` start all commands inside, for the block."""
+        return self.attended(lambda: nullcontext(process))
+
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the machine that tare itself runs on; see `Host.command_line`."""
         return self.outer.command_line(*self.wrap(*argv))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
-from tare.launch import ENVIRONMENT, INIT, Ground, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
 
@@ -45,9 +45,11 @@ class Bubblewrap(Technology):
             network = stack.enter_context(launch.network.namespace())
             enter = ground.entry("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(host.spawn(*enter, *_bwrap(ground), INIT, launch.listen(address)))
+            process = stack.enter_context(host.spawn(*enter, *_bwrap(ground), *launch.init(address), life_line=True))
             process.read_line(20)
-            yield ground.instance(ground.entered(host), address, self.path)
+            inside = ground.entered(host)
+            stack.enter_context(inside.over(process))
+            yield ground.instance(inside, address, self.path)
 
 
 def _bwrap(ground: Ground) -> tuple[str, ...]:

@@ -7,15 +7,14 @@ network namespace on tare's bridge. It has no seccomp filter: see docs/technolog
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.contracts import VOLUME, Host, Instance, Process
+from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Ground, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared
 from tare.model import Family, Problem
 
 # The capabilities that Docker leaves to a container's root by default.
@@ -23,8 +22,6 @@ _CAPABILITIES = (
     "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID "
     "SYS_CHROOT"
 )
-
-_END_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -80,19 +77,11 @@ class Crun(Technology):
             stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
             launch.timeline.mark("started")
             run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            process = stack.enter_context(host.spawn(*run))
-            process.read_line(20)  # `init` says that it is ready: from now on the container can be entered
+            runtime = stack.enter_context(host.spawn(*run, life_line=True))
+            runtime.read_line(20)  # `init` says that it is ready
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
-            # The runtime ends its container: gVisor needs seconds to clear away one without a monitor.
-            stack.callback(_end, host, process, (*command, "kill", launch.name, "KILL"))
+            stack.enter_context(inside.over(runtime))
             yield ground.instance(inside, address, self.path, runtime=launch.version(self, host))
-
-
-def _end(host: Host, process: Process, kill: tuple[str, ...]) -> None:
-    host.run(*kill, timeout=20, check=False)
-    deadline = time.monotonic() + _END_SECONDS
-    while process.running() and time.monotonic() < deadline:
-        time.sleep(0.005)
 
 
 def _bundle(ground: Ground, network: str) -> dict[str, Any]:
@@ -107,7 +96,7 @@ def _bundle(ground: Ground, network: str) -> dict[str, Any]:
         "process": {
             "user": {"uid": 0, "gid": 0},
             "cwd": "/",
-            "args": [INIT, launch.listen(launch.network.instance_address)],
+            "args": launch.init(launch.network.instance_address),
             "env": list(ENVIRONMENT),
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "rlimits": [{"type": "RLIMIT_NOFILE", "soft": limit, "hard": limit}],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -122,7 +122,7 @@ class Docker(Technology):
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
                 launch.knock(address)
             inside = ExecHost(host, self.program, "exec", "--interactive", launch.name)
-            stack.enter_context(inside.attended(lambda: nullcontext(client)))
+            stack.enter_context(inside.over(client))
             reader = launch.ledger.host
             first, *around = self._processes(reader, launch)
             folder = group_folder(reader, first)
@@ -159,8 +159,7 @@ class Docker(Technology):
         run = (self.program, "run", "--rm", "--interactive", "--log-driver=none", "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
         options = (*self.limits(host, launch), *self._addresses(launch), *volume)
-        listen = launch.listen("0.0.0.0")  # noqa: S104 - inside the container
-        return (*run, *options, launch.image.tag, INIT, listen, "--resident", launch.name)
+        return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
 
     def removal(self, name: str) -> tuple[str, ...]:
         """Give the command that removes a container."""

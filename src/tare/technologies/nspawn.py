@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
-from tare.launch import INIT, Launch, Technology, first_line, missing_tools, prepared
-from tare.model import Caution, Family, Problem
-
-_ENTERED = Caution(
-    "entered-from-outside",
-    "programs are started through the container's namespaces, without systemd-nspawn's filter of system calls",
-)
+from tare.launch import Launch, Technology, first_line, missing_tools, prepared
+from tare.model import Family, Problem
 
 
 @dataclass(frozen=True)
@@ -57,8 +52,9 @@ class Nspawn(Technology):
             options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
-            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", INIT, launch.listen(address))
-            process = stack.enter_context(host.spawn(*command))
+            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init(address))
+            process = stack.enter_context(host.spawn(*command, life_line=True))
             process.read_line(20)
-            instance = ground.instance(ground.entered(host), address, self.path, systemd=launch.version(self, host))
-            yield replace(instance, cautions=(_ENTERED,))
+            inside = ground.entered(host)
+            stack.enter_context(inside.over(process))
+            yield ground.instance(inside, address, self.path, systemd=launch.version(self, host))
