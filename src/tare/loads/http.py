@@ -98,8 +98,8 @@ class HttpLoad(Workload):
         )
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: a first turn comes before those that count."""
-        return len(self.clients) * (0.1 + self.duration + turn_seconds(self.duration))
+        """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
+        return len(self.clients) * (0.1 + 1.2 * (self.duration + turn_seconds(self.duration)))
 
     @contextmanager
     def _wrk(self, setup: Setup, clients: int) -> Iterator[Resident]:

@@ -2,7 +2,8 @@
 -- and waits for the next line with its connections open. A line that is no number ends it.
 --
 -- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers to
--- what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many requests.
+-- what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many requests,
+-- and after a part of its length in which the server finds back what it had in the caches.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -15,10 +16,11 @@ ffi.cdef [[
 
 local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, SIGINT of Linux
 local LONGEST_REST = 1 -- seconds
+local LEAD = 0.2 -- of a turn's length
 local moment = ffi.new("tare_moment")
 local text, clients, length
 local asked = -1 -- wrk asks for one request, to look at it, before it begins
-local requests, began, cpu_began
+local requests, woken, began, cpu_began
 
 local function now(clock)
     ffi.C.clock_gettime(clock, moment)
@@ -32,7 +34,7 @@ local function rest(seconds)
 end
 
 local function await_turn()
-    asked, requests, length = 0, nil, tonumber(io.read("*l"))
+    asked, requests, woken, length = 0, nil, nil, tonumber(io.read("*l"))
     if not length then
         length = math.huge
         ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk tells what it counted, and calls done()
@@ -57,7 +59,11 @@ function request()
     end
     asked = asked + 1
     if not requests then
-        if asked > clients then requests, began, cpu_began = 0, now(WALL), now(OWN_CPU) end
+        local instant = now(WALL)
+        woken = woken or instant
+        if asked > clients and instant - woken >= LEAD * length then
+            requests, began, cpu_began = 0, instant, now(OWN_CPU)
+        end
         return text
     end
     requests = requests + 1
