@@ -1,0 +1,81 @@
+"""hackbench: many processes that send each other messages, which the scheduler has to bring together.
+
+A group is 20 senders and 20 receivers. Each sender writes a message of 100 bytes to each receiver of its group, again
+and again, over sockets or pipes. This is hackbench as `perf bench sched messaging` has it, with its numbers; published
+results mostly are the seconds of a fixed number of loops, here it is messages a second.
+
+Every turn makes the same number of `loops` on every stack, 100 of which are perf's and hackbench's own default. The
+start of the processes is not measured, but their end is, as in all of hackbench's numbers: with few loops it would be
+most of what is measured. perf tells the time in whole milliseconds, 1 to 3 % of such a turn; to resolve less, give more
+loops.
+
+Settings: `kinds`, what carries the messages; `groups`, their numbers, rising; `loops`; `repetitions`, the turns of each
+kind and number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
+
+from tare.loads.perf_bench import Bench, SameLoops
+from tare.model import Metric, Sweep
+
+Kind = Literal["sockets", "pipes"]
+_RECEIVERS = _SENDERS = 20  # of a group
+_MOST_GROUPS = 50  # 2000 processes
+
+
+def _rising(groups: tuple[int, ...]) -> tuple[int, ...]:
+    if not groups or any(later <= earlier for earlier, later in itertools.pairwise((0, *groups, _MOST_GROUPS + 1))):
+        raise ValueError(f"numbers of groups rise from 1 to {_MOST_GROUPS} at most, for example [1, 4]")
+    return groups
+
+
+def _each_once(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise ValueError('give sockets, pipes or both, each once, for example ["sockets", "pipes"]')
+    return kinds
+
+
+@dataclass(frozen=True)
+class Hackbench(SameLoops):
+    """Groups of processes that send each other messages."""
+
+    name: ClassVar[str] = "hackbench"
+    title: ClassVar[str] = "hackbench: messages between processes"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("sockets", "Messages over sockets", "messages/s", "higher"),
+        Metric("pipes", "Messages over pipes", "messages/s", "higher"),
+    )
+    sweep: ClassVar[Sweep | None] = Sweep("groups")
+    usual_rate: ClassVar[float] = 1500.0  # of one group
+
+    kinds: Annotated[tuple[Kind, ...], AfterValidator(_each_once)] = ("sockets", "pipes")
+    groups: Annotated[tuple[int, ...], AfterValidator(_rising)] = (1,)
+
+    @property
+    def turn_seconds(self) -> float:
+        """That of the most groups."""
+        return self.groups[-1] * super().turn_seconds
+
+    @property
+    def benches(self) -> tuple[Bench, ...]:
+        """One for each kind and number of groups; each loop is a message from each sender to each receiver."""
+        return tuple(_bench(kind, groups) for kind in self.kinds for groups in self.groups)
+
+
+def _bench(kind: Kind, groups: int) -> Bench:
+    pipes = ("-p",) if kind == "pipes" else ()
+    result = re.compile(
+        rf"# Running 'sched/messaging' benchmark:\n# {_SENDERS} sender and receiver processes per group\n"
+        rf"# {groups} groups == {groups * (_SENDERS + _RECEIVERS)} processes run\n\n"
+        r"     Total time: (?P<seconds>\d+\.\d{3}) \[sec\]\n",
+        re.ASCII,
+    )
+    argv = ("sched", "messaging", *pipes, "-g", str(groups))
+    return Bench(argv, result, groups * _SENDERS * _RECEIVERS, kind, float(groups))

@@ -1,0 +1,116 @@
+"""System calls: what perf 6.1 of Debian 12 printed with several numbers of calls, whole and damaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from tare_fake.technology import FakeHost
+
+from tare.contracts import Instance, Setup
+from tare.errors import TrialFailed
+from tare.model import Limits, Output, Raw, Value
+from tare.running.values import read_values
+from tare.workloads.system_calls import SystemCalls
+
+SAMPLES = Path(__file__).parents[2] / "samples/system-calls"
+SAMPLE = (SAMPLES / "500000.txt").read_text()
+EACH = "       0.093060 usecs/op\n"
+
+
+def parse(text: str, loops: object = 500_000) -> Value:
+    argv = ("perf", "bench", "syscall", "basic", "-l", str(loops))
+    (value,) = SystemCalls().parse([Raw("rate", argv, text, 1.0)])
+    return value
+
+
+def test_a_captured_turn_gives_calls_a_second() -> None:
+    assert parse(SAMPLE).value == pytest.approx(1 / 0.093060e-6)
+
+
+@pytest.mark.parametrize("loops", [400_000, 0, "many"])
+def test_another_number_of_calls_than_was_asked_for_fails_the_trial(loops: object) -> None:
+    with pytest.raises(TrialFailed, match="no result as asked"):
+        parse(SAMPLE, loops)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        SAMPLE.replace(EACH, ""),
+        SAMPLE.replace(EACH, 2 * EACH),
+        SAMPLE.replace("0.093060", "0.000000"),
+        SAMPLE.replace("0.093060", "-nan"),
+        SAMPLE.replace("0.093060", "9" * 400 + ".000000"),
+        SAMPLE.replace("500000", "9" * 400),
+        SAMPLE.replace("getppid", "getpgid"),
+        SAMPLE.replace("usecs/op", "nsecs/op"),
+        "".join(reversed(SAMPLE.splitlines(keepends=True))),
+        SAMPLE + SAMPLE,
+        SAMPLE + "Killed\n",
+        SAMPLE[:-9],
+    ],
+)
+def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(text: str) -> None:
+    with pytest.raises(TrialFailed) as failure:
+        parse(text)
+    assert repr(text[:60])[1:-1] in str(failure.value)
+
+
+def test_what_perf_prints_for_no_calls_at_all_is_no_result() -> None:
+    text = (SAMPLES / "0.txt").read_text()
+    assert "-nan usecs/op" in text
+    with pytest.raises(TrialFailed, match="no result as asked"):
+        parse(text, 0)
+
+
+def test_calls_that_are_too_quick_for_the_clock_of_perf_are_no_result() -> None:
+    text = (SAMPLES / "1.txt").read_text()
+    assert parse(text, 1).value == pytest.approx(1e6)
+    with pytest.raises(TrialFailed, match="no rate"):
+        parse(text.replace("1.000000 usecs", "0.000000 usecs"), 1)
+
+
+@pytest.mark.parametrize("duration", ["0s", "2h", 1])
+def test_settings_that_cannot_be_measured_are_refused(duration: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(SystemCalls).validate_python({"duration": duration})
+
+
+@dataclass(frozen=True)
+class Answering(FakeHost):
+    """A host with a given rate of system calls, and a clock of microseconds."""
+
+    rate: float = 1e7
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, **_: object) -> Output:
+        self.calls.append(argv)
+        loops = int(argv[-1])
+        microseconds = int(loops / self.rate * 1e6)
+        text = SAMPLE.replace("500000", str(loops)).replace("0.093060", f"{microseconds / loops:.6f}")
+        return Output(argv, 0, text.encode(), b"", timeout)
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e7, 1e9])
+def test_a_turn_has_as_many_calls_as_fill_it_whatever_the_stack_does(rate: float) -> None:
+    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), rate)
+    instance = Instance("one", inside, None, "none", processes=lambda: ())
+    raw = tuple(SystemCalls(1.0).measure(Setup(instance, inside, ())))
+    assert [(each.label, each.warm_up) for each in raw] == [("rate", number == 0) for number in range(11)]
+    assert inside.calls[-1][:-1] == ("perf", "bench", "syscall", "basic", "-l")
+    assert [int(call[-1]) for call in inside.calls[-10:]] == 10 * [pytest.approx(0.1 * rate, rel=0.01)]
+    assert len(inside.calls) <= 14
+    assert read_values(SystemCalls(1.0), raw)[0].turns == pytest.approx(10 * (rate,), rel=0.01)
+
+
+def test_more_calls_than_perf_can_count_are_never_asked_for() -> None:
+    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), 1e12)
+    instance = Instance("one", inside, None, "none", processes=lambda: ())
+    measuring = iter(SystemCalls(3600.0).measure(Setup(instance, inside, ())))
+    for _ in range(3):
+        next(measuring)
+    assert max(int(call[-1]) for call in inside.calls) == 2**31 - 1
