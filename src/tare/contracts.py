@@ -14,7 +14,21 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, runtime_checkable
 
 from tare.errors import TrialFailed
-from tare.model import Caution, DiskBytes, Facts, Line, Mark, Metric, Output, Raw, Service, SetLimits, Sweep, Value
+from tare.model import (
+    Caution,
+    DiskBytes,
+    Facts,
+    Footprint,
+    Line,
+    Mark,
+    Metric,
+    Output,
+    Raw,
+    Service,
+    SetLimits,
+    Sweep,
+    Value,
+)
 
 VOLUME = "/srv/tare-volume"  # where an instance has its data volume
 
@@ -100,8 +114,9 @@ class Instance:
 
     `inside` is None for a unikernel, `address` without a network. `processes` gives the numbers of its processes on the
     host, and is called ten times a second. `proof` says what really runs, read from inside and outside. `disk` gives
-    the bytes that it has written. `serves` names the workloads whose server is built in, each with its TCP port.
-    `storage` is the file of its disk on the host, if `qemu-img` can read it; the suffix is its format.
+    the bytes that it has written; `image` those on the host's disk of what it was started from, which instances share,
+    in the form that its technology keeps. `serves` names the workloads whose server is built in, each with its TCP
+    port. `storage` is the file of its disk on the host, if `qemu-img` can read it; the suffix is its format.
     """
 
     name: str
@@ -111,6 +126,7 @@ class Instance:
     processes: Callable[[], Sequence[int]]
     proof: Mapping[str, str] = field(default_factory=dict)
     disk: Callable[[], int | None] = lambda: None
+    image: Callable[[], int | None] = lambda: None
     cautions: tuple[Caution, ...] = ()
     serves: Mapping[str, int] = field(default_factory=dict)
     storage: str | None = None
@@ -122,6 +138,9 @@ class Setup:
 
     `drop_caches` writes back and drops the file caches of the instance and of all machines that it runs on.
     `disks_moved` gives what the disks of the machine under test have moved so far.
+    `cold_read_bytes` is what the disks of the machine under test have read during a cold start; None for a warm one.
+    A command that drives the server has `patience_seconds` beyond the time that it should take. `further` is for
+    workloads of one round, whose instance is the only one alive; None for others.
     """
 
     instance: Instance
@@ -130,6 +149,39 @@ class Setup:
     limits: SetLimits | None = None
     drop_caches: Callable[[], None] = lambda: None
     disks_moved: Callable[[], DiskBytes] = lambda: DiskBytes(0, 0)
+    cold_read_bytes: int | None = None
+    patience_seconds: float = 30.0
+    further: Further | None = None
+
+
+@dataclass(frozen=True)
+class Another:
+    """A further instance of a trial's stack, whose server answers: what to measure it with, and what it has in swap."""
+
+    setup: Setup
+    swapped_bytes: Callable[[], int]
+
+
+class Further(Protocol):
+    """Starts further instances of a trial's stack, beside the trial's own."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """The memory limit of the trial's own instance."""
+
+    def started(self, workload: Workload, limit_bytes: int | None = None) -> AbstractContextManager[Another]:
+        """Start an instance with the workload's server; take it away after the block.
+
+        It has the limits of the trial's own instance, or another one of memory. An instance that does not answer soon
+        raises TimedOut. A TrialFailed of the start or of the block comes out as OutOfMemory where a kernel has ended a
+        process of the instance for lack of memory.
+        """
+
+    def cost(self) -> Footprint:
+        """Give what the trial's own and all further instances that are alive cost their host together."""
+
+    def spare_share(self) -> float:
+        """Give the share of the host's memory that is left when another instance uses all of its limit."""
 
 
 class Workload(ABC):
@@ -168,6 +220,16 @@ class Workload(ABC):
     def port(self) -> int | None:
         """The TCP port of its server; None without one."""
         return None
+
+    @property
+    def starts_cold(self) -> bool:
+        """Whether the file caches of the machine under test are dropped before the instance is started."""
+        return False
+
+    @property
+    def server(self) -> str:
+        """The name under which an image of the user's, or a unikernel, serves it: that of another with its server."""
+        return self.name
 
     @property
     def rounds(self) -> int:

@@ -54,7 +54,11 @@ class TrialFailed(TareError):
 
 
 class TimedOut(TrialFailed):
-    """A command did not end in time. tare has killed it with all that it started."""
+    """A command did not end in time, and tare has killed it with all that it started; or somebody did not answer."""
+
+
+class OutOfMemory(TrialFailed):
+    """A kernel has ended a process of the instance for lack of memory."""
 
 
 class Unreachable(TrialFailed):

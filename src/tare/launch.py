@@ -32,13 +32,19 @@ CLEAN = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))  # 
 
 @dataclass
 class Timeline:
-    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` tells them."""
+    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` tells them.
+
+    `before_request` is called right before the moment `requested`.
+    """
 
     marks: list[Mark] = field(default_factory=list)
     technology: str = "the technology"
+    before_request: Callable[[], None] = lambda: None
 
     def mark(self, name: str, seconds: float | None = None) -> None:
         """Record a moment, in seconds of the monotonic clock; now by default. Raises TrialFailed unless finite."""
+        if name == "requested":
+            self.before_request()
         moment = time.monotonic() if seconds is None else float(seconds)
         if not math.isfinite(moment):
             what = f"{self.technology}: the moment {name!r} of its start is {moment}"
@@ -155,6 +161,7 @@ class Ground:
             processes=self.group.processes,
             proof={"control group": self.group.paths[0]} | proof,
             disk=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.folder / "upper")),
+            image=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.image.root)),
         )
 
 

@@ -190,12 +190,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What an instance costs its host, alone: proportional set size of its processes, kernel memory, bytes on disk."""
+    """What an instance costs its host, alone: proportional set size of its processes, kernel memory, bytes on disk.
+
+    `reported_bytes` is what a guest with a kernel of its own reports as used; None for others.
+    """
 
     memory_bytes: int | None
     kernel_bytes: int | None
     disk_bytes: int | None
     processes: int
+    reported_bytes: int | None = None
 
     @property
     def all_memory_bytes(self) -> int | None:

@@ -246,6 +246,17 @@ def planned(suite: Suite) -> list[str]:
     return [step.trial for block in plan(suite) for step in block.steps]
 
 
+def bare_testbed(folder: Path, host: Host, slot: int = 0) -> Testbed:
+    """A testbed of which nothing is made, with a client that is a fake."""
+    ledger = Ledger(folder / "tare-test.jsonl", host)
+    image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/21"), ledger).at(slot)
+    client, placement = FakeHost(1.0, "", LIMITS), Placement((0,), (0,))
+    telemetry = folder / "telemetry"
+    telemetry.mkdir(exist_ok=True)
+    return Testbed(client, image, network, ledger, LIMITS, placement, folder, telemetry)
+
+
 def launch_on(network: Network, image: Image, folder: Path) -> Launch:
     limits = replace(LIMITS, memory_bytes=256 << 20)
     return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)

@@ -273,6 +273,7 @@ def _dressed(trial: Trial) -> Trial:
             3 << 20,
             (34 << 20) if guest else 1 << 18,
             3,
+            (60 << 20) if guest else None,
         ),
         limits=SetLimits(asked, SeenLimits(1, 480 << 20 if guest else 512 << 20, 4096)),
         file_systems=(FileSystem("/srv/file", "ext4" if guest else "overlay", ("relatime",)),),

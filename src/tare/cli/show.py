@@ -128,10 +128,13 @@ def _print(trial: Trial, console: Console, all_turns: bool) -> None:
         "timeline: " + ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
     )
     if trial.footprint and trial.footprint.memory_bytes is not None:
-        console.print(f"memory: {format_size(trial.footprint.memory_bytes)} in {trial.footprint.processes} processes")
+        reported = trial.footprint.reported_bytes
+        inside = "" if reported is None else f"; the guest itself reports {format_size(reported)} as used"
+        memory = f"{format_size(trial.footprint.memory_bytes)} in {trial.footprint.processes} processes"
+        console.print(f"memory: {memory}{inside}")
     for layer in trial.layers:
-        memory = layer.footprint.memory_bytes
-        cost = "" if memory is None else f", {format_size(memory)} on its host"
+        layers_bytes = layer.footprint.memory_bytes
+        cost = "" if layers_bytes is None else f", {format_size(layers_bytes)} on its host"
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     for limit in limits_of(trial.limits) if trial.limits else ():
         console.print(f"limit on {limit.name}: {limit.asked} asked, {limit.seen} seen")

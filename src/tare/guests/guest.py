@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tare.contracts import Host, Process
-from tare.errors import TrialFailed
+from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
@@ -75,7 +75,8 @@ def watch_boot(console: Process, launch: Launch) -> str:
             line = console.read_line(launch.start_seconds)
         except TrialFailed as error:
             words = str(error).removeprefix("sh: ")  # the shell has only put the monitor into its control group
-            raise TrialFailed(f"the guest did not boot: {words}", f"its last line was: {last[-200:]!r}") from error
+            kind = TimedOut if isinstance(error, TimedOut) else TrialFailed
+            raise kind(f"the guest did not boot: {words}", f"its last line was: {last[-200:]!r}") from error
         last = line.text.strip() or last
         panic = last if "Kernel panic" in line.text else panic
         if "Linux version" in line.text:

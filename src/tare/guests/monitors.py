@@ -98,6 +98,7 @@ class Ground:
             processes=self.groups[0].processes if self.groups else tuple,
             proof={**proof, "guest kernel": kernel},
             disk=self._bytes_written,
+            image=self._image_bytes,
             storage=disk,
         )
 
@@ -106,6 +107,11 @@ class Ground:
         maker = self.launch.ledger.maker
         volume = maker.bytes_below(self._volume) if self._volume else 0
         return max(0, maker.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
+
+    def _image_bytes(self) -> int:
+        """Give the bytes of the image's disk, without its empty blocks, and of what boots it."""
+        image = self.launch.image
+        return sum(self.launch.ledger.maker.bytes_below(str(file)) for file in (image.disk, image.kernel, image.initrd))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from tare import plugins
 from tare.contracts import Host, Instance, Process, Workload
-from tare.errors import TrialFailed, Unavailable, did_you_mean
+from tare.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
@@ -160,7 +160,7 @@ class OwnImage(Technology):
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all workloads but those that the image serves and those that run nothing inside."""
-        if not workload.runs_inside or workload.name in self.serves:
+        if not workload.runs_inside or workload.server in self.serves:
             return None
         return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
 
@@ -192,6 +192,7 @@ class OwnImage(Technology):
                 | digests
                 | ({"accelerator": self.accelerator} if self._monitor == QEMU else {}),
                 disk=lambda: launch.ledger.maker.bytes_below(str(launch.folder / "written")),
+                image=lambda: _bytes_of(host, placed.values()),
                 cautions=self._cautions(launch),
                 serves=self.serves,
                 storage=disk or None,
@@ -251,7 +252,7 @@ class OwnImage(Technology):
             if time.monotonic() > deadline:
                 silent = f"nothing answers at {address}:{port} for {BOOT_SECONDS:g} s"
                 what = f"{self.name}: {self.image} did not boot: {silent}"
-                raise TrialFailed(what, "; ".join(filter(None, (_said(last), self.hint(launch)))))
+                raise TimedOut(what, "; ".join(filter(None, (_said(last), self.hint(launch)))))
             time.sleep(_PAUSE_SECONDS)
 
     def _cautions(self, launch: Launch) -> tuple[Caution, ...]:
@@ -299,6 +300,12 @@ def _digests(host: Host, placed: Mapping[str, str]) -> dict[str, str]:
     return {
         f"sha256 of {path}" if number else "sha256": digest for number, (path, digest) in enumerate(digests.items())
     }
+
+
+def _bytes_of(host: Host, files: Iterable[str]) -> int:
+    """Give the bytes that the user's files take on the disk, those behind links, too."""
+    counted = host.run("du", "--dereference-args", "--total", "--block-size=1", "--", *files, timeout=30).text
+    return int(counted.split()[-2])
 
 
 def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:

@@ -82,7 +82,7 @@ class Unikernel(Technology):
 
     def refuses(self, workload: Workload) -> str | None:
         """Refuse all workloads but those that the application serves and those that run nothing inside."""
-        if not workload.runs_inside or workload.name in SERVES:
+        if not workload.runs_inside or workload.server in SERVES:
             return None
         return f"a unikernel has no shell: this one serves {' and '.join(SERVES)} alone"
 
@@ -113,6 +113,7 @@ class Unikernel(Technology):
                 processes=group.processes,
                 proof={**self.proof(launch.ledger.host), "unikernel": self.file, "sha256": digest},
                 disk=lambda: 0,  # it has none
+                image=lambda: launch.ledger.maker.bytes_below(f"{folder}/{self.file}"),
                 cautions=(*self.cautions(), *_one_cpu(launch.limits)),
                 serves=SERVES,
             )
@@ -135,7 +136,8 @@ class Unikernel(Technology):
                 late = isinstance(error, TimedOut)
                 end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
                 what = f"{self.name}: the unikernel did not boot: {end}"
-                raise TrialFailed(what, f"its last line was: {words[-1][-200:]!r}") from error
+                kind = TimedOut if late else TrialFailed
+                raise kind(what, f"its last line was: {words[-1][-200:]!r}") from error
             if line.text.strip() and not last and self.firmware:
                 launch.timeline.mark("kernel", line.seconds)
             last = line.text.strip() or last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tare.contracts import Host
 from tare.model import DiskBytes
@@ -31,3 +32,20 @@ def drop_caches(hosts: Iterable[Host]) -> None:
     """
     for host in hosts:
         host.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches", timeout=_SECONDS, check=False)
+
+
+@dataclass
+class ColdStart:
+    """A start on a machine with cold caches, and what its disks had read when it began."""
+
+    host: Host
+    before_bytes: int = 0
+
+    def begin(self) -> None:
+        """Drop the caches, and begin to count."""
+        drop_caches([self.host])
+        self.before_bytes = disks_moved(self.host).read
+
+    def read_bytes(self) -> int:
+        """Give what the disks have read since."""
+        return disks_moved(self.host).read - self.before_bytes

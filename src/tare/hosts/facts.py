@@ -19,6 +19,7 @@ CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
 
 CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
 _EMULATED = "/etc/tare-emulated"
+_BOOT_NUMBER = "/proc/sys/kernel/random/boot_id"
 
 # What makers of virtual machines write into the firmware tables that a guest sees.
 _FIRMWARE_NAMES = (
@@ -218,6 +219,11 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
     by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
     by_clock = next((_CLOCK_NAMES[clock] for clock in clock_sources_text.split() if clock in _CLOCK_NAMES), "")
     return by_clock or by_firmware if by_firmware == "qemu" else by_firmware or by_clock
+
+
+def has_own_kernel(host: Host, inside: Host) -> bool:
+    """Tell whether an inside has another kernel than its host; a kernel draws a number when it boots."""
+    return inside.read(_BOOT_NUMBER) not in ("", host.read(_BOOT_NUMBER))
 
 
 def read_container(read: Read) -> str:

@@ -83,8 +83,9 @@ class HttpLoad(Workload):
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:
             with self._wrk(setup, clients) as wrk:
+                patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
                 for number in range(1 + self.rounds):
-                    yield self._turn(wrk, clients, warm_up=number == 0)
+                    yield self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
                 check_end(wrk.turn("end", "end", 30), clients, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -110,9 +111,8 @@ class HttpLoad(Workload):
         with resident(setup.client, "wrk", *how, f"http://{place}/file", str(clients), last="turn: done") as wrk:
             yield wrk
 
-    def _turn(self, wrk: Resident, clients: int, *, warm_up: bool) -> Raw:
-        seconds = turn_seconds(self.duration)
-        raw = wrk.turn(f"clients {clients}", f"{seconds:.6g}", limit_seconds(seconds), warm_up)
+    def _turn(self, wrk: Resident, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
+        raw = wrk.turn(f"clients {clients}", f"{turn_seconds(self.duration):.6g}", patience_seconds, warm_up)
         found = None if warm_up else _TURN.fullmatch(raw.text)
         if found is None or not float(found["seconds"]):
             return raw

@@ -110,6 +110,10 @@ class RedisLoad(Workload):
             for (operation, clients), each in zip(points, measured, strict=True)
         )
 
+    def ask(self, setup: Setup, label: str, requests: int) -> Raw:
+        """Send so many requests of the first operation from the first number of clients."""
+        return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests))
+
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
         connecting = sum(0.03 + _pauses(clients) for clients in self.clients)
@@ -142,7 +146,8 @@ class RedisLoad(Workload):
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
-        return measured_load(setup.client, call.label, *argv, timeout=limit_seconds(self.duration))
+        timeout = limit_seconds(self.duration, setup.patience_seconds)
+        return measured_load(setup.client, call.label, *argv, timeout=timeout)
 
 
 def _pauses(clients: int) -> float:
@@ -168,11 +173,22 @@ def _rate_of_probe(text: str, probe: _Call) -> float:
 
 
 def _rate(text: str, operation: Operation) -> float:
-    """Read the requests a second of one operation from redis-benchmark 7's CSV."""
-    row = rf'"{operation}","(?P<rate>\d+\.\d+)"(?:,"\d+\.\d+"){{{len(_COLUMNS) - 2}}}'
+    """Read the requests a second of one operation."""
+    return _read(text, operation, "rate")
+
+
+def slow_seconds(text: str, operation: Operation) -> float:
+    """Read the 99th percentile of the latency of one operation."""
+    return _read(text, operation, "latency") / 1000
+
+
+def _read(text: str, operation: Operation, what: Literal["rate", "latency"]) -> float:
+    """Read a number of one operation from redis-benchmark 7's CSV; raises TrialFailed unless it is above 0."""
+    column = {"rate": "rps", "latency": "p99_latency_ms"}[what]
+    row = ",".join((f'"{operation}"', *(rf'"(?P<{name}>\d+\.\d+)"' for name in _COLUMNS[1:])))
     match = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)
-    rate = float(match["rate"]) if match else 0.0
-    if not 0 < rate < math.inf:
+    number = float(match[column]) if match else 0.0
+    if not 0 < number < math.inf:
         hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
-        raise TrialFailed(f"redis-benchmark gave no rate for {operation}; {printed(text)}", hint)
-    return rate
+        raise TrialFailed(f"redis-benchmark gave no {what} for {operation}; {printed(text)}", hint)
+    return number

@@ -18,7 +18,7 @@ from tare.model import Output, Raw
 
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 _USUAL = 10  # rounds, between the two
-_PATIENCE_SECONDS, _PATIENCE = 30.0, 10  # and so many times as long as a turn
+_PATIENCE = 10  # times as long as a turn
 _MOST_LINES = 1000
 
 
@@ -27,9 +27,9 @@ def turn_seconds(duration_seconds: float) -> float:
     return min(duration_seconds, max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, duration_seconds / _USUAL)))
 
 
-def limit_seconds(turn_seconds: float) -> float:
+def limit_seconds(turn_seconds: float, patience_seconds: float = 30.0) -> float:
     """Give the time limit of a turn of this length: the others wait until then for a stack that never ends its own."""
-    return _PATIENCE_SECONDS + _PATIENCE * turn_seconds
+    return patience_seconds + _PATIENCE * turn_seconds
 
 
 def rounds_of(duration_seconds: float, each_seconds: float | None = None) -> int:

@@ -7,6 +7,7 @@ layer's cost is recorded apart: the time since the layer around it answered, and
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts import Host, Instance, Process
-from tare.errors import TareError, TrialFailed, Unavailable
+from tare.errors import TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.kept import Kept
@@ -57,6 +58,8 @@ class Testbed:
     alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
     sample_seconds: float = PERIOD_SECONDS  # from one sample of the telemetry to the next
     sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
+    before_request: Callable[[], None] = lambda: None  # called right before the outermost layer's start
+    most_start_seconds: float = math.inf  # for an instance of a kind of which one has started before
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
     volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none
 
@@ -215,6 +218,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
         alive=[],
+        before_request=lambda: None,
         kept=Kept(),
     )
 
@@ -265,8 +269,9 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
     """Start one layer and wait until it has answered the client on the first of the ports."""
     name = new_name(testbed.network)
     knocks: list[Process] = []
-    timeline = Timeline(technology=technology.name)
-    seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
+    timeline = Timeline(technology=technology.name, before_request=testbed.before_request)
+    usual_seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
+    seconds = min(usual_seconds, testbed.most_start_seconds)
     with testbed.ledger.overlapping(), ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
@@ -313,7 +318,7 @@ def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_
         if not problem:
             raise
         what = f"{target} did not answer the client within {most_seconds:g} s: {problem}"
-        raise TrialFailed(what, error.hint) from error
+        raise TimedOut(what, error.hint) from error
     ready = int(answered) / 1e9 - clock_ahead_seconds
     requested = timeline.marks[0].seconds
     if word == "tare" and began and not any(mark.name == "userspace" for mark in timeline.marks):
@@ -339,7 +344,8 @@ def named(technology: Technology, nested: bool) -> Iterator[None]:
             raise
         what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
         if isinstance(error, TrialFailed):
-            raise TrialFailed(what, error.hint, error.output) from error
+            kind = TimedOut if isinstance(error, TimedOut) else TrialFailed
+            raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
 
 

@@ -9,11 +9,12 @@ from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
 from tare.contracts import Host, Instance, Process, Workload
-from tare.errors import TrialFailed
+from tare.errors import TimedOut, TrialFailed
 from tare.model import Raw, Service
 from tare.running.layers import KNOCK
 
-_SERVICE_SECONDS = 30.0
+_LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
+_HINT = "see its raw output"
 _QUOTED = 200
 
 
@@ -25,14 +26,24 @@ class Server:
     service: Service | None = None
     process: Process | None = None
 
-    def await_answer(self, client: Host) -> None:
-        """Wait until the client can connect to it; raises TrialFailed."""
+    def await_answer(self, client: Host, patience_seconds: float = 30.0) -> None:
+        """Wait until the client can connect to it; raises TimedOut, or TrialFailed once it has ended."""
         if self.service is None or self.address is None:
             return
-        knock = (KNOCK, self.address, str(self.service.port), f"{_SERVICE_SECONDS:g}", "connect")
-        if client.run(*knock, timeout=_SERVICE_SECONDS + 5, check=False).exit_code:
-            what = f"{self.service.argv[0]} does not answer within {_SERVICE_SECONDS:g} s"
-            raise TrialFailed(what, "see its raw output")
+        knock = (KNOCK, self.address, str(self.service.port), f"{patience_seconds:g}", "connect")
+        what = f"{self.service.argv[0]} does not answer"
+        with client.spawn(*knock) as knocking:
+            while not self.why():
+                try:
+                    knocking.read_line(_LOOK_SECONDS)
+                except TimedOut:
+                    continue
+                except TrialFailed as error:
+                    if "knock: " not in knocking.errors():  # the client is lost
+                        raise
+                    raise TimedOut(f"{what} within {patience_seconds:g} s", _HINT) from error
+                return
+        raise TrialFailed(what, _HINT)
 
     def why(self) -> str:
         """Tell that it has ended, where it has: then this is why the load failed."""
@@ -60,7 +71,7 @@ def served(instance: Instance, workload: Workload) -> Iterator[Server]:
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
-        built_in = Service((workload.name,), instance.serves.get(workload.name, service.port))
+        built_in = Service((workload.name,), instance.serves.get(workload.server, service.port))
         yield Server(instance.address, built_in)
         return
     for path, text in service.files:

@@ -11,8 +11,7 @@ from typing import Self, TypeVar
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
-from tare.hosts.control_groups import group_folder, kernel_bytes
-from tare.hosts.disks import disks_moved, drop_caches
+from tare.hosts.disks import ColdStart, disks_moved, drop_caches
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.model import (
@@ -29,14 +28,15 @@ from tare.model import (
     Trial,
     Turn,
 )
+from tare.running.costs import cost_of
 from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, seen_limits
+from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
-from tare.telemetry.footprint import footprint
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.sampler import Telemetry, sample, way_to
 from tare.telemetry.spent import Spent
@@ -196,8 +196,15 @@ class Attempt:
             notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
         if workload.volume_bytes and not stack[0].volumes:
             raise Unavailable(f"{stack[0].name}: it gives its instances no data volume", 'write place = "root"')
+        if workload.starts_cold and stack[-1].gives_machine:
+            raise Unavailable(f"{stack[-1].name}: the caches of a lent machine are not tare's", 'write caches = "warm"')
+        cold = ColdStart(testbed.host) if workload.starts_cold else None
+        if cold:  # now, and once more when all is prepared, where little is left to drop
+            cold.begin()
+            testbed = replace(testbed, before_request=cold.begin)
         reached = replace(testbed, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
         parts = self._open.enter_context(started(reached, stack, workload.port, notes))
+        cold_read_bytes = cold.read_bytes() if cold else None
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
@@ -210,6 +217,8 @@ class Attempt:
         self._server = self._open.enter_context(served(instance, workload))
         self._server.await_answer(within.client)
         telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
+        # Where stacks take turns, the others are alive in their slots.
+        alone = workload.rounds == 1
         setup = Setup(
             instance,
             within.client,
@@ -217,6 +226,8 @@ class Attempt:
             notes.limits,
             drop_caches=lambda: drop_caches(_kernels(parts, outermost)),
             disks_moved=lambda: disks_moved(outermost.host),
+            cold_read_bytes=cold_read_bytes,
+            further=FurtherInstances(testbed, stack, tuple(notes.marks)) if alone else None,
         )
         edges = _edges(outermost)
         self._open.callback(edges.resume)
@@ -297,12 +308,7 @@ def _last_words(output: Output) -> Raw:
 
 def footprint_of(part: Part) -> Footprint:
     """Read what a layer costs the host that it runs on."""
-    host, instance = part.host, part.instance
-    pids = instance.processes()
-    others = (pid for other in part.testbed.alive if other is not instance for pid in other.processes())
-    memory, processes = footprint(host, part.testbed.image.root, pids, others)
-    kernel = kernel_bytes(host, group_folder(host, pids[0])) if pids else None
-    return Footprint(memory, kernel, instance.disk(), processes)
+    return cost_of(part.testbed, [part.instance])
 
 
 def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:

@@ -134,6 +134,7 @@ class Docker(Technology):
                 processes=lambda: (*processes_below(reader, folder), *around),
                 proof={"version": launch.version(self, host), "control group": folder},
                 disk=lambda: self._written_bytes(reader, launch, first),
+                image=lambda: self._image_bytes(reader, launch),
             )
 
     @contextmanager
@@ -228,6 +229,11 @@ class Docker(Technology):
     def _inspected(self, host: Host, form: str, *what: str) -> str:
         inspect = (self.program, "container", "inspect", "--format", form, *what)
         return host.run(*inspect, timeout=_SECONDS).text.strip()
+
+    def _image_bytes(self, host: Host, launch: Launch) -> int:
+        """Give the bytes of the image as the engine tells them."""
+        inspect = (self.program, "image", "inspect", "--format", "{{.Size}}", launch.image.tag)
+        return int(host.run(*inspect, timeout=_SECONDS).text)
 
     def _written_bytes(self, host: Host, launch: Launch, pid: int) -> int:
         """Give the bytes written in a container; the engine, which takes longer, tells if its layer is out of sight."""

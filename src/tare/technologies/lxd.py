@@ -168,6 +168,7 @@ class Lxd(Technology):
                 processes=lambda: (*processes_below(reader, folder), monitor),
                 proof=proof_of(reader, client, "lxc", "liblxc") | {"control group": folder},
                 disk=lambda: max(0, bytes_of(reader, root) - before),
+                image=lambda: kept_bytes(reader, client, alias_of(launch.image)),
             )
 
 
@@ -187,6 +188,12 @@ def keep(host: Host, file: Path, alias: str) -> None:
     client = client_of(host)
     if host.run(client, "image", "info", alias, timeout=SECONDS, check=False).exit_code:
         host.run("sh", "-c", _IMPORT, "sh", client, str(file), alias, timeout=_IMPORT_SECONDS)
+
+
+def kept_bytes(host: Host, client: str, alias: str) -> int:
+    """Give the bytes of an image in the daemon's store."""
+    target = asked(host, client, f"/1.0/images/aliases/{alias}")["target"]
+    return int(asked(host, client, f"/1.0/images/{target}")["size"])
 
 
 def alias_of(image: Image) -> str:

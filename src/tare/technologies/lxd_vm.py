@@ -27,6 +27,7 @@ from tare.technologies.lxd import (
     client_of,
     cpus_of,
     keep,
+    kept_bytes,
     proof_of,
 )
 
@@ -98,7 +99,12 @@ class LxdVm(Lxd):
             host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
             proof = proof_of(reader, client, "qemu", "qemu")
             instance = ground.booted(console, disk, self.path, accelerator="kvm", **proof)
-            yield replace(instance, processes=lambda: (pid,), disk=lambda: max(0, bytes_of(reader, disk) - before))
+            yield replace(
+                instance,
+                processes=lambda: (pid,),
+                disk=lambda: max(0, bytes_of(reader, disk) - before),
+                image=lambda: kept_bytes(reader, client, _alias(launch.image)),
+            )
 
 
 def _alias(image: Image) -> str:

@@ -4,18 +4,25 @@ Every trial has a timeline of its instance's start; this workload runs nothing a
 It begins when tare begins to make the instance (`requested`), after all work that many instances share. It ends with
 the first byte that `init` answers to the client (`ready`), so that a slow network path counts. The moments in between
 (`started`, `kernel`, `userspace`) are in the trial's timeline.
+
+A warm start finds in memory what earlier ones have read. Before a cold one, the file caches of the machine under test
+are written back and dropped; what its disks then read is a value, too, and a start that reads nothing is no cold one.
+Engines, and all else that runs on the machine, keep the pages that they have mapped. No paper measured starts.
+
+Settings: `caches`, `warm` or `cold`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tare.contracts import Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, printed
 from tare.model import Metric, Raw, Value
 
 
@@ -25,26 +32,48 @@ class Startup(Workload):
 
     name: ClassVar[str] = "startup"
     title: ClassVar[str] = "Start-up"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("total", "Time to the first answer", "s", "lower", overall=False),)
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("total", "Time to the first answer", "s", "lower", overall=False),
+        Metric("read", "Read from disks by a cold start", "bytes", "lower", headline=False, overall=False),
+    )
     runs_inside: ClassVar[bool] = False
+
+    caches: Literal["warm", "cold"] = "warm"
+
+    @property
+    def starts_cold(self) -> bool:
+        """Whether caches are dropped before."""
+        return self.caches == "cold"
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
-        return (Raw("timeline", (), json.dumps(marks) + "\n", 0.0),)
+        yield Raw("timeline", (), json.dumps(marks) + "\n", 0.0)
+        if setup.cold_read_bytes is not None:
+            yield Raw("read", (), f"{setup.cold_read_bytes}\n", 0.0)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the seconds from `requested` to `ready`; raises TrialFailed if one is missing or the order is wrong."""
-        if [each.label for each in raw] != ["timeline"]:
-            raise TrialFailed(f"expected one timeline, found {[each.label for each in raw]}")
+        labels = ["timeline", "read"] if self.starts_cold else ["timeline"]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
         requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
         if not requested < ready:
             raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s")
-        return (Value("total", None, ready - requested),)
+        total = Value("total", None, ready - requested)
+        return (total, Value("read", None, _read_bytes(raw[1].text))) if self.starts_cold else (total,)
 
     def seconds(self) -> float:
         """Give 0: every trial's estimate includes the start of its instance."""
         return 0.0
+
+
+def _read_bytes(text: str) -> int:
+    """Read what the disks have read; raises TrialFailed if that is nothing, as then no cache was dropped."""
+    if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
+        what = f"the disks of the machine read nothing while the instance started cold; {printed(text)}"
+        raise TrialFailed(what, "its caches cannot be dropped, or its files are in memory")
+    return int(text)
 
 
 def _moment(text: str, name: str) -> float:

@@ -24,7 +24,7 @@ def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr().out
     assert shown.startswith(f"qemu-tcg, redis, block {trial.block + 1}: ok\n")
     assert "timeline: requested 0 s, started " in shown
-    assert "memory: 310 MiB in 3 processes\n" in shown
+    assert "memory: 310 MiB in 3 processes; the guest itself reports 60 MiB as used\n" in shown
     assert "limit on CPUs: 1 (number 0) asked, 1 seen\n" in shown
     assert "limit on memory: 512 MiB asked, 480 MiB seen\n" in shown
     assert "limit on open files: 4096 asked, 4096 seen\n" in shown

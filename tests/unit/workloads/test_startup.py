@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ def parse(text: str) -> tuple[Value, ...]:
     return tuple(Startup().parse([Raw("timeline", (), text, 0.0)]))
 
 
-def measured(*marks: Mark) -> tuple[Raw, ...]:
+def measured(*marks: Mark, cold_read_bytes: int | None = None) -> tuple[Raw, ...]:
     instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
-    return tuple(Startup().measure(Setup(instance, LocalHost(), marks)))
+    return tuple(Startup().measure(Setup(instance, LocalHost(), marks, cold_read_bytes=cold_read_bytes)))
 
 
 def test_a_captured_timeline_gives_the_seconds_from_requested_to_ready() -> None:
@@ -30,7 +31,10 @@ def test_a_captured_timeline_gives_the_seconds_from_requested_to_ready() -> None
 
 def test_the_value_is_that_of_the_declared_metric() -> None:
     workload: Workload = Startup()
-    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [("total", "s", "lower")]
+    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [
+        ("total", "s", "lower"),
+        ("read", "bytes", "lower"),
+    ]
 
 
 def test_a_timeline_is_kept_with_all_its_digits_and_can_be_parsed() -> None:
@@ -81,8 +85,35 @@ def test_a_text_that_is_no_timeline_fails_the_trial_and_is_quoted(text: str) -> 
 
 @pytest.mark.parametrize("labels", [[], ["redis"], ["timeline", "timeline"]])
 def test_outputs_of_other_commands_fail_the_trial(labels: list[str]) -> None:
-    with pytest.raises(TrialFailed, match="expected one timeline"):
+    with pytest.raises(TrialFailed, match="expected outputs of"):
         Startup().parse([Raw(label, (), SAMPLE, 0.0) for label in labels])
+
+
+MARKS = (Mark("requested", 100.0), Mark("ready", 102.5))
+
+
+def test_a_cold_start_tells_what_the_disks_have_read() -> None:
+    raw = measured(*MARKS, cold_read_bytes=4096)
+    assert Startup("cold").parse(raw) == (Value("total", None, 2.5), Value("read", None, 4096))
+
+
+@pytest.mark.parametrize("text", ["0\n", "", "4096", "-1\n", "nan\n", "4096\n4096\n", "9" * 99 + "\n"])
+def test_a_cold_start_of_which_the_disks_saw_nothing_is_none(text: str) -> None:
+    timeline, read = measured(*MARKS, cold_read_bytes=4096)
+    with pytest.raises(TrialFailed, match="read nothing while the instance started cold"):
+        Startup("cold").parse([timeline, replace(read, text=text)])
+
+
+def test_outputs_of_a_warm_start_are_none_of_a_cold_one_and_the_other_way_round() -> None:
+    with pytest.raises(TrialFailed, match="expected outputs of"):
+        Startup("cold").parse(measured(*MARKS))
+    with pytest.raises(TrialFailed, match="expected outputs of"):
+        Startup("warm").parse(measured(*MARKS, cold_read_bytes=4096))
+
+
+def test_only_a_cold_start_has_the_caches_dropped_before() -> None:
+    assert Startup("cold").starts_cold
+    assert not Startup().starts_cold
 
 
 def test_it_serves_nothing_and_takes_no_time_of_its_own() -> None:

@@ -1,0 +1,41 @@
+"""The smallest memory of nginx: with how little a file is still served as quickly as with enough.
+
+The server and the load are those of `nginx`: one worker, a small file, and wrk on the client. The OSv paper (section
+3.3) halved the memory of its HTTP servers from 1 GiB: Apache on Ubuntu was normal down to 256 MB, OSv ran out of memory
+with 128 MB at 4000 requests a second. Here the load sends as much as it can, and the goal is a share of what all the
+memory of the suite gives (tare.loads.pressure).
+
+Settings: `goal`, the share of the throughput with all the memory; `precision`, how far the memory that misses the goal
+may be below the one that meets it; `least`, below which none is tried; `clients`; `size` of the file; `duration` of
+each try.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.loads.pressure import UnderPressure
+from tare.units import Size
+from tare.workloads.nginx import Nginx
+
+
+@dataclass(frozen=True)
+class NginxMemory(UnderPressure):
+    """The smallest memory of a server of files."""
+
+    name: ClassVar[str] = "nginx-memory"
+    title: ClassVar[str] = "nginx: smallest memory"
+    packages: ClassVar[tuple[str, ...]] = Nginx.packages
+    client_packages: ClassVar[tuple[str, ...]] = Nginx.client_packages
+    usual_port: ClassVar[int] = Nginx.usual_port
+    paths: ClassVar[tuple[str, ...]] = Nginx.paths
+
+    size: Annotated[Size, Field(ge=1, le=16 << 20)] = 1024
+
+    @property
+    def load(self) -> Nginx:
+        """The file with one number of clients."""
+        return Nginx((self.clients,), self.duration, size=self.size)

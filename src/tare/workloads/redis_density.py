@@ -1,0 +1,48 @@
+"""redis-density: how many instances with a key-value store a machine holds, and the memory of each further one.
+
+The server is that of `redis`. redis-benchmark asks each instance over one connection (tare.loads.density). None of the
+papers counted instances.
+
+Settings: `goal`, the 99th percentile of the latency that each has to keep; `most` instances; `spare`, the share of the
+machine's memory that is left alone; `requests`, how many each is sent at a time; `operation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.contracts import Setup
+from tare.loads.density import Density
+from tare.loads.redis_benchmark import Operation, slow_seconds
+from tare.model import Raw
+from tare.workloads.redis import Redis
+
+
+@dataclass(frozen=True)
+class RedisDensity(Density):
+    """How many key-value stores a machine holds."""
+
+    name: ClassVar[str] = "redis-density"
+    title: ClassVar[str] = "Redis: how many instances"
+    packages: ClassVar[tuple[str, ...]] = Redis.packages
+    client_packages: ClassVar[tuple[str, ...]] = Redis.client_packages
+    usual_port: ClassVar[int] = Redis.usual_port
+
+    requests: Annotated[int, Field(ge=100, le=1_000_000)] = 500
+    operation: Operation = "SET"
+
+    @property
+    def load(self) -> Redis:
+        """One operation with one client."""
+        return Redis((self.operation,), (1,))
+
+    def ask(self, setup: Setup, label: str) -> Raw:
+        """Send the requests."""
+        return self.load.ask(setup, label, self.requests)
+
+    def slow_seconds(self, text: str) -> float:
+        """Read the 99th percentile of the latency."""
+        return slow_seconds(text, self.operation)

@@ -1,0 +1,126 @@
+"""Further instances on bare metal: what becomes of one with too little memory, and of a search for enough of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+
+from tare.contracts import Setup
+from tare.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.model import Service
+from tare.running.further import FurtherInstances
+from tare.running.layers import Notes, Testbed, started
+from tare.running.service import served
+from tare.technologies.native import Native
+from tare.workloads.idle import Idle
+from tare.workloads.redis import Redis
+from tare.workloads.redis_density import RedisDensity
+from tare.workloads.redis_memory import RedisMemory
+from tare.workloads.startup import Startup
+
+pytestmark = pytest.mark.machine
+
+MIB = 1 << 20
+HOG = ("dd", "if=/dev/zero", "of=/dev/null", "count=1", "bs=64M")  # it fills a buffer of one block
+
+
+@dataclass
+class Ground:
+    """The trial's own instance, and what starts others beside it."""
+
+    testbed: Testbed
+    setup: Setup
+    further: FurtherInstances
+
+
+@pytest.fixture
+def ground(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Ground]:
+    """An instance with a server of Redis and 16 MiB; nothing is left of it and of those beside it."""
+    small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
+    with nothing_left(), testbed.kept, ExitStack() as exits:
+        notes = Notes()
+        (part,) = exits.enter_context(started(small, (Native(),), Redis().port, notes))
+        further = FurtherInstances(small, (Native(),), tuple(notes.marks))
+        exits.enter_context(served(part.instance, Redis())).await_answer(testbed.client)
+        yield Ground(small, Setup(part.instance, testbed.client, tuple(notes.marks), further=further), further)
+
+
+def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
+    with ground.further.started(Startup(), limit_bytes) as another:
+        inside = another.setup.instance.inside
+        assert inside is not None
+        inside.run(*argv, timeout=30)
+
+
+def test_a_program_that_is_ended_for_lack_of_memory_is_told_from_one_that_fails(ground: Ground) -> None:
+    run_in(ground, *HOG, limit_bytes=128 * MIB)
+    with pytest.raises(OutOfMemory, match=r"^the machine's kernel ended a process of it for lack of memory; dd: "):
+        run_in(ground, *HOG, limit_bytes=32 * MIB)
+    with pytest.raises(TrialFailed, match=r"^false: exit code 1") as failure:
+        run_in(ground, "false", limit_bytes=32 * MIB)
+    assert type(failure.value) is TrialFailed
+
+
+@dataclass(frozen=True)
+class Ending(Startup):
+    """A workload whose server ends at once."""
+
+    name: ClassVar[str] = "ending"
+
+    def service(self, listen: str) -> Service:  # noqa: ARG002 - it does not come that far
+        return Service(("sh", "-c", "echo no room >&2; exit 3"), 16379)
+
+
+def test_a_server_that_ends_is_not_waited_for(ground: Ground) -> None:
+    what = "^sh ended in the instance: it said 'no room'; sh does not answer$"  # and not: within 30 s
+    with pytest.raises(TrialFailed, match=what) as failure, ground.further.started(Ending()):
+        pass
+    assert not isinstance(failure.value, TimedOut)
+
+
+@dataclass(frozen=True)
+class Quick(RedisMemory):
+    """The search in the fewest steps."""
+
+    @property
+    def load(self) -> Redis:
+        return replace(super().load, duration=0.1)
+
+
+def test_the_smallest_memory_of_redis_is_found_and_its_parser_reads_it_again(ground: Ground) -> None:
+    ground.further.patience_seconds = 2.0  # what cannot start is waited for
+    workload = Quick(precision=0.5, clients=5, goal=0.1, least=MIB // 2)
+    values = workload.parse([raw for raw in workload.measure(ground.setup) if not raw.warm_up])
+    (floor,) = (value.value for value in values if value.metric == "floor")
+    assert MIB / 2 < floor < 16 * MIB
+    assert {value.point for value in values if value.metric == "throughput"} >= {16.0 * MIB, 8.0 * MIB}
+
+
+def test_several_are_alive_and_their_memory_is_told_together(ground: Ground) -> None:
+    alone = ground.further.cost().memory_bytes
+    with ground.further.started(Redis()), ground.further.started(Redis()) as another:
+        together = ground.further.cost().memory_bytes
+        assert another.swapped_bytes() == 0
+    assert alone
+    assert together
+    assert alone < together < 3 * alone  # they share the pages of their programs
+    assert 0 < ground.further.spare_share() < 1
+
+
+def test_several_answer_side_by_side_and_each_further_one_costs_less_than_the_first(ground: Ground) -> None:
+    workload = RedisDensity(most=3, requests=100, goal=60.0)
+    found = {(value.metric, value.point): value.value for value in workload.parse([*workload.measure(ground.setup)])}
+    assert 0 < found["further", None] < found["memory", 1.0] < found["memory", 3.0]
+    assert ("instances", None) not in found  # nobody knows how many there could be
+
+
+def test_an_idle_instance_costs_what_its_processes_do_and_its_image_is_a_folder(ground: Ground) -> None:
+    workload = Idle(settle=0.0)
+    found = {value.metric: value.value for value in workload.parse([*workload.measure(ground.setup)])}
+    assert 0 < found["process_memory"] <= found["memory"] < 16 * MIB
+    assert found["image"] > 50 * MIB
+    assert "reported" not in found  # the machine's memory is not its own

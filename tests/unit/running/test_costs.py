@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from fakes import bare_testbed
+
+from tare.contracts import Instance
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.running.costs import cost_of
+
+BOOT, MEMINFO = "/proc/sys/kernel/random/boot_id", "/proc/meminfo"
+MACHINE = {BOOT: "here\n", MEMINFO: "MemTotal: 24000000 kB\nMemFree: 1 kB\nMemAvailable: 1000000 kB\n"}
+GUEST = {BOOT: "there\n", MEMINFO: "MemTotal: 400000 kB\nMemFree: 1 kB\nMemAvailable: 300000 kB\n"}
+
+
+@dataclass(frozen=True)
+class Files(LocalHost):
+    """A host with these files alone; without any, it cannot be asked."""
+
+    files: dict[str, str] = field(default_factory=dict)
+
+    def read(self, path: str) -> str:
+        if not self.files:
+            raise TrialFailed("it is gone")
+        return self.files.get(path, "")
+
+
+def instance(inside: Files | None, disk_bytes: int | None = 5) -> Instance:
+    return Instance("tare-x", inside, None, "none", processes=tuple, disk=lambda: disk_bytes)
+
+
+def reported(folder: Path, *insides: Files | None) -> int | None:
+    return cost_of(bare_testbed(folder, Files(MACHINE)), [instance(inside) for inside in insides]).reported_bytes
+
+
+def test_a_guest_reports_what_its_own_kernel_counts_as_used(tmp_path: Path) -> None:
+    assert reported(tmp_path, Files(GUEST)) == 100_000 * 1024
+    assert reported(tmp_path, Files(GUEST), Files(GUEST)) == 200_000 * 1024
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [None, Files(MACHINE), Files(), Files({MEMINFO: GUEST[MEMINFO]}), Files({**GUEST, MEMINFO: "MemTotal: no kB\n"})],
+    ids=["a unikernel", "a container", "gone", "without a number", "garbage"],
+)
+def test_what_has_no_kernel_of_its_own_or_does_not_answer_reports_nothing(tmp_path: Path, inside: Files | None) -> None:
+    assert reported(tmp_path, inside) is None
+    assert reported(tmp_path, Files(GUEST), inside) is None  # a part of the sum would look like a result
+
+
+def test_what_several_have_written_is_added_up_unless_one_does_not_tell(tmp_path: Path) -> None:
+    testbed = bare_testbed(tmp_path, Files(MACHINE))
+    for sizes, all_bytes in (((5, 6), 11), ((5, None), None), ((), None)):
+        found = cost_of(testbed, [instance(None, size) for size in sizes])
+        assert (found.disk_bytes, found.memory_bytes, found.processes) == (all_bytes, None, 0)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tare.contracts import Another, Further, Instance, Setup, Workload
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.model import Footprint, Output, Raw, Value
+from tare.workloads.idle import Idle
+
+COST = Footprint(3_000_000, 500_000, 0, 2)
+
+
+@dataclass(frozen=True)
+class Client(LocalHost):
+    """A client that is asked to sleep."""
+
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+        assert timeout > float(argv[-1])
+        self.asked.append(argv)
+        return Output(argv, 0, b"", b"", 0.0)
+
+
+@dataclass(frozen=True)
+class Costing(Further):
+    """What tells the cost, and starts nothing."""
+
+    costs: Footprint
+
+    @property
+    def limit_bytes(self) -> int:
+        return 512 << 20
+
+    def started(self, workload: Workload, limit_bytes: int | None = None) -> AbstractContextManager[Another]:
+        raise AssertionError((workload, limit_bytes))
+
+    def cost(self) -> Footprint:
+        return self.costs
+
+    def spare_share(self) -> float:
+        return 0.5
+
+
+def setup(costs: Footprint = COST, image_bytes: int | None = 7_000_000) -> Setup:
+    instance = Instance("tare-x", None, None, "none", processes=tuple, image=lambda: image_bytes)
+    return Setup(instance, Client(), (), further=Costing(costs))
+
+
+def measured(given: Setup) -> tuple[Raw, ...]:
+    return tuple(Idle().measure(given))
+
+
+def values(raw: tuple[Raw, ...]) -> dict[str, float]:
+    return {value.metric: value.value for value in Idle().parse(raw)}
+
+
+def test_a_guest_costs_what_the_host_sees_and_reports_its_own_beside_it() -> None:
+    assert values(measured(setup(replace(COST, reported_bytes=60_000_000)))) == {
+        "memory": 3_500_000,
+        "process_memory": 3_000_000,
+        "kernel_memory": 500_000,
+        "reported": 60_000_000,
+        "image": 7_000_000,
+    }
+
+
+def test_what_the_host_does_not_tell_is_missing_and_not_zero() -> None:
+    found = values(measured(setup(costs=replace(COST, kernel_bytes=None), image_bytes=None)))
+    assert found == {"memory": 3_000_000, "process_memory": 3_000_000}
+
+
+def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="does not tell the memory"):
+        measured(setup(costs=replace(COST, memory_bytes=None)))
+
+
+def test_it_needs_the_cost_of_all_instances() -> None:
+    with pytest.raises(TrialFailed, match="asks for the cost"):
+        measured(replace(setup(), further=None))
+
+
+def test_nothing_runs_for_some_time_before() -> None:
+    given = setup()
+    measuring: Iterator[Raw] = Idle(settle=7.5).measure(given)
+    next(measuring)
+    assert isinstance(given.client, Client)
+    assert given.client.asked == [("sleep", "7.5")]
+    assert Idle(settle=7.5).seconds() == 7.5
+
+
+def test_it_runs_nothing_inside_and_takes_no_turns() -> None:
+    assert (Idle.runs_inside, Idle.packages, Idle().rounds) == (False, (), 1)
+
+
+def cost(**changed: object) -> str:
+    return json.dumps({"memory_bytes": 1, "kernel_bytes": 0, "reported_bytes": None, "image_bytes": 1} | changed)
+
+
+def test_a_cost_is_read() -> None:
+    assert Value("memory", None, 1) in Idle().parse([Raw("cost", (), cost(), 0.0)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{",
+        cost()[:-4],
+        cost(memory_bytes=0),
+        cost(memory_bytes=None),
+        cost(memory_bytes="1"),
+        cost(memory_bytes=1.5),
+        cost(kernel_bytes=-1),
+        cost(image_bytes=0),
+        cost(reported_bytes=-4096),
+        cost().replace("0", "NaN"),
+    ],
+)
+def test_a_cost_that_cannot_be_read_fails_the_trial_and_is_quoted(text: str) -> None:
+    with pytest.raises(TrialFailed, match="not the memory of an instance") as failure:
+        Idle().parse([Raw("cost", (), text, 0.0)])
+    assert repr(text) in str(failure.value)
+
+
+@pytest.mark.parametrize("labels", ["", "meminfo", "cost cost", "cost meminfo"])
+def test_outputs_of_other_commands_fail_the_trial(labels: str) -> None:
+    with pytest.raises(TrialFailed, match="expected a cost"):
+        Idle().parse([Raw(label, (), cost(), 0.0) for label in labels.split()])
