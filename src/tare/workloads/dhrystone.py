@@ -1,12 +1,13 @@
 """Dhrystone 2.1: integer and string work of one CPU, in passes a second.
 
 One pass is Weicker's fixed mix of assignments, branches, procedure calls and string operations. It stays in the first
-cache and never enters the kernel, so it shows what a technology costs a program that only computes. VTmark ran a fixed
-2,147,483,627 passes (Table 2; results in Figure 4, first column). Here the time is fixed, so that a slow stack takes no
-longer than a fast one: the number of passes grows until one stretch takes `duration`. Every stretch is checked against
-the published final values of the benchmark, so a miscompiled program gives no result.
+cache and never enters the kernel, so it shows what a technology costs a program that only computes. VTmark ran 5 times
+2,147,483,627 passes (Table 2; results in Figure 4, first column): `passes = 2147483627`. Without `passes`, the time is
+fixed, so that a slow stack takes no longer than a fast one: the number of passes grows until one stretch takes
+`duration`. Every stretch is checked against the published final values of the benchmark, so a miscompiled program gives
+no result.
 
-Settings: `duration`, the least length of the measured stretch.
+Settings: `duration`, the least length of the measured stretch; or `passes`, and the `repetitions` of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tare.loads.computing import Computing
 from tare.model import Metric
 
 _RESULT = re.compile(
-    r"program: dhrystone 2\.1\nruns: \d+\nseconds: \d+\.\d+\n"
+    r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
     r"dhrystones_per_second: (?P<speed>\d+\.\d+)\nverified: yes\n",
     re.ASCII,
 )
@@ -33,3 +34,5 @@ class Dhrystone(Computing):
     title: ClassVar[str] = "Dhrystone 2.1"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Dhrystone speed", "dhrystones/s", "higher"),)
     result: ClassVar[re.Pattern[str]] = _RESULT
+    count_option: ClassVar[str] = "--runs"
+    usual_speed: ClassVar[float] = 1e7

@@ -2,12 +2,13 @@
 
 Eight modules (array elements, an array as parameter, branches, integer arithmetic, trigonometric functions, procedure
 calls, array references, standard functions) with the weights of Curnow and Wichmann (1976), in double precision. They
-never enter the kernel, so they show what a technology costs a program that only computes. VTmark ran a fixed 5,000,000
-passes of the C version of 1996 (Table 2; results in Figure 4, second column). Here the time is fixed: the number of
-passes grows until one stretch takes `duration`. Every stretch is checked against the published results of the modules,
-so a miscompiled program gives no result.
+never enter the kernel, so they show what a technology costs a program that only computes. VTmark ran 5 times 5,000,000
+passes of the C version of 1996 (Table 2; results in Figure 4, second column): `passes = 5000000`. Without `passes`, the
+time is fixed: the number of passes grows until one stretch takes `duration`. Every stretch is checked against the
+published results of the modules, so a miscompiled program gives no result.
 
-Settings: `duration`, the least length of the measured stretch.
+Settings: `duration`, the least length of the measured stretch; or `passes`, and the `repetitions` of them. A pass is a
+million Whetstone instructions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MODULES = (
     "standard_functions",
 )
 _RESULT = re.compile(
-    r"program: whetstone double precision\npasses: \d+\nseconds: \d+\.\d+\n"
+    r"program: whetstone double precision\npasses: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
     + "".join(rf"seconds_{module}: \d+\.\d+\n" for module in _MODULES)
     + r"mwips: (?P<speed>\d+\.\d+)\nverified: yes\n",
     re.ASCII,
@@ -46,3 +47,5 @@ class Whetstone(Computing):
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Whetstone speed", "whetstones/s", "higher"),)
     result: ClassVar[re.Pattern[str]] = _RESULT
     scale: ClassVar[float] = 1e6  # MWIPS
+    count_option: ClassVar[str] = "--passes"
+    usual_speed: ClassVar[float] = 2e3

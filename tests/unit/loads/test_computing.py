@@ -1,0 +1,71 @@
+"""A program that computes does a number of passes, as in VTmark, or fills a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from tare_fake.technology import FakeHost
+
+from tare.contracts import Instance, Setup
+from tare.errors import TrialFailed
+from tare.loads.computing import Computing
+from tare.model import Limits, Output, Raw
+from tare.running.values import read_values
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.whetstone import Whetstone
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+DHRYSTONE, WHETSTONE = ((SAMPLES / f"{name}/one-second.txt").read_text() for name in ("dhrystone", "whetstone"))
+
+
+@dataclass(frozen=True)
+class Computer(FakeHost):
+    """A host whose programs print a text, whatever they are told to do."""
+
+    text: str = ""
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, **_: object) -> Output:
+        self.calls.append(argv)
+        return Output(argv, 0, self.text.encode(), b"", timeout)
+
+
+def setup_of(text: str) -> tuple[Computer, Setup]:
+    inside = Computer(1.0, "", Limits((0,), 1 << 29, 4096), text=text)
+    return inside, Setup(Instance("one", inside, None, "none", processes=lambda: ()), inside, ())
+
+
+@pytest.mark.parametrize(
+    ("workload", "text", "work"),
+    [
+        (Dhrystone(passes=37566844), DHRYSTONE, ("--runs", "37566844")),
+        (Whetstone(passes=7054), WHETSTONE, ("--passes", "7054")),
+        (Dhrystone(duration=2.0), DHRYSTONE, ("--seconds", "0.2")),
+    ],
+)
+def test_it_repeats_the_passes_or_fills_the_time(workload: Computing, text: str, work: tuple[str, ...]) -> None:
+    inside, setup = setup_of(text)
+    found = tuple(workload.measure(setup))
+    assert inside.calls == workload.rounds * [(f"/usr/lib/tare/{workload.name}", *work)]
+    assert workload.rounds == (5 if workload.passes else 10)
+    (value,) = read_values(workload, found)
+    assert len(value.turns) == workload.rounds
+
+
+def test_a_result_of_other_passes_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="no verified speed"):
+        Dhrystone(passes=37566845).parse([Raw("dhrystone", (), DHRYSTONE, 1.0)])
+
+
+def test_the_counts_of_vtmark_can_be_asked_for() -> None:
+    assert TypeAdapter(Dhrystone).validate_python({"passes": 2_147_483_627}).repetitions == 5
+    assert TypeAdapter(Whetstone).validate_python({"passes": 5_000_000}).seconds() > 1000
+
+
+@pytest.mark.parametrize("settings", [{"passes": -1}, {"passes": 2**31}, {"passes": 1, "repetitions": 0}])
+def test_counts_that_cannot_be_done_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Dhrystone).validate_python(settings)
