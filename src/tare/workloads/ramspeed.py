@@ -14,7 +14,7 @@ One pass of each part is a turn, and starts the program anew: which pages it get
 (docs/decisions/start-per-turn.md).
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, of each array; `bytes_per_pass`,
-at least; `passes`.
+at least; `passes`. Arrays and blocks for which the instance's memory has no room are lowered.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model import Metric, Raw, Sweep, Value
+from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
 
 Kind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
@@ -66,12 +66,19 @@ class Ramspeed(Workload):
         for part in _OPERATIONS + _MARKS
     )
     sweep: ClassVar[Sweep | None] = Sweep("block size", "bytes")
+    shortened_by: ClassVar[str] = "passes"
 
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_each_once)] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
     bytes_per_pass: BlockSize = 64 * 1024**2
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Make the arrays small enough for the memory, and leave out blocks that are too large for it."""
+        largest = limits.room_bytes // 3 // _STEP_BYTES * _STEP_BYTES
+        sizes = tuple(size for size in self.mark_sizes if size <= limits.room_bytes)
+        return replace(self, array_bytes=min(self.array_bytes, largest), mark_sizes=sizes)
 
     @property
     def rounds(self) -> int:
