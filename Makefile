@@ -26,19 +26,21 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
 TEST_PACKAGES := chromium clang-format procps rustfmt-web shellcheck
+# What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
+SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick check setup packages test-packages bench audit plugin docs wheel lab lab-stop test-lab picture format
+.PHONY: demo test quick check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
 	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
-test: setup test-packages check
+test: setup test-packages servers check
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
 	$(WITH_ENGINES) .venv/bin/pytest
 
@@ -62,6 +64,9 @@ packages:
 
 test-packages: setup
 	@tests/lab/install $(TEST_PACKAGES) $$($(DECLARED) test-packages $(NOT_OF_RELEASE))
+
+servers: setup
+	@tests/lab/unpack .venv/servers $(SERVERS)
 
 # The packages come first: on a fresh Debian they bring Python's venv.
 .venv/.locked: pyproject.toml uv.lock | packages

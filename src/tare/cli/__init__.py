@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = (
-    *("doctor", "plan", "run", "report", "compare", "show", "reparse", "shell"),
+    *("doctor", "plan", "run", "report", "compare", "show", "export", "reparse", "shell"),
     *("technologies", "workloads", "image", "tune", "clean"),
 )
 _FILES = {"technologies": "catalogue", "workloads": "catalogue"}  # of the others, the file has the command's name

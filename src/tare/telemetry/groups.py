@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tare.errors import TareError
-from tare.hosts.control_groups import group_of, parse_layout, processes_below
+from tare.hosts.control_groups import Layout, group_of, parse_layout, processes_below
 from tare.hosts.local import LocalHost
 from tare.telemetry.files import Files
 from tare.telemetry.parsers import Pressure, parse_pressure, read_as, whole_disks
@@ -37,16 +37,22 @@ class Group:
 
 
 def own_group(processes: Callable[[], Sequence[int]], read: Callable[[str], str]) -> Group | None:
-    """Find the group of this machine that has most of an instance's processes, and none of others."""
-    found = (_own(tuple(processes()), read) for _ in range(_LOOKS))
+    """Find the group of this machine that has most of an instance's processes, and none of others.
+
+    Over SSH, where `read` has no other files than those of a sample, there is none.
+    """
+    try:
+        layout = parse_layout(read("/proc/self/mounts"))
+    except (OSError, TareError):
+        return None
+    found = (_own(layout, tuple(processes()), read) for _ in range(_LOOKS))
     return next((group for group in found if group), None)
 
 
-def _own(pids: Sequence[int], read: Callable[[str], str]) -> Group | None:
+def _own(layout: Layout, pids: Sequence[int], read: Callable[[str], str]) -> Group | None:
     try:
-        layout = parse_layout(read("/proc/self/mounts"))
         lists = [read(f"/proc/{pid}/cgroup") for pid in pids]
-    except (OSError, TareError):
+    except OSError:  # one has ended meanwhile
         return None
     names = [group_of(text, "cpuacct", layout.version) for text in lists]
     for name in sorted({*names} - {"", "/"}, key=lambda name: (-names.count(name), name)):

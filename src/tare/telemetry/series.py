@@ -78,7 +78,7 @@ def samples_in(file: Path, trial: str) -> tuple[int, float]:
 
     try:
         with duckdb.connect(config={"threads": 1}) as connection:
-            rows = connection.read_parquet(escape(str(file))).filter("scope = 'instance'")
+            rows = connection.read_parquet(escape(str(file)), hive_partitioning=False).filter("scope = 'instance'")
             if "trial" in rows.columns:
                 rows = rows.filter(ColumnExpression("trial") == ConstantExpression(trial))
             ((samples, seconds),) = rows.aggregate("count(*), max(seconds) - min(seconds)").fetchall()

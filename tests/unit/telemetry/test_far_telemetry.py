@@ -162,6 +162,18 @@ def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_wh
     assert len(host.asked) == 3
 
 
+def test_no_process_is_listed_to_look_for_a_group_that_could_not_be_read() -> None:
+    files, listed = FarFiles(Far(answers=[RECORDED])), list[int]()
+
+    def processes() -> list[int]:
+        listed.append(1)
+        return [731]
+
+    files.look([731])
+    assert not InstanceReader(files, processes).has_group
+    assert listed == []
+
+
 def test_one_command_a_sample_brings_the_traffic_of_several_instances(tmp_path: Path) -> None:
     both = RECORDED + RECORDED[RECORDED.index("==> /proc/731/stat") :].replace("731", "732")
     both = both.replace("==> /dev/null <==\n", "", 1).replace(

@@ -1,0 +1,1 @@
+"""Exports: the telemetry of a finished run for the tools that operators have; see docs/telemetry.md."""

@@ -1,0 +1,138 @@
+"""Whether telemetry changes what is measured: turns with samples against turns without, by tare's own equivalence.
+
+Bare metal and a container take turns. In each round each has two, in random order: one while tare samples both ten
+times a second, and one while it does not. Block by block the two are compared with a margin of 1 %.
+
+    PYTHONPATH=tests/support:tests/bench python tests/bench/telemetry_effect.py [BLOCKS [WORKLOAD...]]
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from own_testbed import own_testbed
+from turns import ended, workloads
+
+from tare import plugins
+from tare.contracts import Workload
+from tare.hosts.local import isolate_mounts
+from tare.images.image import built_image
+from tare.images.recipes import client_recipe, guest_recipe
+from tare.running.layers import Testbed
+from tare.running.trial import Attempt
+from tare.statistics.ratios import block_ratio
+from tare.suites.plan import Step
+from tare.telemetry.sampler import Sampler, sampling, way_to
+
+_MARGIN = 0.01
+_STACKS = ("native", "crun")
+_MEASURED = 5  # times in a block
+_USUAL = ("dhrystone", "redis", "nginx")
+
+
+@dataclass
+class _Switch:
+    """Lets a sampler sample, or not; `sides` tells of each turn of each stack, in order, whether it did."""
+
+    sampler: Sampler
+    on: bool = True
+    samples: int = 0
+    sides: dict[str, list[bool]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._sample = self.sampler.sample_all
+        self.sampler.sample_all = self._sample_if_on  # type: ignore[method-assign]
+
+    def _sample_if_on(self) -> None:
+        if self.on:
+            self.samples += 1
+            self._sample()
+
+    def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
+        """Take a turn with samples, or without."""
+        self.on = on
+        more = attempt.take_turn(number, 0.0)
+        if more:
+            self.sides.setdefault(attempt.step.stack, []).append(on)
+        return more
+
+
+@contextmanager
+def going(testbed: Testbed, workload: Workload) -> Iterator[tuple[list[Attempt], _Switch]]:
+    """Start an instance of each stack."""
+    with sampling(testbed.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
+        together, attempts = replace(testbed, sampler=sampler), []
+        for slot, name in enumerate(_STACKS):
+            step = Step(f"effect-{slot}", workload.name, name, 0, slot)
+            technology = plugins.find("technologies", name)()
+            attempts.append(stack.enter_context(Attempt(together.slot(slot), step, (technology,), workload)))
+            attempts[-1].start()
+        yield attempts, _Switch(sampler)
+
+
+def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
+    """Print the rows of a workload."""
+    with_samples: dict[str, list[float]] = {name: [] for name in _STACKS}
+    without: dict[str, list[float]] = {name: [] for name in _STACKS}
+    chance, samples = random.Random(1), 0  # noqa: S311 - nothing secret
+    for _ in range(blocks):
+        with going(testbed, workload) as (attempts, switch):
+            for _ in range(_MEASURED):
+                for attempt in attempts:
+                    attempt.measure_from(0)
+                _in_turns(attempts, switch, chance)
+            samples += switch.samples
+            for attempt in attempts:
+                trial = ended(attempt)
+                counted = [
+                    on for turn, on in zip(trial.turns, switch.sides[trial.stack], strict=True) if not turn.warm_up
+                ]
+                for on, side in ((True, with_samples), (False, without)):
+                    pairs = zip(counted, trial.values[-1].turns, strict=True)
+                    side[trial.stack].append(statistics.geometric_mean(value for each, value in pairs if each == on))
+    for name in _STACKS:
+        ratio = block_ratio(with_samples[name], without[name], _MARGIN)
+        assert ratio is not None
+        interval = f"[{100 * ratio.low:.2f}, {100 * ratio.high:.2f}]" if ratio.low and ratio.high else "too few blocks"
+        print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.claim} |", flush=True)
+    print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
+
+
+def _in_turns(attempts: list[Attempt], switch: _Switch, chance: random.Random) -> None:
+    """Give each instance two turns in each round."""
+    live = list(attempts)
+    for number in itertools.count():
+        chance.shuffle(live)
+        sides = {attempt.step.stack: chance.random() < 0.5 for attempt in live}
+        live = [
+            attempt
+            for attempt in live
+            if all(switch.turn(attempt, 2 * number + n, sides[attempt.step.stack] != bool(n)) for n in range(2))
+        ]
+        if not live:
+            return
+
+
+def main(blocks: str = "12", *names: str) -> None:
+    """Print a Markdown table."""
+    isolate_mounts()
+    found = {name: each for name, each in workloads().items() if name in (names or _USUAL)}
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    image, loads = (built_image(say, recipe(tuple(found.values()))) for recipe in (guest_recipe, client_recipe))
+    with own_testbed(image, loads) as testbed:
+        print("| workload | stack | with samples, of without | 95 % | within 1 % |\n| --- | --- | --- | --- | --- |")
+        for workload in found.values():
+            compare(testbed, workload, int(blocks))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
