@@ -4,8 +4,7 @@
  * Two modes, after those of RAMspeed 3.5.0 (which VTmark ran), written anew:
  *   mem   works on three arrays: copy (c = a), scale (c = m * a), add (c = a + b) and triad (c = a + m * b);
  *   mark  reads, or writes, one block over and over, for several sizes of block.
- * Each with integers (64 bits, general registers), float (double precision, one number at a time) and sse (SSE2, two
- * double-precision numbers at a time).
+ * Each with the kinds of numbers of ramspeed.h.
  *
  * A pass repeats an operation until it has moved at least the bytes asked for; what is read and what is written both
  * count, but not what the hardware moves on top, such as the fetch of a cache line before it is written. A speed is the
@@ -18,44 +17,23 @@
  * Test hook: compiling with -DFACTOR_USED=2 makes scale and triad compute with a wrong factor, as a miscompilation
  * would.
  */
+#include "ramspeed.h"
 #include "clock.h"
 
-#include <emmintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FACTOR 3
-#ifndef FACTOR_USED
-#define FACTOR_USED FACTOR
-#endif
-
 #define MOST_SIZES 32
 #define MOST_PASSES 1000000
 /* The sum of so many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
 #define MOST_BYTES (1LL << 40)
-/* What the kernels read or write between two looks at their counter. */
-#define STEP_BYTES 128
 
-/* Keeps the compiler from inlining a kernel, cloning it, or dropping the repeats of what it computed before. */
-#define KERNEL static __attribute__((noipa))
-/* Ends a round over a block: the compiler must assume that memory has changed. */
-#define ROUND_ENDS() __asm__ volatile("" ::: "memory")
-/* Shows a number to the assembler, so that loops are neither vectorized nor turned into memcpy or memset. */
-#define SHOW_INTEGER(number) __asm__("" : "+r"(number))
-#define SHOW_REAL(number) __asm__("" : "+x"(number))
-
-/* Elements of 8 bytes: integer kernels use one member, float and sse kernels the other. */
-union element {
-    int64_t integer;
-    double real;
-};
-
-enum kind { INTEGER, FLOAT, SSE, KINDS };
+enum kind { INTEGER, FLOAT, MMX, SSE, MMX_NT, SSE_NT, KINDS };
 enum operation { COPY, SCALE, ADD, TRIAD, OPERATIONS };
-static const char *const kind_names[KINDS] = {"integer", "float", "sse"};
+static const char *const kind_names[KINDS] = {"integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"};
 static const char *const operation_names[OPERATIONS] = {"copy", "scale", "add", "triad"};
 /* Arrays that an operation reads and writes. */
 static const int operation_arrays[OPERATIONS] = {2, 2, 3, 3};
@@ -74,101 +52,32 @@ struct settings {
     long long size_bytes[MOST_SIZES];
 };
 
-/* --- kernels ---------------------------------------------------------------------------------------------------- */
-
-/* mem: computes `count` elements of c from those of a and b. */
-typedef void Kernel(const union element *a, const union element *b, union element *c, size_t count);
-/* mark: gives the sum of a block, read so many rounds. Eight sums, so that additions do not wait for each other. */
-typedef double Reader(const union element *block, size_t count, long rounds);
-/* mark: writes the number of the round, from 1 up, all over a block. */
-typedef void Writer(union element *block, size_t count, long rounds);
-
-/* The elements that one load or store of the type moves. */
-#define WIDTH(type) (sizeof(type) / sizeof(union element))
-#define LOAD(type, elements, i) (*(const type *)&(elements)[i])
-
-#define MEM_KERNEL(name, type, SHOW, expression)                                                                       \
-    KERNEL void name(const union element *a, const union element *b, union element *c, size_t count) {                 \
-        _Pragma("GCC unroll 8") for (size_t i = 0; i < count; i += WIDTH(type)) {                                      \
-            type x = LOAD(type, a, i);                                                                                 \
-            type y = LOAD(type, b, i);                                                                                 \
-            type z = expression;                                                                                       \
-            (void)y;                                                                                                   \
-            SHOW(z);                                                                                                   \
-            *(type *)&c[i] = z;                                                                                        \
-        }                                                                                                              \
-    }
-
-#define READ_PART(part, type, SHOW)                                                                                    \
-    sum_##part += LOAD(type, block, i + part * WIDTH(type));                                                           \
-    SHOW(sum_##part)
-
-#define READ_KERNEL(name, type, SHOW, TOTAL)                                                                           \
-    KERNEL double name(const union element *block, size_t count, long rounds) {                                        \
-        type sum_0 = {0}, sum_1 = {0}, sum_2 = {0}, sum_3 = {0}, sum_4 = {0}, sum_5 = {0}, sum_6 = {0}, sum_7 = {0};   \
-        for (long round = 0; round < rounds; round++) {                                                                \
-            for (size_t i = 0; i < count; i += 8 * WIDTH(type)) {                                                      \
-                READ_PART(0, type, SHOW);                                                                              \
-                READ_PART(1, type, SHOW);                                                                              \
-                READ_PART(2, type, SHOW);                                                                              \
-                READ_PART(3, type, SHOW);                                                                              \
-                READ_PART(4, type, SHOW);                                                                              \
-                READ_PART(5, type, SHOW);                                                                              \
-                READ_PART(6, type, SHOW);                                                                              \
-                READ_PART(7, type, SHOW);                                                                              \
-            }                                                                                                          \
-            ROUND_ENDS();                                                                                              \
-        }                                                                                                              \
-        return TOTAL((sum_0 + sum_1 + sum_2 + sum_3 + sum_4 + sum_5 + sum_6 + sum_7));                                 \
-    }
-
-#define WRITE_KERNEL(name, type, SHOW, SPREAD)                                                                         \
-    KERNEL void name(union element *block, size_t count, long rounds) {                                                \
-        for (long round = 1; round <= rounds; round++) {                                                               \
-            type value = SPREAD(round);                                                                                \
-            _Pragma("GCC unroll 8") for (size_t i = 0; i < count; i += WIDTH(type)) {                                  \
-                SHOW(value);                                                                                           \
-                *(type *)&block[i] = value;                                                                            \
-            }                                                                                                          \
-            ROUND_ENDS();                                                                                              \
-        }                                                                                                              \
-    }
-
-#define KERNELS(kind, type, SHOW, SPREAD, TOTAL)                                                                       \
-    MEM_KERNEL(kind##_copy, type, SHOW, x)                                                                             \
-    MEM_KERNEL(kind##_scale, type, SHOW, x *FACTOR_USED)                                                               \
-    MEM_KERNEL(kind##_add, type, SHOW, x + y)                                                                          \
-    MEM_KERNEL(kind##_triad, type, SHOW, x + y * FACTOR_USED)                                                          \
-    READ_KERNEL(kind##_read, type, SHOW, TOTAL)                                                                        \
-    WRITE_KERNEL(kind##_write, type, SHOW, SPREAD)
-
-#define AS_DOUBLE(number) ((double)(number))
-#define PAIR(number) _mm_set1_pd((double)(number))
-#define PAIR_SUM(pair) (_mm_cvtsd_f64(pair) + _mm_cvtsd_f64(_mm_unpackhi_pd(pair, pair)))
-
-KERNELS(integer, int64_t, SHOW_INTEGER, , AS_DOUBLE)
-KERNELS(float, double, SHOW_REAL, AS_DOUBLE, AS_DOUBLE)
-KERNELS(sse, __m128d, SHOW_REAL, PAIR, PAIR_SUM)
-
 static Kernel *const kernels[KINDS][OPERATIONS] = {
     {integer_copy, integer_scale, integer_add, integer_triad},
     {float_copy, float_scale, float_add, float_triad},
+    {mmx_copy, mmx_scale, mmx_add, mmx_triad},
     {sse_copy, sse_scale, sse_add, sse_triad},
+    {mmx_nt_copy, mmx_nt_scale, mmx_nt_add, mmx_nt_triad},
+    {sse_nt_copy, sse_nt_scale, sse_nt_add, sse_nt_triad},
 };
-static Reader *const readers[KINDS] = {integer_read, float_read, sse_read};
-static Writer *const writers[KINDS] = {integer_write, float_write, sse_write};
+static Reader *const readers[KINDS] = {integer_read, float_read, mmx_read, sse_read, mmx_nt_read, sse_nt_read};
+static Writer *const writers[KINDS] = {integer_write, float_write, mmx_write, sse_write, mmx_nt_write, sse_nt_write};
 
 /* --- values ----------------------------------------------------------------------------------------------------- */
 
+static bool is_integer(enum kind kind) {
+    return kind == INTEGER || kind == MMX || kind == MMX_NT;
+}
+
 static void set(union element *element, enum kind kind, int64_t value) {
-    if (kind == INTEGER)
+    if (is_integer(kind))
         element->integer = value;
     else
         element->real = (double)value;
 }
 
 static double get(const union element *element, enum kind kind) {
-    return kind == INTEGER ? (double)element->integer : element->real;
+    return is_integer(kind) ? (double)element->integer : element->real;
 }
 
 /* Values that differ from one element to the next, and between a and b. */
@@ -367,7 +276,7 @@ static int work(int count, char **words) {
     if (!valid) {
         fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
                         "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                        "options: --kind integer|float|sse, --bytes-per-pass SIZE, --passes N\n"
+                        "options: --kind integer|float|mmx|sse|mmx-nt|sse-nt, --bytes-per-pass SIZE, --passes N\n"
                         "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
     }

@@ -33,7 +33,7 @@
 
 #define SCALE 10
 #define MODULES 8
-#define MOST_PASSES 1000000000L
+#define MOST_PASSES 2147483627L
 
 /* Keeps the compiler from inlining a function, cloning it for known arguments, or looking into it from its callers. */
 #define PROCEDURE static __attribute__((noipa))

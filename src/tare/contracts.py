@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from tare.errors import TrialFailed
 from tare.model import (
@@ -19,6 +19,7 @@ from tare.model import (
     DiskBytes,
     Facts,
     Footprint,
+    LimitsWanted,
     Line,
     Mark,
     Metric,
@@ -240,6 +241,15 @@ class Workload(ABC):
     def disk_bytes(self) -> int:
         """The bytes that it writes in the instance at most: the image's disk has room for them."""
         return 0
+
+    @property
+    def shortened_by(self) -> str:
+        """The setting that a bound of time lowers; the workload may be without it."""
+        return "duration"
+
+    def within(self, limits: LimitsWanted) -> Self:  # noqa: ARG002 - most fit into any
+        """Give this workload with settings for which an instance with these limits has room."""
+        return self
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
-from tare.model import Facts, Family, Metric, Raw, Sweep, Trial, Tuning
+from tare.model import Facts, Family, Lowered, Metric, Raw, Sweep, Trial, Tuning
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
@@ -28,7 +28,10 @@ _DAMAGED = "the file is damaged or of a newer tare"
 
 @dataclass(frozen=True)
 class WorkloadRecord:
-    """What a report needs to know of a workload, so that it needs no plug-in."""
+    """What a report needs to know of a workload, so that it needs no plug-in.
+
+    `settings` are those that were used, `lowered` tells which of them the suite's bounds have lowered.
+    """
 
     name: str
     use: str
@@ -36,6 +39,7 @@ class WorkloadRecord:
     metrics: tuple[Metric, ...]
     sweep: Sweep | None
     settings: dict[str, Any] = field(default_factory=dict)
+    lowered: tuple[Lowered, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,34 @@ def image_tag(digest: str = "") -> str:
 
 
 @dataclass(frozen=True)
+class LimitsWanted:
+    """What an instance may use, and how long a trial may measure in it; `cpus` is the number of CPUs."""
+
+    cpus: int = 1
+    memory_bytes: int = 512 * 1024**2
+    open_files: int = 4096
+    seconds: float | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        """What a program may fill of the memory: a guest's kernel and what runs beside it need 64 MiB and more."""
+        return max((self.memory_bytes - 64 * 1024**2) * 3 // 4, self.memory_bytes // 8)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A setting of a workload that a bound has lowered: what the suite asked for and what is used, as a suite has them.
+
+    `bound` says which it is, such as `a trial may measure for 2 s`.
+    """
+
+    setting: str
+    asked: str
+    used: str
+    bound: str
+
+
+@dataclass(frozen=True)
 class Limits:
     """What an instance may use; `cpus` are the numbers of the CPUs that it is pinned to."""
 

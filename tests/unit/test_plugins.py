@@ -202,7 +202,7 @@ def test_a_broken_plugin_breaks_only_itself(
             WORKLOAD.replace("(Workload)", ""),
             (
                 "sweep, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, paths, "
-                "volume_bytes, port, rounds, disk_bytes, service"
+                "volume_bytes, port, starts_cold, server, rounds, disk_bytes, shortened_by, within, service"
             ),
         ),
     ],

@@ -15,6 +15,8 @@ from rich.table import Table
 
 from tare.cli.console import Console
 from tare.journal import Run, load
+from tare.model import LimitsWanted
+from tare.report.limits import said_lowered
 from tare.report.numbers import percent
 from tare.running.schedule import Pace
 from tare.statistics.cells import Cell
@@ -76,9 +78,17 @@ def _say_what(console: Console, read: Suite) -> None:
         f"baseline {read.baseline}, {control}; at most {read.blocks} blocks of each workload, seed {read.seed}",
         soft_wrap=True,
     )
-    memory = format_size(read.limits.memory_bytes)
-    cpus = "1 CPU" if read.limits.cpus == 1 else f"{read.limits.cpus} CPUs"
-    console.print(f"each instance: {cpus}, {memory}, {read.limits.open_files} open files\n")
+    console.print(f"each instance: {_in_words(read.limits)}", soft_wrap=True)
+    for planned in read.workloads:
+        if planned.limits != read.limits:
+            console.print(f"each instance of {planned.name}: {_in_words(planned.limits)}", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _in_words(limits: LimitsWanted) -> str:
+    cpus = "1 CPU" if limits.cpus == 1 else f"{limits.cpus} CPUs"
+    time = f", measures for {format_duration(limits.seconds)} at most" if limits.seconds else ""
+    return f"{cpus}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
 
 
 def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
@@ -91,6 +101,9 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
         trials = sum(len(block.steps) for block in own)
         table.add_row(planned.name, planned.use, str(trials), _about(estimate(own, pace.seconds_of)))
     console.print(table)
+    for planned in read.workloads:
+        if said := said_lowered(planned.lowered):
+            console.print(f"{planned.name}: {said}", markup=False, soft_wrap=True)
     total = _about(estimate(blocks, pace.seconds_of))
     budget = f", ended by the budget after {format_duration(read.budget_seconds)}" if read.budget_seconds else ""
     without = "" if known else " without skips and emulated machines"

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tare.cli.console import Console
 from tare.contracts import Workload
 from tare.errors import UsageError, in_words
-from tare.journal import load, load_raw, rewrite
+from tare.journal import WorkloadRecord, load, load_raw, rewrite
 from tare.model import Trial
 from tare.running.values import read_values
-from tare.suites.suite import read_suite
+from tare.suites.suite import Planned, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
     loaded = load(run)
     suite = read_suite(run / "suite.toml")
-    workloads = {planned.name: planned.workload for planned in suite.workloads}
+    records = {record.name: record for record in loaded.record.workloads}
+    workloads = {planned.name: _as_measured(planned, records[planned.name]) for planned in suite.workloads}
     trials = [_read_again(run, trial, workloads[trial.workload]) for trial in loaded.trials]
     changed = sum(before != after for before, after in zip(loaded.trials, trials, strict=True))
     if changed:
         rewrite(run, trials)
     Console(stderr=True).print(f"{changed} of {len(trials)} trials changed", highlight=False)
+
+
+def _as_measured(planned: Planned, record: WorkloadRecord) -> Workload:
+    """Give a workload with the settings to which the bounds lowered it then: today they may lower it to others."""
+    used = {each.setting: record.settings[each.setting] for each in record.lowered}
+    plain: Any = planned.workload
+    lists = {name: tuple(setting) for name, setting in used.items() if isinstance(setting, list)}
+    workload: Workload = replace(plain, **used | lists)
+    return workload
 
 
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:

@@ -193,6 +193,7 @@ def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
                 metrics=planned.workload.metrics,
                 sweep=planned.workload.sweep,
                 settings=dict(vars(planned.workload)),
+                lowered=planned.lowered,
             )
             for planned in suite.workloads
         ),

@@ -40,3 +40,9 @@ def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
         cautions.append(Caution("shared-cpus", f"client and instance {shared}: the machine is too small"))
         client = siblings or server
     return Placement(server, client, tuple(cautions))
+
+
+def fewer_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], wanted: int) -> tuple[int, ...]:
+    """Give so many of these CPUs, of different cores where possible."""
+    among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
+    return choose_cpus(among or [(cpu,) for cpu in cpus], wanted).server

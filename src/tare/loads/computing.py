@@ -44,6 +44,11 @@ class Computing(Workload):
         """Turns of a tenth of the duration; each repetition of a number of passes is one."""
         return self.repetitions if self.passes else rounds_of(self.duration)
 
+    @property
+    def shortened_by(self) -> str:
+        """The setting that decides how long it takes."""
+        return "passes" if self.passes else "duration"
+
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 

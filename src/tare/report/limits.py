@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tare.model import SetLimits
+from tare.model import Lowered, SetLimits
 from tare.units import format_size
 
 
@@ -17,6 +17,11 @@ class Limit:
     asked: str
     seen: str
     differs: bool
+
+
+def said_lowered(lowered: Iterable[Lowered]) -> str:
+    """Say which settings of a workload were lowered, and why; empty if none were."""
+    return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 
 def limits_of(limits: SetLimits) -> tuple[Limit, ...]:

@@ -16,6 +16,7 @@ from typing import Protocol
 from tare.contracts import Workload
 from tare.launch import Technology
 from tare.model import Raw, Trial
+from tare.running.doubts import time_cautions
 from tare.running.layers import Testbed, slots_for
 from tare.running.trial import Attempt
 from tare.suites.plan import Block, Step
@@ -41,12 +42,16 @@ class Progress(Protocol):
 
 @dataclass
 class Rounds:
-    """Measures blocks. `references` are the names of the baseline and of its A/A control."""
+    """Measures blocks. `references` are the names of the baseline and of its A/A control.
+
+    `seconds` is how long a trial may measure, None for as long as it takes.
+    """
 
     testbed: Testbed
     stacks: Mapping[str, Sequence[Technology]]
     references: Collection[str]
     seed: int
+    seconds: float | None = None
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[Ended]:
@@ -96,7 +101,7 @@ class Rounds:
                     for attempt in come:
                         yield self._ended(attempt)
             for attempt in stay:
-                yield self._ended(attempt)
+                yield self._ended(attempt, len(groups))
 
     def groups(self, steps: Steps, workload: Workload) -> tuple[Steps, tuple[Steps, ...]]:
         """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
@@ -128,11 +133,13 @@ class Rounds:
         seen = self._seen.get((step.workload, step.stack))
         return limit if seen is None else min(limit, seen * _SPARE)
 
-    def _ended(self, attempt: Attempt) -> Ended:
+    def _ended(self, attempt: Attempt, times: int = 1) -> Ended:
+        """End an attempt, which has measured so many times: beside each of the groups."""
         trial, raw = attempt.end()
         if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
             self._seen[trial.workload, trial.stack] = cost
-        return trial, raw
+        late = () if self.seconds is None else time_cautions(trial, times * self.seconds)
+        return replace(trial, cautions=(*trial.cautions, *late)), raw
 
 
 def _doubted(trial: Trial, trouble: str) -> Trial:

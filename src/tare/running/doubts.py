@@ -8,11 +8,13 @@ from statistics import fmean
 
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.exec import RUN
-from tare.model import Caution, Raw, SeenLimits, SetLimits
+from tare.model import Caution, Raw, SeenLimits, SetLimits, Trial
 from tare.running.layers import Part
+from tare.units import format_duration
 
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
 _SEEN = 0.9  # the share of what a workload moves past all caches that disks must see
+_LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
@@ -49,6 +51,15 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
             text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
             cautions.append(Caution("limits-differ", text))
     return tuple(cautions)
+
+
+def time_cautions(trial: Trial, seconds: float) -> tuple[Caution, ...]:
+    """Warn if a trial measured for longer than it may: its workload's settings fit by an estimate."""
+    measured = sum(turn.seconds for turn in trial.turns)
+    if measured <= seconds * (1 + _LATE_SHARE):
+        return ()
+    text = f"measured for {format_duration(measured)}, {format_duration(seconds)} were allowed"
+    return (Caution("over-time", text),)
 
 
 def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:

@@ -16,8 +16,9 @@ from pathlib import Path, PurePosixPath
 
 from tare.contracts import Host, Instance, Process
 from tare.errors import TareError, TimedOut, TrialFailed, Unavailable
-from tare.hosts.cpus import Placement
+from tare.hosts.cpus import Placement, fewer_cpus
 from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.facts import read_cores
 from tare.hosts.kept import Kept
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.local import LocalHost
@@ -25,7 +26,7 @@ from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
-from tare.model import Caution, Facts, Image, Limits, Machine, Mark, Output
+from tare.model import Caution, Facts, Image, Limits, LimitsWanted, Machine, Mark, Output
 from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 
 KNOCK = "/usr/lib/tare/knock"
@@ -67,6 +68,13 @@ class Testbed:
     def host(self) -> Host:
         """The host that instances are started on."""
         return self.ledger.host
+
+    def within(self, wanted: LimitsWanted) -> Testbed:
+        """Give the same testbed with limits that lie within its own, on CPUs of different cores where it can."""
+        if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
+            return self
+        cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
+        return replace(self, limits=replace(self.limits, cpus=cpus, memory_bytes=wanted.memory_bytes))
 
     def slot(self, number: int) -> Testbed:
         """Give the same testbed for an instance that is alive together with others, each in a slot of its own."""
@@ -189,7 +197,9 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
                 lent = technology.lent(host, testbed.ledger, folder, timeline.mark)
                 machine, instance = exits.enter_context(lent)
                 host.stop()
-                within = exits.enter_context(testbed.lend(machine, inner))
+                asked = testbed.limits
+                wanted = LimitsWanted(len(asked.cpus), asked.memory_bytes, asked.open_files)
+                within = exits.enter_context(testbed.lend(machine, inner)).within(wanted)
         finally:
             notes.marks += [
                 _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks

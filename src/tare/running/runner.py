@@ -116,9 +116,10 @@ def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterato
         if step.stack in work.unusable:
             yield [(_skipped(step, work.unusable[step.stack]), ())]
     steps = tuple(step for step in block.steps if step.stack not in work.unusable)
-    workload = next(each.workload for each in work.suite.workloads if each.name == block.workload)
-    ended = rounds.measured(replace(block, steps=steps), workload, progress)
-    if workload.rounds == 1:
+    planned = next(each for each in work.suite.workloads if each.name == block.workload)
+    own = replace(rounds, testbed=rounds.testbed.within(planned.limits), seconds=planned.limits.seconds)
+    ended = own.measured(replace(block, steps=steps), planned.workload, progress)
+    if planned.workload.rounds == 1:
         for each in ended:
             yield [each]
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from pydantic import AfterValidator, Field
 from tare import plugins
 from tare.contracts import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
-from tare.model import Hosts, Machine, Release
+from tare.model import Hosts, LimitsWanted, Lowered, Machine, Release
+from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size
@@ -35,20 +37,16 @@ Until = Literal["decided", "blocks"]
 
 @dataclass(frozen=True)
 class Planned:
-    """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name."""
+    """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name.
+
+    `limits` are those of its instances and trials. `workload` fits them: `lowered` are the settings that did not.
+    """
 
     name: str
     use: str
     workload: Workload
-
-
-@dataclass(frozen=True)
-class LimitsWanted:
-    """What every instance may use; `cpus` is the number of CPUs."""
-
-    cpus: int = 1
-    memory_bytes: int = 512 * 1024**2
-    open_files: int = 4096
+    limits: LimitsWanted = field(default_factory=LimitsWanted)
+    lowered: tuple[Lowered, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,16 @@ class _LimitsTable:
     cpus: Annotated[int, Field(ge=1)] = 1
     memory: Annotated[Size, AfterValidator(_not_nothing)] = 512 * 1024**2
     open_files: Annotated[int, Field(ge=1)] = 4096
+    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
+
+
+@dataclass(frozen=True)
+class _BoundsTable:
+    """The table `[workloads.limits]`: what is left out is as in `[limits]`."""
+
+    cpus: Annotated[int, Field(ge=1)] | None = None
+    memory: Annotated[Size, AfterValidator(_not_nothing)] | None = None
+    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
 
 
 def _not_too_often(seconds: float) -> float:
@@ -137,6 +145,9 @@ class _ImageTable:
     """The table `[image]`: what every instance runs."""
 
     release: Release = "bookworm"
+
+
+_UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 
 # --- reading it ----------------------------------------------------------------------------------------------------
@@ -195,7 +206,8 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     image = document.build(("image",), _ImageTable)
     telemetry = document.build(("telemetry",), _TelemetryTable)
     stacks = read_stacks(document)
-    workloads = _read_workloads(document)
+    wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
+    workloads = _read_workloads(document, wanted)
     hosts = _read_hosts(document)
     refuse_far_bridges(document, stacks, near=hosts.server == hosts.client)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
@@ -212,7 +224,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         budget_seconds=suite.budget,
         margin=suite.margin,
         seed=suite.seed,
-        limits=LimitsWanted(limits.cpus, limits.memory, limits.open_files),
+        limits=wanted,
         workloads=workloads,
         text=text,
         hosts=hosts,
@@ -232,7 +244,7 @@ def _check_tables(document: Document) -> None:
             document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
 
 
-def _read_workloads(document: Document) -> tuple[Planned, ...]:
+def _read_workloads(document: Document, suite: LimitsWanted) -> tuple[Planned, ...]:
     tables = document.tables.get("workloads", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         document.fault(("workloads",), "not a list of tables", "write [[workloads]] in two pairs of brackets")
@@ -246,7 +258,8 @@ def _read_workloads(document: Document) -> tuple[Planned, ...]:
             free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in workloads)
             path = (*key, "name") if "name" in table else key
             document.fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
-        workloads[name] = Planned(name, use or "", _read_workload(document, key, use))
+        planned = Planned(name, use or "", _read_workload(document, key, use), _read_bounds(document, key, suite))
+        workloads[name] = _bounded(document, key, planned)
     return tuple(workloads.values())
 
 
@@ -259,7 +272,36 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
         document.fault((*key, "use"), f'no workload named "{use}"', hint)
         return None
     workload = document.plugin((*key, "use"), "workloads", use)
-    return document.build(key, workload, ("use", "name")) if workload else None
+    return document.build(key, workload, ("use", "name", "limits")) if workload else None
+
+
+def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> LimitsWanted:
+    """Give the limits of a workload's instances, which lie within those of the suite."""
+    key = (*workload, "limits")
+    if "limits" in document.table(workload) and not isinstance(document.at(key), dict):
+        document.fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
+    own: _BoundsTable = document.build(key, _BoundsTable) or _BoundsTable()
+    for name, bound, most in (
+        ("cpus", own.cpus, suite.cpus),
+        ("memory", own.memory, suite.memory_bytes),
+        ("time", own.time, suite.seconds),
+    ):
+        if bound is not None and most is not None and bound > most:
+            document.fault((*key, name), "more than [limits] allows all workloads", f"raise {name} in [limits], too")
+    limits = (own.cpus or suite.cpus, own.memory or suite.memory_bytes, suite.open_files, own.time or suite.seconds)
+    return LimitsWanted(*limits)
+
+
+def _bounded(document: Document, key: Key, planned: Planned) -> Planned:
+    """Give the workload with settings that fit its limits."""
+    if not isinstance(planned.workload, Workload):
+        return planned
+    try:
+        fitting, lowered = bounded(planned.workload, planned.limits)
+    except ValueError as error:
+        document.fault((*key, "limits"), str(error), "give it more time, or leave the workload out")
+        return planned
+    return replace(planned, workload=fitting, lowered=lowered)
 
 
 def _read_hosts(document: Document) -> Hosts:

@@ -77,6 +77,7 @@ class Bonnie(Workload):
     metrics: ClassVar[tuple[Metric, ...]] = tuple(_metrics())
     paths: ClassVar[tuple[str, ...]] = (_FOLDER,)
     packages: ClassVar[tuple[str, ...]] = ("bonnie++",)
+    shortened_by: ClassVar[str] = "runs"
 
     memory: WholeSize = 512 * _MEBIBYTE
     characters: WholeSize = 10 * _MEBIBYTE

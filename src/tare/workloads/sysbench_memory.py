@@ -8,19 +8,20 @@ settings cannot be compared. RAMspeed verifies what it moves; sysbench does not.
 
 Each turn runs as many events as fill it (tare.loads.sysbench). The start of sysbench's threads is not measured.
 
-Settings: `duration`; `threads`; `block_size`, a power of two; `operation`, `"write"` or `"read"`; `access`; `scope`.
+Settings: `duration`; `threads`; `block_size`, a power of two, which is halved until the memory has room for it;
+`operation`, `"write"` or `"read"`; `access`; `scope`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator
 
 from tare.loads.sysbench import HEAD, STARTED, TAIL, SysbenchTest
-from tare.model import Metric
+from tare.model import LimitsWanted, Metric
 from tare.units import Size
 
 _KIB, _GIB = 1 << 10, 1 << 30
@@ -51,6 +52,13 @@ class SysbenchMemory(SysbenchTest):
     operation: Literal["write", "read"] = "write"
     access: Literal["seq", "rnd"] = "seq"
     scope: Literal["global", "local"] = "global"
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Halve the block until it, or those of all threads, have room in the memory."""
+        blocks, size = self.threads if self.scope == "local" else 1, self.block_size
+        while size > _KIB and blocks * size > limits.room_bytes:
+            size //= 2
+        return replace(self, block_size=size)
 
     @property
     def amount(self) -> int:

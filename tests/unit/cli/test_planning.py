@@ -54,6 +54,17 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return path, bench.folder
 
 
+def test_a_plan_says_which_settings_are_lowered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "suite.toml"
+    text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "dhrystone"\n[workloads.limits]\ntime = "500ms"\n'
+    path.write_text(text, encoding="utf-8")
+    lowered = 'dhrystone: duration = "0.3s" instead of "1s": a trial may measure for 500 ms.\n'
+    planned = said(capsys, "plan", path)[1]
+    assert lowered in planned
+    assert "each instance: 1 CPU, 512 MiB, 4096 open files\n" in planned
+    assert "each instance of dhrystone: 1 CPU, 512 MiB, 4096 open files, measures for 500 ms at most\n" in planned
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
     code = run(app, [str(word) for word in words])
     captured = capsys.readouterr()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 
@@ -18,13 +19,14 @@ from tare.hosts.local import LocalHost
 from tare.model import Output
 from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.ramspeed import Ramspeed
+from tare.workloads.ramspeed import Kind, Ramspeed
 from tare.workloads.whetstone import Whetstone
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 KERNELS = tuple(name for name in own("workloads") if (PROGRAMS / f"{name}.c").exists())
 FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-SMALL = Ramspeed(mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
+KINDS = get_args(Kind)
+SMALL = Ramspeed(KINDS, mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
 
 
 def compile_kernel(name: str, folder: Path, *more: str) -> Path:
@@ -62,7 +64,13 @@ def setup_with(inside: Inside | None) -> Setup:
     return Setup(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
 
 
-@pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
+@pytest.mark.parametrize("workload", [
+    Dhrystone(duration=0.05),
+    Dhrystone(passes=500_000, repetitions=2),
+    Whetstone(duration=0.05),
+    Whetstone(passes=50, repetitions=3),
+    SMALL,
+])  # fmt: skip
 def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built: Path) -> None:
     values = read_values(workload, tuple(workload.measure(setup_with(Inside(built)))))
     assert {len(value.turns) for value in values} == {workload.rounds}
@@ -109,11 +117,38 @@ def test_the_values_hold_at_other_optimizations_too(workload: Workload, optimiza
 
 
 @pytest.mark.parametrize("operation", ["read", "write"])
-@pytest.mark.parametrize("kind", ["integer", "float", "sse"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_mark_of_ramspeed_is_faster_than_a_cache_can_be(kind: str, operation: str, built: Path) -> None:
     done = run(built / "ramspeed", "mark", "--kind", kind, "--operation", operation, "--sizes", "4KiB")
     speed = float(done.stdout.split(f"{operation}_4096_bytes_per_second: ")[1].split("\n")[0])
     assert speed < 1e12  # a loop that the compiler has dropped would be
+
+
+def disassembled(name: str, program: Path) -> list[str]:
+    """Give the instructions of a function, each with its operands."""
+    lines = run("objdump", "--no-show-raw-insn", f"--disassemble={name}", program).stdout.splitlines()
+    return [line.partition("\t")[2] for line in lines if "\t" in line]
+
+
+@pytest.mark.parametrize("operation", ["copy", "scale", "add", "triad", "read", "write"])
+def test_only_the_kernels_of_mmx_work_in_its_registers(operation: str, built: Path) -> None:
+    for kind in KINDS:
+        code = disassembled(f"{kind.replace('-', '_')}_{operation}", built / "ramspeed")
+        assert len(code) > 10
+        assert any("%mm" in line for line in code) == kind.startswith("mmx")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_kernels_past_the_caches_store_and_fetch_so(kind: str, built: Path) -> None:
+    past = kind.endswith("-nt")
+    name = kind.replace("-", "_")
+    for operation in ("copy", "scale", "add", "triad", "write"):
+        code = disassembled(f"{name}_{operation}", built / "ramspeed")
+        stores = [line for line in code if re.match(r"mov\S*\s+%\w+,\S*\((?!%rsp)", line)]
+        assert {line.startswith("movnt") for line in stores} == {past}
+    for operation in ("copy", "scale", "add", "triad", "read"):
+        code = disassembled(f"{name}_{operation}", built / "ramspeed")
+        assert any(line.startswith("prefetchnta") for line in code) == past
 
 
 def test_dhrystone_takes_exactly_the_runs_that_it_is_told(built: Path) -> None:
@@ -148,7 +183,7 @@ def test_wrong_arguments_are_wrong_usage(name: str, arguments: Sequence[str], bu
     [
         "",
         "fast",
-        "mem --kind mmx",
+        "mem --kind mmx2",
         "mem --kind",
         "mem --passes 0",
         "mem --passes 5x",

@@ -11,7 +11,7 @@ from pages import Page, html_of
 from runs import MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution, Footprint, Mark, Metric, Tuning
+from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits, Tuning
 from tare.report import find
 from tare.statistics.summarize import summarize
 
@@ -87,6 +87,27 @@ def test_the_page_shows_the_machine_the_image_and_the_packages(page: Page) -> No
         "0.4 % in the last second",
     ):
         assert words in page.text
+
+
+def test_the_page_says_which_settings_of_a_workload_were_lowered_to_fit_its_limits() -> None:
+    run = pairs([90], [100])
+    room, time = "an instance has 1 CPU and 64 MiB of memory", "a trial may measure for 2 s"
+    lowered = (Lowered("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room), Lowered("duration", '"1s"', '"310ms"', time))
+    workload = replace(run.record.workloads[0], lowered=lowered)
+    text = Page(html_of(replace(run, record=replace(run.record, workloads=(workload,))))).text
+    assert f'sizes = ["4KiB"] instead of ["4KiB", "8KiB"]: {room}. duration = "310ms" instead of "1s": {time}.' in text
+    assert "instead of" not in Page(html_of(run)).text
+
+
+def test_the_limits_of_a_stack_bear_the_names_of_their_workloads_where_these_have_others() -> None:
+    run = believable_run(blocks=2)
+    assert "memory (" not in Page(html_of(run)).text
+    asked = Limits((0,), 64 << 20, 4096)
+    narrow = SetLimits(asked, SeenLimits(1, 64 << 20, 4096))
+    trials = tuple(replace(each, limits=narrow) if each.workload == "redis" else each for each in run.trials)
+    text = Page(html_of(replace(run, trials=trials))).text
+    assert "memory (redis)" in text
+    assert "memory (dhrystone, " in text
 
 
 def test_the_page_shows_which_settings_of_the_machine_were_set_and_no_heading_for_a_run_of_before() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tare.hosts.cpus import Placement
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model import Image
+from tare.model import Image, LimitsWanted
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.suites.plan import Step, plan
@@ -27,7 +27,8 @@ class Roomy(LocalHost):
     available: int
 
     def read(self, path: str) -> str:
-        assert path == "/proc/meminfo"
+        if path != "/proc/meminfo":
+            return ""
         return f"MemTotal: 99999999 kB\nMemFree: 1 kB\nMemAvailable: {self.available >> 10} kB\n"
 
 
@@ -62,6 +63,34 @@ def test_where_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
     assert names(staying) == {"a", "a-again"}
     assert [len(group) for group in groups] == sizes
     assert set().union(*map(names, groups)) == {"b", "c", "d"}
+
+
+def test_instances_need_the_memory_of_their_workload_not_of_the_suite(tmp_path: Path) -> None:
+    block, own = steps("a", "b", "c", "d"), rounds(tmp_path, 900 << 20)
+    small = replace(own, testbed=own.testbed.within(LimitsWanted(memory_bytes=128 << 20)))
+    assert small.groups(block, Dhrystone()) == ((), (block,))
+
+
+@dataclass(frozen=True)
+class Threaded(LocalHost):
+    """This machine, but with three cores of two threads each, which are next to each other."""
+
+    def read(self, path: str) -> str:
+        if path == "/sys/devices/system/cpu/online":
+            return "0-5\n"
+        number = int(path.removeprefix("/sys/devices/system/cpu/cpu").partition("/")[0])
+        return f"{number - number % 2}-{number - number % 2 + 1}\n"
+
+
+@pytest.mark.parametrize(("wanted", "cpus"), [(1, (4,)), (2, (2, 4)), (3, (3, 4, 5)), (4, (2, 3, 4, 5))])
+def test_fewer_cpus_are_of_those_of_the_suite_and_of_different_cores_where_possible(
+    tmp_path: Path, wanted: int, cpus: tuple[int, ...]
+) -> None:
+    testbed = rounds(tmp_path, 1).testbed
+    limits = replace(LIMITS, cpus=(2, 3, 4, 5))
+    here = replace(testbed, limits=limits, ledger=Ledger(tmp_path / "tare-other.jsonl", Threaded()))
+    assert here.within(LimitsWanted(wanted, 64 << 20)).limits == replace(LIMITS, cpus=cpus, memory_bytes=64 << 20)
+    assert here.within(LimitsWanted(4)) is here
 
 
 def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_path: Path) -> None:

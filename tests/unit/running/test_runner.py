@@ -18,16 +18,18 @@ from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
-from tare.cli.reparse import reparse
+from tare.cli.reparse import _as_measured, reparse
 from tare.contracts import Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.journal import Journal, load_raw
-from tare.model import Facts, Problem, Raw
+from tare.journal import Journal, WorkloadRecord, load_raw
+from tare.model import Facts, LimitsWanted, Lowered, Problem, Raw, SeenLimits, SetLimits
+from tare.running.doubts import time_cautions
 from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.ramspeed import Ramspeed
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -93,6 +95,31 @@ def test_a_workload_knows_the_limits_of_its_instance(bench: Bench) -> None:
     asked = suite("a:", blocks=1, workloads=("odd",))
     bench.work(replace(asked, workloads=(replace(asked.workloads[0], workload=Curious()),)))
     assert bench.trials[0].reason == "512 MiB"
+
+
+def test_the_instances_of_a_workload_have_its_own_limits_which_are_read_back(bench: Bench) -> None:
+    read = suite("a:", blocks=1)
+    first, second = read.workloads
+    own = replace(first, limits=LimitsWanted(memory_bytes=64 << 20, seconds=60.0))
+    bench.work(replace(read, workloads=(own, second)))
+    limits = {trial.workload: trial.limits for trial in bench.trials}
+    narrow = replace(LIMITS, memory_bytes=64 << 20)
+    assert limits["dhrystone"] == SetLimits(narrow, SeenLimits(1, 64 << 20, 4096))
+    assert limits["startup"] == SetLimits(LIMITS, SeenLimits(1, 512 << 20, 4096))
+    assert [trial.cautions for trial in bench.trials] == [(), ()]
+
+
+def test_a_trial_that_measures_longer_than_it_may_bears_a_caution(bench: Bench) -> None:
+    read = suite("a:", blocks=1, workloads=("dhrystone",))
+    short = replace(read.workloads[0], limits=LimitsWanted(seconds=1e-9))
+    bench.work(replace(read, workloads=(short,)))
+    assert {caution.kind for trial in bench.all_trials for caution in trial.cautions} == {"over-time"}
+    (trial,) = bench.trials
+    turns = (replace(trial.turns[0], seconds=1.5), replace(trial.turns[0], seconds=0.7))
+    longer = replace(trial, turns=turns)
+    (said,) = time_cautions(longer, 1.9)
+    assert said.text == "measured for 2.2 s, 1.9 s were allowed"
+    assert time_cautions(longer, 2.01) == ()
 
 
 def test_a_workload_with_a_server_fails_on_a_fake_with_a_reason(bench: Bench) -> None:
@@ -366,6 +393,15 @@ def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Be
     before = (bench.folder / "trials.jsonl").read_bytes()
     reparse(bench.folder)
     assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_reparse_takes_the_settings_that_the_limits_left_then() -> None:
+    (planned,) = suite("a:", blocks=1, workloads=("ramspeed",)).workloads
+    settings = {"passes": 2, "mark_sizes": [4096], "kinds": ["float"]}
+    lowered = (Lowered("passes", "5", "2", "time"), Lowered("mark_sizes", '["4KiB", "8MiB"]', '["4KiB"]', "memory"))
+    record = WorkloadRecord("ramspeed", "ramspeed", "", (), None, settings, lowered)
+    assert _as_measured(planned, record) == Ramspeed(passes=2, mark_sizes=(4096,))
+    assert _as_measured(planned, replace(record, lowered=())) == planned.workload == Ramspeed()
 
 
 def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> None:

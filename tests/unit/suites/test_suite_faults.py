@@ -31,7 +31,7 @@ OFTEN = 'write a duration from 10ms to 1h, for example "100ms"'
         (
             NATIVE + "[limits]\nx = 1\n" + REDIS,
             "limits.x: unknown key",
-            "the keys here are cpus, memory, open_files",
+            "the keys here are cpus, memory, open_files, time",
         ),
         (
             NATIVE + '[image]\nrelease = "trixy"\n' + REDIS,

@@ -10,6 +10,7 @@ from tare.model import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts
+from tare.report.limits import said_lowered
 from tare.report.numbers import (
     GLYPHS,
     cut,
@@ -78,6 +79,7 @@ class Section:
     title: str
     rules: tuple[tuple[str, str, str], ...]  # of each headline its name, how it is made, and its direction
     sweep: str
+    lowered: str
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     values: tuple[ValueRow, ...]
@@ -225,6 +227,7 @@ def _section(summary: Summary, run: Run, index: int, numbered: Sequence[Doubt]) 
         title=record.title,
         rules=tuple((rule.name, rule.text, rule.better) for rule in summary.rules_of(workload)),
         sweep=record.sweep.name if record.sweep else "",
+        lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
         drawings=workload_drawings(summary, run, record, f"w{index}"),
         values=tuple(_value(cell, titles, unit, numbered) for cell in _by_point(summary.of(workload))),

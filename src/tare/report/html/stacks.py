@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.journal import Run
-from tare.model import FileSystem, Trial
+from tare.model import FileSystem, Limits, SetLimits, Trial
 from tare.report.commands import alike
 from tare.report.limits import Limit, limits_of
 from tare.report.numbers import listing
@@ -29,10 +29,23 @@ def stack_facts(stack: str, run: Run) -> StackFacts:
     """Read what a stack was from its trials."""
     own = [trial for trial in run.trials if trial.stack == stack]
     paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
-    limits = next((limits_of(trial.limits) for trial in own if trial.limits), ())
+    limits = tuple(_limits(own))
     proof = dict(entry for trial in own for entry in trial.proof)
     file_systems = tuple(dict.fromkeys(system for trial in own for system in trial.file_systems))
     return StackFacts(stack, listing(paths), limits, file_systems, tuple(proof.items()), tuple(_commands(own)))
+
+
+def _limits(trials: Sequence[Trial]) -> Iterable[Limit]:
+    """Give the limits of a stack; where its workloads have several, each with their names."""
+    seen: dict[Limits, SetLimits] = {}
+    workloads: dict[Limits, dict[str, None]] = {}
+    for trial in trials:
+        if trial.limits:
+            seen.setdefault(trial.limits.asked, trial.limits)
+            workloads.setdefault(trial.limits.asked, {})[trial.workload] = None
+    for asked, limits in seen.items():
+        whose = f" ({', '.join(workloads[asked])})" if len(seen) > 1 else ""
+        yield from (replace(limit, name=f"{limit.name}{whose}") for limit in limits_of(limits))
 
 
 def _commands(trials: Sequence[Trial]) -> Iterable[tuple[str, str, str]]:

@@ -1,0 +1,151 @@
+"""Bounds: limits of one workload, and settings that are lowered to fit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tare.contracts import Workload
+from tare.errors import SuiteError
+from tare.model import LimitsWanted, Lowered
+from tare.suites.bounds import bounded
+from tare.suites.suite import Planned, parse_suite
+from tare.workloads.bonnie import Bonnie
+from tare.workloads.dbench import Dbench
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.nginx import Nginx
+from tare.workloads.ramspeed import Ramspeed
+from tare.workloads.redis import Redis
+from tare.workloads.startup import Startup
+from tare.workloads.sysbench_memory import SysbenchMemory
+
+SUITE = '[suite]\nstacks = ["native"]\n'
+ROOMY = LimitsWanted()
+MEBIBYTE = 1024**2
+
+
+def read(text: str) -> tuple[Planned, ...]:
+    return parse_suite(SUITE + text, "mine.toml").workloads
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        read(text)
+    return [fault.what.removeprefix("mine.toml: ") for fault in caught.value.faults]
+
+
+def lowered(workload: Workload, limits: LimitsWanted) -> dict[str, Any]:
+    """Give the settings that were lowered, which are those that it says."""
+    fitting, said = bounded(workload, limits)
+    changed = {name: setting for name, setting in vars(fitting).items() if setting != vars(workload)[name]}
+    assert {each.setting for each in said} == changed.keys()
+    return changed
+
+
+def test_a_workload_has_the_limits_of_the_suite_but_for_its_own() -> None:
+    limits = '[limits]\ncpus = 4\nmemory = "1GiB"\nopen_files = 512\ntime = "1m"\n'
+    plain, narrow = read(
+        f'{limits}[[workloads]]\nuse = "startup"\n[[workloads]]\nuse = "dhrystone"\n'
+        '[workloads.limits]\ncpus = 1\nmemory = "64MiB"\ntime = "5s"\n'
+    )
+    assert plain.limits == LimitsWanted(4, 1 << 30, 512, 60.0)
+    assert narrow.limits == LimitsWanted(1, 64 << 20, 512, 5.0)
+    assert (plain.lowered, narrow.lowered) == ((), ())
+
+
+def test_without_any_limit_there_is_no_bound_of_time_and_nothing_is_lowered() -> None:
+    (planned,) = read('[[workloads]]\nuse = "dhrystone"\nduration = "1h"\n')
+    assert planned.limits == LimitsWanted()
+    assert (planned.workload, planned.lowered) == (Dhrystone(duration=3600.0), ())
+
+
+def test_a_setting_that_memory_and_one_that_time_has_lowered_are_both_said() -> None:
+    _, lowered = bounded(Ramspeed(), LimitsWanted(cpus=2, memory_bytes=16 * MEBIBYTE, seconds=1.5))
+    assert [(each.setting, each.bound) for each in lowered] == [
+        ("mark_sizes", "an instance has 2 CPUs and 16 MiB of memory"),
+        ("array_bytes", "an instance has 2 CPUs and 16 MiB of memory"),
+        ("passes", "a trial may measure for 1.5 s"),
+    ]
+
+
+def test_a_lowered_setting_is_kept_beside_the_one_that_was_asked_for() -> None:
+    (planned,) = read('[[workloads]]\nuse = "dhrystone"\nduration = "2s"\n[workloads.limits]\ntime = "500ms"\n')
+    assert planned.workload == Dhrystone(duration=0.3)
+    assert planned.lowered == (Lowered("duration", '"2s"', '"0.3s"', "a trial may measure for 500 ms"),)
+    assert planned.workload.seconds() <= 0.5
+
+
+@pytest.mark.parametrize(("workload", "seconds", "settings"), [
+    (Dhrystone(), 2.0, {}),
+    (Dhrystone(passes=2_147_483_627), 55.1000001, {"passes": 110_000_000}),
+    (Redis(clients=(1, 50)), 3.32, {"duration": 0.4}),
+    (Nginx(), 2.0, {"duration": 0.42}),
+    (Ramspeed(), 1.5, {"passes": 1}),
+    (Dbench(duration=30.0), 100.0, {"duration": 6.0}),  # it takes whole seconds, and no fewer than 5
+    (Bonnie(runs=50), 60.0, {"runs": 2}),
+    (Startup(), 0.001, {}),
+])  # fmt: skip
+def test_the_setting_that_takes_time_is_lowered_to_the_most_that_fits(
+    workload: Workload, seconds: float, settings: dict[str, Any]
+) -> None:
+    assert lowered(workload, replace(ROOMY, seconds=seconds)) == settings
+    assert bounded(workload, replace(ROOMY, seconds=seconds))[0].seconds() <= seconds
+    if settings:
+        ((name, value),) = settings.items()
+        more: Any = workload
+        assert replace(more, **{name: value * 1.2 if isinstance(value, float) else value + 1}).seconds() > seconds
+
+
+@pytest.mark.parametrize(("workload", "seconds"), [
+    (Dhrystone(), 0.1),
+    (Dbench(), 10.0),
+    (Bonnie(), 1.0),
+    (Ramspeed(), 0.01),
+])  # fmt: skip
+def test_what_cannot_be_lowered_so_far_is_refused(workload: Workload, seconds: float) -> None:
+    with pytest.raises(ValueError, match=r"takes about .* at the least, and may take "):
+        bounded(workload, replace(ROOMY, seconds=seconds))
+
+
+def test_the_arrays_of_ramspeed_fit_into_the_memory_in_whole_steps() -> None:
+    fitting, (other, said) = bounded(Ramspeed(), LimitsWanted(memory_bytes=100 * MEBIBYTE + 1000))
+    assert isinstance(fitting, Ramspeed)
+    assert (said.asked, said.bound) == ('"32MiB"', "an instance has 1 CPU and 100 MiB of memory")
+    assert fitting.array_bytes % 128 == 0
+    assert 3 * fitting.array_bytes <= 27 * MEBIBYTE + 750 < 3 * (fitting.array_bytes + 128)
+    assert (other.asked, other.used) == ('["4KiB", "256KiB", "8MiB", "32MiB"]', '["4KiB", "256KiB", "8MiB"]')
+    assert lowered(Ramspeed(), LimitsWanted(memory_bytes=192 * MEBIBYTE)) == {}
+    small, _ = bounded(Ramspeed(), LimitsWanted(memory_bytes=16 * MEBIBYTE))
+    assert isinstance(small, Ramspeed)
+    assert (small.array_bytes, small.mark_sizes) == (699_008, (4096, 256 * 1024))
+
+
+def test_the_block_of_sysbench_is_halved_until_those_of_all_threads_fit() -> None:
+    large = SysbenchMemory(block_size=1 << 30)
+    assert lowered(large, LimitsWanted(memory_bytes=512 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
+    assert lowered(replace(large, threads=4), LimitsWanted(memory_bytes=2048 * MEBIBYTE)) == {}
+    each = replace(large, threads=4, scope="local")
+    assert lowered(each, LimitsWanted(memory_bytes=2048 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
+
+
+def test_all_that_is_wrong_with_a_bound_is_said() -> None:
+    head = '[limits]\ncpus = 2\ntime = "10s"\n[[workloads]]\nuse = "dhrystone"\n'
+    more = "more than [limits] allows all workloads"
+    assert faults(head + '[workloads.limits]\ncpus = 3\nmemory = "1GiB"\ntime = "11s"\n') == [
+        f"workloads[0].limits.cpus: {more}",
+        f"workloads[0].limits.memory: {more}",
+        f"workloads[0].limits.time: {more}",
+    ]
+    assert faults(head + '[workloads.limits]\ncpu = 1\ntime = 3\nmemory = "0B"\n') == [
+        "workloads[0].limits.cpu: unknown key",
+        "workloads[0].limits.time: 3 cannot be used",
+        'workloads[0].limits.memory: "0B" cannot be used',
+    ]
+    assert faults(head + "limits = 3\n") == ["workloads[0].limits: not a table"]
+    assert faults(head + '[workloads.limits]\ntime = "1ms"\n') == [
+        "workloads[0].limits: takes about 126 ms at the least, and may take 1 ms"
+    ]
+    own = '[[workloads]]\nuse = "dhrystone"\n[workloads.limits]\ncpus = 2\nmemory = "1GiB"\n'
+    assert faults(f'[limits]\ntime = "0s"\n{own}') == ['limits.time: "0s" cannot be used']
