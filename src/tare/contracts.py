@@ -193,7 +193,8 @@ class Workload(ABC):
     where its server listens in an image of the user's, who may give another; 0 if that is `port`. `datagrams`: the
     server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in the images, not
     `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the other stacks.
-    With one round, stacks are measured one after the other.
+    With one round, stacks are measured one after the other. `searches`: it chooses its points while it measures, so
+    that turns of several stacks are no rounds; `parse` reads all outputs of a trial.
     """
 
     name: ClassVar[str]
@@ -206,6 +207,7 @@ class Workload(ABC):
     usual_port: ClassVar[int] = 0
     datagrams: ClassVar[bool] = False
     large_packages: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -201,8 +201,8 @@ def test_a_broken_plugin_breaks_only_itself(
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
             (
-                "sweep, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, paths, "
-                "volume_bytes, port, starts_cold, server, rounds, disk_bytes, shortened_by, within, service"
+                "sweep, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, searches, "
+                "paths, volume_bytes, port, starts_cold, server, rounds, disk_bytes, shortened_by, within, service"
             ),
         ),
     ],

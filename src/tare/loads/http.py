@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.loads.load import ClientCounts, rising_clients, server_address, server_port
 from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Output, Raw, Sweep, Value
-from tare.units import Duration
+from tare.units import Duration, Size
 
 HTTP_PORT = 18080
 _SCRIPT = Path(__file__).with_name("turns.lua")
@@ -40,6 +40,21 @@ _END = re.compile(
 _NO_ERRORS = "connect 0, read 0, write 0, status 0"
 _LARGEST_HEAD = 1024  # bytes before a page
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
+
+
+def servable(size_bytes: int) -> int:
+    """Give the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
+    if not 1 <= size_bytes <= 16 * 1024**2:
+        raise ValueError("the file's size is from 1B to 16MiB")
+    return size_bytes
+
+
+PageSize = Annotated[Size, AfterValidator(servable)]
+
+
+def page(size_bytes: int) -> str:
+    """Give a page of this size."""
+    return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ is marked as client-bound.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,19 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.loads.http import HTTP_PORT, check_end
-from tare.loads.load import server_address, server_port
+from tare.loads.load import Rates, rising_rates, server_address, server_port
 from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
-_MOST_RATE = 1_000_000
 _LEAST_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
 _MOST_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
 _WARMING = 10  # the share of a turn before the first
@@ -46,17 +44,6 @@ _TURN = re.compile(
     re.ASCII,
 )
 _HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
-
-
-def rising_rates(rates: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the rates; raises ValueError unless they rise and are from 1 to 1,000,000 a second."""
-    if not rates:
-        raise ValueError("give at least one rate, for example [1000, 2000]")
-    if rates[0] < 1 or rates[-1] > _MOST_RATE:
-        raise ValueError(f"a rate is from 1 to {_MOST_RATE} requests a second")
-    if any(later <= earlier for earlier, later in itertools.pairwise(rates)):
-        raise ValueError("rates rise, each one given once, for example [1000, 2000]")
-    return rates
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class LatencyLoad(Workload):
     sweep: ClassVar[Sweep | None] = Sweep("rate", "requests/s")
     client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
 
-    rates: Annotated[tuple[int, ...], AfterValidator(rising_rates)] = (1000, 2000)
+    rates: Rates = (1000, 2000)
     connections: Annotated[int, Field(ge=1, le=256)] = 50
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 5.0
 

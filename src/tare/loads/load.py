@@ -17,6 +17,7 @@ from tare.errors import TrialFailed
 from tare.model import Raw
 
 MOST_CLIENTS = 1000
+LEAST_RATE, MOST_RATE = 10, 10_000_000
 
 
 def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -30,7 +31,19 @@ def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
     return clients
 
 
+def rising_rates(rates: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the rates; raises ValueError unless they rise and are from 10 to 10,000,000 a second."""
+    if not rates:
+        raise ValueError("give at least one rate, for example [1000, 2000]")
+    if rates[0] < LEAST_RATE or rates[-1] > MOST_RATE:
+        raise ValueError(f"a rate is from {LEAST_RATE} to {MOST_RATE} a second")
+    if any(later <= earlier for earlier, later in itertools.pairwise(rates)):
+        raise ValueError("rates rise, each one given once, for example [1000, 2000]")
+    return rates
+
+
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
+Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 
 
 def server_address(setup: Setup) -> str:

@@ -208,7 +208,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
         instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
         part = Part(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
-        within = replace(within, since=before, volume_bytes=testbed.volume_bytes)
+        within = replace(within, since=before, volume_bytes=testbed.volume_bytes, datagrams=testbed.datagrams)
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 

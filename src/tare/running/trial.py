@@ -254,6 +254,8 @@ class Attempt:
         going, notes = self._going, self._notes
         if going is None:
             return
+        if self._server.why():  # another one may have answered in its place
+            raise TrialFailed("what was measured is not its server", "see its raw output")
         going.edges.resume()
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])

@@ -20,7 +20,7 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
     Outputs of a trial from before there were turns are not `divided`: all are of one round.
     """
     metrics = {metric.name: metric for metric in workload.metrics}
-    if workload.rounds == 1 or not divided:
+    if workload.rounds == 1 or workload.searches or not divided:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
     turns: dict[Key, list[float]] = defaultdict(list)

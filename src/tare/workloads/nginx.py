@@ -16,13 +16,10 @@ file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator
-
-from tare.loads.http import HTTP_PORT, HttpLoad
+from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, page, servable
 from tare.model import Service
-from tare.units import Size
 
 # Not in /tmp, which some technologies keep in memory and others on a disk.
 _CONFIGURATION_PATH = "/srv/tare-nginx.conf"
@@ -48,12 +45,6 @@ http {
 """
 
 
-def _servable(size_bytes: int) -> int:
-    if not 1 <= size_bytes <= 16 * 1024**2:
-        raise ValueError("the file's size is from 1B to 16MiB")
-    return size_bytes
-
-
 @dataclass(frozen=True)
 class Nginx(HttpLoad):
     """A static file over HTTP."""
@@ -64,12 +55,12 @@ class Nginx(HttpLoad):
     usual_port: ClassVar[int] = 80
     paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
-    size: Annotated[Size, AfterValidator(_servable)] = 1024
+    size: PageSize = 1024
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers of clients, or a size, that cannot be measured."""
         super().__post_init__()
-        _servable(self.size)
+        servable(self.size)
 
     @property
     def page_bytes(self) -> int:
@@ -79,6 +70,5 @@ class Nginx(HttpLoad):
     def service(self, listen: str) -> Service:
         """Give nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
         configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{HTTP_PORT}").replace("FILE", _FILE_PATH)
-        content = ("tare\n" * (self.size // 5 + 1))[: self.size]
         argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
-        return Service(argv, HTTP_PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, content)))
+        return Service(argv, HTTP_PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, page(self.size))))

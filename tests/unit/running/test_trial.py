@@ -82,6 +82,14 @@ def test_a_load_is_judged_by_the_mean_of_its_turns() -> None:
     assert caution.text == "the load had no CPU time to spare at GET 50"
 
 
+def test_what_a_workload_says_that_the_client_could_not_do_is_a_caution_however_busy_the_server_was() -> None:
+    raw = (_raw("rate 1000", 1.0), replace(_raw("rate 2000", 0.2), client_limit="the knee is 1000/s or more"))
+    said = Caution("client-bound", "the knee is 1000/s or more")
+    assert client_cautions(raw, 1.0) == (said,)
+    text = "the load had no CPU time to spare at rate 1000"
+    assert client_cautions(raw, 0.5) == (said, Caution("client-bound", text))
+
+
 def test_a_trial_without_raw_output_is_not_client_bound() -> None:
     assert client_cautions((), 0.1) == ()
 

@@ -96,3 +96,13 @@ def test_another_point_in_a_later_round_fails_the_trial() -> None:
 def test_a_value_that_is_no_number_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match=f"^pair gave {text} for 'rate'$"):
         read_values(Pair(), outputs(("1", text)))
+
+
+def test_outputs_of_a_workload_that_searches_are_of_no_round_and_are_read_together() -> None:
+    class Searching(Pair):
+        searches: ClassVar[bool] = True
+
+    raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("70", "5"), ("9", "1"))
+    assert [(value.point, value.value, value.turns) for value in read_values(Searching(), raw)] == [
+        (point, value, ()) for point, value in ((1.0, 10.0), (50.0, 100.0), (1.0, 20.0), (70.0, 5.0), (9.0, 1.0))
+    ]

@@ -272,9 +272,9 @@ def test_the_settings_of_a_suite_are_read() -> None:
     "wrong",
     [
         {"rates": []},
-        {"rates": [0]},
+        {"rates": [9]},
         {"rates": [1000, 1000]},
-        {"rates": [1_000_001]},
+        {"rates": [10_000_001]},
         {"connections": 0},
         {"connections": 257},
         {"duration": 5},

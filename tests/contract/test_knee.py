@@ -1,0 +1,51 @@
+"""The servers whose knee is searched, on bare metal: the real ones, under the real loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from tare.contracts import Workload
+from tare.loads.knee import KneeLoad
+from tare.model import Trial
+from tare.running.block import Rounds
+from tare.running.layers import Testbed
+from tare.suites.plan import Block, Step
+from tare.technologies.native import Native
+from tare.workloads.apache import Apache
+from tare.workloads.bind import Bind
+from tare.workloads.lighttpd import Lighttpd
+
+pytestmark = pytest.mark.machine
+
+# One run at each rate, and no bisection: the knee is the last rate that was followed.
+SHORT = (
+    Bind(rates=(100, 100_000), runs=1, duration=0.1, resolution=1, timeout=0.2),
+    Lighttpd(rates=(100, 20_000), runs=1, duration=0.1, resolution=1, timeout=0.2),
+    Apache(rates=(100, 20_000), runs=1, duration=0.1, resolution=1, timeout=0.2),
+)
+
+
+class _Silent:
+    def starts(self, step: Step) -> None:
+        """Do nothing."""
+
+    def turns_begin(self, number: int, stacks: int) -> None:
+        """Do nothing."""
+
+
+def measured(testbed: Testbed, workload: Workload) -> Trial:
+    steps = (Step("native", workload.name, "native", 0, 0),)
+    rounds = Rounds(testbed, {"native": (Native(),)}, ("native",), seed=1)
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, _Silent())
+    return trial
+
+
+@pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
+def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload: KneeLoad) -> None:
+    trial = measured(testbed, workload)
+    assert (trial.status, trial.reason) == ("ok", "")
+    (knee,) = (value.value for value in trial.values if value.metric == "knee")
+    assert knee >= 10
+    latencies = {value.point: value.value for value in trial.values if value.metric == "latency"}
+    assert latencies
+    assert all(0 < seconds < 1 for seconds in latencies.values())

@@ -1,0 +1,41 @@
+"""lighttpd: its server. tests/unit/loads/test_httperf.py has the parser's tests."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tare.contracts import Workload
+from tare.workloads.apache import Apache
+from tare.workloads.lighttpd import Lighttpd
+
+
+@pytest.mark.parametrize("size", [1, 1024, 65537])
+def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size: int) -> None:
+    service = Lighttpd(size=size).service("198.18.0.10")
+    files = dict(service.files)
+    assert service.argv == ("/usr/sbin/lighttpd", "-D", "-f", "/srv/tare-lighttpd.conf")
+    assert service.port == 18080
+    assert 'server.bind = "198.18.0.10"\nserver.port = 18080\n' in files["/srv/tare-lighttpd.conf"]
+    assert 'alias.url = ("/file" => "/srv/tare-lighttpd-file")' in files["/srv/tare-lighttpd.conf"]
+    assert len(files["/srv/tare-lighttpd-file"]) == size
+    assert set(Lighttpd.paths) <= set(files)
+
+
+@pytest.mark.parametrize("workload", [Lighttpd(), Apache()])
+def test_the_knee_alone_is_the_headline(workload: Workload) -> None:
+    assert [metric.name for metric in workload.metrics if metric.headline] == ["knee"]
+    assert workload.sweep is not None
+    assert workload.sweep.name == "rate"
+
+
+@pytest.mark.parametrize("kind", [Lighttpd, Apache])
+@pytest.mark.parametrize("size", ["0B", "17MiB", "1.5B", 1024])
+def test_a_size_that_cannot_be_served_is_refused(kind: type, size: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(kind).validate_python({"size": size})
+
+
+def test_a_size_is_checked_without_a_suite_too() -> None:
+    with pytest.raises(ValueError, match="from 1B to 16MiB"):
+        Lighttpd(size=0)
