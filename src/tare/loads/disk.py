@@ -1,23 +1,22 @@
 """What workloads of files share: where the files are, and the proof that no cache answers in place of the disk.
 
 `place` is `root`, the file system that the instance has anyway, or `volume`, a data volume beside it, as people mount
-one for a database. Caches are bypassed (O_DIRECT), or dropped on every machine of the stack before each measurement.
+one for a database. Caches are bypassed (O_DIRECT), or dropped on every machine of the stack before a measurement. What
+the machine's disks have moved meanwhile tells whether that worked: gVisor, and a monitor's file, may have caches still.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from tare.contracts import VOLUME, Host, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Raw
+from tare.model import DiskBytes
 
 Place = Literal["root", "volume"]
 _ROOT = "/srv/tare-files"
-_PROBE_MEBIBYTES = 64
-_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,13 @@ class OnDisk(Workload):
 
     @property
     def disk_bytes(self) -> int:
-        """How much must fit on the root; 0 if its files are on a volume."""
-        return self.needed_bytes + (_PROBE_MEBIBYTES << 20) if self.place == "root" else 0
+        """How much must fit on the root, and in a nested stack, for a volume, on the disk of the machine around."""
+        return self.needed_bytes
 
     @property
     def volume_bytes(self) -> int:
         """How much must fit on its volume; 0 if its files are on the root."""
-        return self.needed_bytes + (_PROBE_MEBIBYTES << 20) if self.place == "volume" else 0
+        return self.needed_bytes if self.place == "volume" else 0
 
     def inside(self, setup: Setup) -> Host:
         """Make the folder, and give the inside; raises TrialFailed without one."""
@@ -59,25 +58,13 @@ class OnDisk(Workload):
         setup.instance.inside.run("mkdir", "-p", self.folder, timeout=60)
         return setup.instance.inside
 
-    def probe(self, setup: Setup, direct: bool) -> Raw:
-        """Find out whether what is written and read past the caches is seen by the machine's disks.
 
-        It writes a file of random bytes and reads it, with O_DIRECT if `direct`, or else with dropped caches. It takes
-        a turn without a value; a share that the disks have not seen becomes a caution.
-        """
-        inside, size = self.inside(setup), _PROBE_MEBIBYTES << 20
-        file = f"{self.folder}/probe"
-        write = ("dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={_PROBE_MEBIBYTES}", "conv=fsync")
-        read = ("dd", f"if={file}", "of=/dev/null", "bs=1M", *(("iflag=direct",) if direct else ()))
-        before = setup.disks_moved()
-        inside.run(*write, timeout=_SECONDS)
-        between = setup.disks_moved()
-        if not direct:
-            setup.drop_caches()
-            between = replace(between, read=setup.disks_moved().read)
-        output = inside.run(*read, timeout=_SECONDS)
-        after = setup.disks_moved()
-        inside.run("rm", file, timeout=_SECONDS)
-        share = min(1.0, (between.written - before.written) / size, (after.read - between.read) / size)
-        text = output.stderr.decode("utf-8", "replace")
-        return Raw("caches", read, text, output.seconds, warm_up=True, disk_share=share)
+def share_seen(setup: Setup, before: DiskBytes, moved: DiskBytes) -> float:
+    """Give what share of the bytes that a workload has moved the machine's disks have seen, since `before`; at most 1.
+
+    Of the shares of reads and writes it is the smaller one: what the disks have done besides makes up for nothing.
+    """
+    after = setup.disks_moved()
+    read, written = after.read - before.read, after.written - before.written
+    shares = [seen / asked for seen, asked in ((read, moved.read), (written, moved.written)) if asked]
+    return min([1.0, *shares])

@@ -3,18 +3,18 @@
 Each process replays the operations that the clients of a file server once asked for (`client.txt` of the package):
 creating, writing, reading, renaming and deleting many files. VTmark ran DBENCH 4.0 for 180 s with 1, 2, 4 and 8
 processes (Table 2; Figure 6): `plain`; `fsync` syncs a file after every write (`-F`); `sync` opens every file with
-O_SYNC (`-s`). `duration = "180s"` is VTmark's.
+O_SYNC (`-s`). `duration = "180s"` is VTmark's, and `place = "volume"` its `-D`.
 
-Before that time comes a fifth of it as a warm-up; only from 5 s on is there one. DBENCH counts once a second, and does
-not count the last one. `plain` seldom waits for the disk: it measures the page cache and the file system, and so on a
-machine those of its guest. The files of all processes fit into 200 MiB and cannot be kept out of the page cache;
-`fsync` and `sync` write through it. `…-latency` is the longest operation.
+Before that time comes a fifth of it as a warm-up; only from 5 s on is there one. DBENCH counts once a second, without
+the last one. It cannot bypass the page cache, in which its files have room: `plain` measures that and the file system,
+on a machine those of its guest; `fsync` and `sync` write through it. Caches are dropped before each point.
+`…-latency` is the longest operation. Each point takes seconds, so stacks are measured one after the other.
 
 DBENCH goes on when it cannot open or read a file, and counts the bytes as if it had; and when one of its processes is
-killed, and counts what the others do. Such a trial fails. Each of its parts takes seconds, so stacks are measured one
-after the other.
+killed, and counts what the others do. Such a trial fails.
 
-Settings: `modes`; `processes`; `duration` of each point, in whole seconds.
+Settings: `place`, the root of the instance or a data volume; `modes`; `processes`; `duration` of each point, in whole
+seconds.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts import Setup
 from tare.errors import TrialFailed, printed
+from tare.loads.disk import OnDisk
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
 
 Mode = Literal["plain", "fsync", "sync"]
-_FOLDER = "/srv"
+_BYTES_EACH = 32 * 1024**2  # what the files of a process take at most
 _LOAD = "/usr/share/dbench/client.txt"
 _OPTIONS: dict[Mode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
+_TITLES: dict[Mode, str] = {"plain": "File operations", "fsync": "The same, synced", "sync": "The same, O_SYNC"}
 _SAID: dict[Mode, str] = {"plain": "", "fsync": "", "sync": r" \(sync open\)"}
 _MARK = r" +\d+ sec"
 _SPEED = r" *\d+ +\d+ +\d+\.\d+ MB/sec  "
@@ -68,35 +70,36 @@ def _whole_seconds(duration: float) -> float:
     return duration
 
 
-def _metrics() -> Iterator[Metric]:
-    for mode, title in {"plain": "Files", "fsync": "Files, synced after writes", "sync": "Files, O_SYNC"}.items():
-        yield Metric(mode, f"{title}: throughput", "bytes/s", "higher")
-        yield Metric(f"{mode}-latency", f"{title}: longest operation", "s", "lower", headline=False)
-
-
 @dataclass(frozen=True)
-class Dbench(Workload):
+class Dbench(OnDisk):
     """The file operations of a file server."""
 
     name: ClassVar[str] = "dbench"
     title: ClassVar[str] = "DBENCH: file server"
-    metrics: ClassVar[tuple[Metric, ...]] = tuple(_metrics())
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        *(Metric(mode, title, "bytes/s", "higher") for mode, title in _TITLES.items()),
+        *(Metric(f"{mode}-latency", f"{_TITLES[mode]}: longest", "s", "lower", headline=False) for mode in _TITLES),
+    )
     sweep: ClassVar[Sweep | None] = Sweep("processes")
-    paths: ClassVar[tuple[str, ...]] = (_FOLDER,)
     packages: ClassVar[tuple[str, ...]] = ("dbench",)
 
     modes: Annotated[tuple[Mode, ...], AfterValidator(_each_once)] = ("plain", "fsync", "sync")
     processes: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], AfterValidator(_rising)] = (1, 2, 4, 8)
     duration: Annotated[Duration, Field(ge=5, le=3600), AfterValidator(_whole_seconds)] = 5.0
 
+    @property
+    def needed_bytes(self) -> int:
+        """The files of all processes."""
+        return self.processes[-1] * _BYTES_EACH
+
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run DBENCH inside for each mode and number of processes; raises TrialFailed if it fails."""
-        if setup.instance.inside is None:
-            raise TrialFailed(f"{setup.instance.name}: dbench runs inside", "leave this stack out of dbench")
+        inside = self.inside(setup)
         for mode, processes in self._points():
-            how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", _FOLDER, *_OPTIONS[mode])
+            how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", self.folder, *_OPTIONS[mode])
             argv = ("dbench", *how, f"{processes}")
-            output = setup.instance.inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
+            setup.drop_caches()  # and write back what others have left
+            output = inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
             text = (output.stdout + output.stderr).decode("utf-8", "replace")
             if output.exit_code:
                 raise TrialFailed(f"dbench: exit code {output.exit_code}: {_reason(text)}", _HINT, output)

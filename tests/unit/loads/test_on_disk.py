@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +10,7 @@ import pytest
 from tare.contracts import Host, Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.loads.disk import OnDisk
+from tare.loads.disk import OnDisk, share_seen
 from tare.model import Caution, DiskBytes, Metric, Raw, Value
 from tare.running.doubts import cache_cautions
 
@@ -43,55 +43,45 @@ class _Files(OnDisk):
         return 0.0
 
 
-@dataclass
-class _Disk:
-    """Gives what a disk says one time after the other, and what was done in between."""
-
-    says: Iterator[DiskBytes]
-    dropped: int = 0
-
-    def drop(self) -> None:
-        self.dropped += 1
-
-
-def _setup(disk: _Disk, inside: Host | None) -> Setup:
+def _setup(inside: Host | None, *says: DiskBytes) -> Setup:
     instance = Instance(name="tare-x", inside=inside, address=None, path="none", processes=tuple)
-    return Setup(instance, LocalHost(), (), drop_caches=disk.drop, disks_moved=lambda: next(disk.says))
+    return Setup(instance, LocalHost(), (), disks_moved=iter(says).__next__)
 
 
 def test_files_are_on_the_root_unless_the_suite_wants_a_volume() -> None:
     root, volume = _Files(), _Files(place="volume")
-    room = (5 << 20) + SIZE  # the probe's file must fit as well
-    assert (root.paths, root.disk_bytes, root.volume_bytes) == (("/srv/tare-files",), room, 0)
-    assert (volume.paths, volume.disk_bytes, volume.volume_bytes) == (("/srv/tare-volume/files",), 0, room)
+    assert (root.paths, root.disk_bytes, root.volume_bytes) == (("/srv/tare-files",), 5 << 20, 0)
+    # The volume of a container in a machine is on that machine's disk.
+    assert (volume.paths, volume.disk_bytes, volume.volume_bytes) == (("/srv/tare-volume/files",), 5 << 20, 5 << 20)
+
+
+def test_the_folder_of_the_files_is_made(tmp_path: Path) -> None:
+    home = tmp_path / "srv" / "files"
+    _Files(home=str(home)).inside(_setup(LocalHost()))
+    assert list(home.iterdir()) == []
 
 
 def test_a_stack_without_an_inside_has_no_files() -> None:
-    disk = _Disk(iter(()))
     with pytest.raises(TrialFailed, match=r"^tare-x: files runs inside$"):
-        _Files().inside(_setup(disk, None))
+        _Files().inside(_setup(None))
 
 
 @pytest.mark.parametrize(
-    ("direct", "says", "share"),
+    ("moved", "after", "share"),
     [
-        # before, after the write, after the read
-        (True, [DiskBytes(0, 0), DiskBytes(0, SIZE), DiskBytes(SIZE, SIZE)], 1.0),
-        (True, [DiskBytes(7, 5), DiskBytes(7, 5 + SIZE), DiskBytes(7 + SIZE // 4, SIZE)], 0.25),  # read from a cache
-        (True, [DiskBytes(0, 0), DiskBytes(0, 0), DiskBytes(SIZE, SIZE)], 0.0),  # written to a cache
-        # what is read again because caches were dropped does not count
-        (False, [DiskBytes(0, 0), DiskBytes(0, SIZE), DiskBytes(SIZE, 0), DiskBytes(2 * SIZE, SIZE)], 1.0),
-        (False, [DiskBytes(0, 0), DiskBytes(0, SIZE), DiskBytes(SIZE, 0), DiskBytes(SIZE, SIZE)], 0.0),
+        (DiskBytes(SIZE, SIZE), DiskBytes(7 + SIZE, 5 + SIZE), 1.0),
+        (DiskBytes(SIZE, SIZE), DiskBytes(7 + 3 * SIZE, 5 + SIZE), 1.0),  # somebody else read, too
+        (DiskBytes(SIZE, SIZE), DiskBytes(7 + SIZE // 4, 5 + 3 * SIZE), 0.25),  # what was written makes up for nothing
+        (DiskBytes(SIZE, SIZE), DiskBytes(7 + SIZE, 5), 0.0),
+        (DiskBytes(SIZE, 0), DiskBytes(7 + SIZE // 2, 5), 0.5),
+        (DiskBytes(0, SIZE), DiskBytes(7, 5 + SIZE // 2), 0.5),
+        (DiskBytes(0, 0), DiskBytes(7, 5), 1.0),
     ],
 )
-def test_a_probe_tells_what_share_of_writes_and_reads_the_disks_have_seen(
-    tmp_path: Path, direct: bool, says: list[DiskBytes], share: float
+def test_the_disks_tell_what_share_of_reads_and_writes_they_have_seen(
+    moved: DiskBytes, after: DiskBytes, share: float
 ) -> None:
-    disk = _Disk(iter(says))
-    raw = _Files(home=str(tmp_path / "files")).probe(_setup(disk, LocalHost()), direct=direct)
-    assert (raw.disk_share, raw.warm_up, disk.dropped) == (share, True, 0 if direct else 1)
-    assert ("iflag=direct" in raw.argv) is direct
-    assert list((tmp_path / "files").iterdir()) == []
+    assert share_seen(_setup(None, after), DiskBytes(7, 5), moved) == share
 
 
 def test_a_cache_that_answers_in_place_of_the_disk_is_a_caution() -> None:

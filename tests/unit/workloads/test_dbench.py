@@ -186,6 +186,8 @@ class Answering(FakeHost):
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
     def run(self, *argv: str, timeout: float, check: bool = True, **_: object) -> Output:
+        if argv[0] == "mkdir":
+            return Output(argv, 0, b"", b"", 0.0)
         assert not check
         assert timeout > 120
         self.calls.append(argv)
@@ -196,16 +198,30 @@ def measured(workload: Dbench, output: Output | None = None) -> tuple[Answering,
     limits = Limits((0,), 1 << 29, 4096)
     inside = Answering(1.0, "", limits) if output is None else Answering(1.0, "", limits, output=output)
     instance = Instance("one", inside, None, "none", processes=tuple)
-    return inside, tuple(workload.measure(Setup(instance, inside, ())))
+    setup = Setup(instance, inside, (), drop_caches=lambda: inside.calls.append(("drop",)))
+    return inside, tuple(workload.measure(setup))
 
 
 def test_it_is_run_with_the_options_of_the_paper() -> None:
     inside, raw = measured(Dbench(duration=180.0))
-    lines = [" ".join(argv) for argv in inside.calls]
-    assert lines[:4] == [f"dbench -t 180 -c /usr/share/dbench/client.txt -D /srv {count}" for count in (1, 2, 4, 8)]
-    assert lines[4] == "dbench -t 180 -c /usr/share/dbench/client.txt -D /srv -F 1"
-    assert lines[11] == "dbench -t 180 -c /usr/share/dbench/client.txt -D /srv -s 8"
+    lines = [" ".join(argv) for argv in inside.calls if argv != ("drop",)]
+    common = "dbench -t 180 -c /usr/share/dbench/client.txt -D /srv/tare-files"
+    assert lines[:4] == [f"{common} {count}" for count in (1, 2, 4, 8)]
+    assert (lines[4], lines[11]) == (f"{common} -F 1", f"{common} -s 8")
     assert [each.label for each in raw] == [f"{mode} {n}" for mode in ("plain", "fsync", "sync") for n in (1, 2, 4, 8)]
+
+
+def test_caches_are_dropped_before_each_point() -> None:
+    inside, _ = measured(Dbench(modes=("plain",)))
+    assert [argv[0] for argv in inside.calls] == 4 * ["drop", "dbench"]
+
+
+def test_its_files_are_on_a_volume_where_that_is_asked_for() -> None:
+    volume = replace(FOUR, place="volume")
+    inside, _ = measured(volume)
+    assert inside.calls[1][5:7] == ("-D", volume.folder)
+    assert volume.folder != FOUR.folder
+    assert (FOUR.disk_bytes, FOUR.volume_bytes, volume.volume_bytes) == (4 << 25, 0, 4 << 25)
 
 
 def test_what_it_says_on_standard_error_is_part_of_the_output() -> None:
