@@ -6,13 +6,11 @@ is `null` there, and `-nan` in earlier versions, which is no JSON.
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import dataclass
-from typing import NoReturn
 
 from tare.contracts import Host
-from tare.errors import TrialFailed, printed
+from tare.errors import TrialFailed
+from tare.loads.json_report import Part, read_report
 from tare.loads.load import measured_load
 from tare.model import Output, Raw
 
@@ -120,8 +118,8 @@ def read_received(text: str, sending: Sending) -> tuple[float, ...]:
     return rate, 100 * lost / known, received.number("jitter_ms") / 1000
 
 
-def _end_of(text: str, sending: Sending) -> _Part:
-    report = _Part(_loaded(text), text)
+def _end_of(text: str, sending: Sending) -> Part:
+    report = read_report(text, "iperf3", _HINT)
     if report.has("error"):
         error = report.word("error")
         raise TrialFailed(f"iperf3: {error}", _BLOCKED_HINT if _BLOCKED in error and sending.is_udp else _HINT)
@@ -129,51 +127,3 @@ def _end_of(text: str, sending: Sending) -> _Part:
     if any(told.value(name) != value for name, value in sending.reported.items()):
         told.refuse("is of a test with other settings")
     return report.part("end")
-
-
-def _loaded(text: str) -> object:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise TrialFailed(f"iperf3 gave no JSON: {error}; {printed(text)}", _HINT) from error
-
-
-@dataclass(frozen=True)
-class _Part:
-    """An object of the report. What is missing in it, or absurd, fails the trial."""
-
-    found: object
-    text: str
-
-    def has(self, name: str) -> bool:
-        return isinstance(self.found, dict) and name in self.found
-
-    def value(self, name: str) -> object:
-        if not isinstance(self.found, dict) or name not in self.found:
-            self.refuse(f"has no {name}")
-        return self.found[name]
-
-    def part(self, name: str) -> _Part:
-        return _Part(self.value(name), self.text)
-
-    def word(self, name: str) -> str:
-        return str(self.value(name))[:200]
-
-    def number(self, name: str) -> float:
-        """Give a number that is not negative."""
-        value = self.value(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            self.refuse(f"has {str(value)[:50]} for {name}")
-        return float(value)
-
-    def positive(self, name: str) -> float:
-        value = self.number(name)
-        if not value:
-            self.refuse(f"has 0 for {name}")
-        return value
-
-    def refuse(self, why: str) -> NoReturn:
-        raise TrialFailed(f"iperf3's report {why}; {printed(self.text)}", _HINT)

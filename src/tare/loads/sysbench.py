@@ -6,18 +6,19 @@ rate also counts the start of its threads, up to 7 ms of each turn.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
+from tare.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
@@ -30,7 +31,6 @@ TAIL = (
     r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
     r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
 )
-_PROBES = 4
 _LEAST_SECONDS = 1e-5  # of work that sysbench tells
 
 
@@ -69,17 +69,8 @@ class SysbenchTest(Workload):
         """Run sysbench inside; raises TrialFailed without an inside."""
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: sysbench runs inside", f"leave this stack out of {self.name}")
-        events = self.threads
-        for _ in range(_PROBES):  # in one turn: the rounds of every stack begin after as many turns
-            probe, tried = self._run(setup.instance.inside, events), events
-            events = self._events(probe)
-            if tried >= events / 2:
-                break
-        yield replace(probe, warm_up=True)
-        for _ in range(self.rounds):
-            raw = self._run(setup.instance.inside, events)
-            yield raw
-            events = self._events(raw)
+        run = functools.partial(self._run, setup.instance.inside)
+        yield from filled_turns(run, self._events, self.threads, self.rounds)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the rate; raises TrialFailed for anything but one whole result with these settings."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.contracts import Host, Process
 from tare.errors import TrialFailed, printed
@@ -20,6 +20,7 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 _USUAL = 10  # rounds, between the two
 _PATIENCE = 10  # times as long as a turn
 _MOST_LINES = 1000
+_PROBES = 4
 
 
 def turn_seconds(duration_seconds: float) -> float:
@@ -35,6 +36,25 @@ def limit_seconds(turn_seconds: float, patience_seconds: float = 30.0) -> float:
 def rounds_of(duration_seconds: float, each_seconds: float | None = None) -> int:
     """Give how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
     return max(1, math.ceil(duration_seconds / (each_seconds or turn_seconds(duration_seconds)) - 1e-9))
+
+
+def filled_turns(run: Callable[[int], Raw], filling: Callable[[Raw], int], least: int, rounds: int) -> Iterator[Raw]:
+    """Take turns of as many events as fill one, at the rate of the one before.
+
+    `run` runs so many events, `filling` judges by an output how many fill a turn. The first turn warms up and finds the
+    rate, beginning with the `least` number of events.
+    """
+    events = least
+    for _ in range(_PROBES):  # in one turn: the rounds of every stack begin after as many turns
+        probe, tried = run(events), events
+        events = filling(probe)
+        if tried >= events / 2:
+            break
+    yield replace(probe, warm_up=True)
+    for _ in range(rounds):
+        raw = run(events)
+        yield raw
+        events = filling(raw)
 
 
 @dataclass

@@ -1,0 +1,149 @@
+"""fio: reads or writes of one size, in sequence or at random, and how long a request takes.
+
+VTmark (2021, its Table 2) measures disks with Bonnie++ and DBENCH; fio is what people take today, and tells the slow
+requests from the usual ones: `latency` has a point for each percentile of a turn, from when a request is made.
+
+The files are written before the first turn. Each turn starts fio anew, with as many requests as fill it at the rate so
+far, but 1000 at least, of which the highest percentile leaves out one. Writes end when the disk has them.
+
+O_DIRECT bypasses the caches of files, or they are dropped on all machines of a stack before each turn. It may have no
+effect, as in gVisor: tare counts what the machine's disks move, and a caution tells what they did not see.
+
+Settings: `place`, the root of the instance or a data volume; `pattern`; `block`, the size of a request; `size` of each
+file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` of them on the way; `jobs`,
+processes with a file each; `caches`, `bypass` or `drop`; `duration`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.contracts import Host, Setup
+from tare.errors import TrialFailed
+from tare.loads.disk import OnDisk, share_seen
+from tare.loads.json_report import Part, read_report
+from tare.loads.turns import filled_turns, rounds_of, turn_seconds
+from tare.model import DiskBytes, Metric, Raw, Sweep, Value
+from tare.units import Duration, Size
+
+_PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+_LEAST = 1000  # requests
+_SECONDS, _SLOWEST = 300.0, 1e6  # time limit, and bytes a second in writing the files
+_HINT = "`tare show` has the whole output; it is that of `fio --output-format=json`, version 3"
+
+
+@dataclass(frozen=True)
+class Fio(OnDisk):
+    """Reads or writes of a file."""
+
+    name: ClassVar[str] = "fio"
+    title: ClassVar[str] = "fio: reads and writes"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("rate", "Requests to files", "requests/s", "higher"),
+        Metric("bandwidth", "Bytes read or written", "bytes/s", "higher", headline=False),
+        Metric("latency", "Time of a request", "s", "lower"),
+    )
+    sweep: ClassVar[Sweep | None] = Sweep("percentile")
+    packages: ClassVar[tuple[str, ...]] = ("fio",)
+
+    pattern: Literal["randread", "randwrite", "read", "write"] = "randread"
+    block: Annotated[Size, Field(ge=512, le=16 << 20, multiple_of=512)] = 4096
+    size: Annotated[Size, Field(ge=1 << 20, le=1 << 40)] = 256 << 20
+    engine: Literal["psync", "libaio", "io_uring"] = "psync"
+    depth: Annotated[int, Field(ge=1, le=1024)] = 1
+    jobs: Annotated[int, Field(ge=1, le=64)] = 1
+    caches: Literal["bypass", "drop"] = "bypass"
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 2.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that do not go together."""
+        if self.size % self.block:
+            raise ValueError("`size` is a multiple of `block`")
+        if self.engine == "psync" and self.depth > 1:
+            raise ValueError('psync has one request on the way: for a `depth`, write engine = "libaio"')
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    @property
+    def needed_bytes(self) -> int:
+        """The files of all jobs."""
+        return self.jobs * self.size
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Write the files, and run fio inside, once a turn; raises TrialFailed without an inside."""
+        inside, seeds, least = self.inside(setup), itertools.count(1), math.ceil(_LEAST / self.jobs)
+        limit = _SECONDS + self.needed_bytes / _SLOWEST
+        inside.run(*self._command(self.block, 0), "--create_only=1", timeout=limit)
+        yield from filled_turns(
+            lambda requests: self._turn(setup, inside, requests, next(seeds)),
+            lambda raw: max(least, math.ceil(self._rate(raw.text) / self.jobs * turn_seconds(self.duration))),
+            least,
+            self.rounds,
+        )
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read rate and latencies; raises TrialFailed for anything but one whole result with these settings."""
+        if [each.label for each in raw] != [self.name]:
+            raise TrialFailed(f"expected one output of fio, found {[each.label for each in raw]}")
+        rate, found = self._rate(raw[0].text), self._done(raw[0].text).part("lat_ns").part("percentile")
+        latencies = [Value("latency", each, found.positive(f"{each:.6f}") / 1e9) for each in _PERCENTILES]
+        if latencies != sorted(latencies, key=lambda each: each.value):
+            found.refuse("has percentiles that do not rise")
+        return (Value("rate", None, rate), Value("bandwidth", None, rate * self.block), *latencies)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, at 300 MB/s for writing the files, and the start of fio in each turn."""
+        return 2.0 + self.needed_bytes / 300e6 + (1 + self.rounds) * (0.4 + turn_seconds(self.duration))
+
+    @property
+    def _way(self) -> Literal["read", "write"]:
+        return "read" if self.pattern.endswith("read") else "write"
+
+    @property
+    def _options(self) -> Mapping[str, str | int]:
+        """The options that the output must repeat."""
+        how = {"rw": self.pattern, "bs": self.block, "size": self.size, "ioengine": self.engine, "iodepth": self.depth}
+        return {**how, "numjobs": self.jobs, "direct": int(self.caches == "bypass"), "overwrite": 1, "end_fsync": 1}
+
+    def _command(self, job_bytes: int, seed: int) -> tuple[str, ...]:
+        options = {**self._options, "directory": self.folder, "io_size": job_bytes, "randseed": seed}
+        told = (*(f"--{name}={value}" for name, value in options.items()), "--group_reporting=1", "--disk_util=0")
+        points = f"--percentile_list={':'.join(f'{each:g}' for each in _PERCENTILES)}"
+        return ("fio", "--name=tare", *told, "--lat_percentiles=1", points, "--output-format=json")
+
+    def _turn(self, setup: Setup, inside: Host, requests: int, seed: int) -> Raw:
+        if self.caches == "drop":
+            setup.drop_caches()
+        argv, before = self._command(requests * self.block, seed), setup.disks_moved()
+        output, moved = inside.run(*argv, timeout=_SECONDS), requests * self.block * self.jobs
+        share = share_seen(setup, before, DiskBytes(moved, 0) if self._way == "read" else DiskBytes(0, moved))
+        return Raw(self.name, argv, output.text, output.seconds, disk_share=share)
+
+    def _rate(self, text: str) -> float:
+        done = self._done(text)
+        return done.positive("total_ios") / (done.positive("runtime") / 1000)
+
+    def _done(self, text: str) -> Part:
+        """Find what the one job of these settings did; fio may print remarks before its JSON."""
+        report = read_report(re.sub(r"\A.*?^(?=\{$)", "", text, count=1, flags=re.MULTILINE | re.DOTALL), "fio", _HINT)
+        job = report.only("jobs")
+        told, done = job.part("job options"), job.part(self._way)
+        if not report.word("fio version").startswith("fio-3."):
+            report.refuse("is of another version")
+        if any(told.value(name) != str(value) for name, value in self._options.items()):
+            told.refuse("is of other settings")
+        moved, requests = done.positive("io_bytes"), done.positive("total_ios")
+        failed = job.number("error") + done.number("short_ios") + done.number("drop_ios")
+        if failed or moved != requests * self.block or told.word("io_size") != f"{moved / self.jobs:.0f}":
+            done.refuse("has requests that failed or are missing")
+        return done

@@ -1,0 +1,294 @@
+"""fio: what versions 3.33 of Debian 12 and 3.39 of Debian 13 printed, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from tare_fake.technology import FakeHost
+
+from tare.contracts import Instance, Setup
+from tare.errors import TrialFailed
+from tare.hosts.process import checked
+from tare.model import DiskBytes, Limits, Output, Raw, Value
+from tare.running.values import read_values
+from tare.workloads.fio import Fio
+
+SAMPLES = Path(__file__).parents[2] / "samples/fio"
+MIB = 1 << 20
+READ = Fio(size=64 * MIB)
+WRITE = Fio(pattern="write", block=65_536, size=64 * MIB, engine="libaio", depth=4, jobs=2, caches="drop")
+LIMITS = Limits((0,), 1 << 29, 4096)
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text()
+
+
+def parse(text: str, workload: Fio = READ) -> dict[tuple[str, float | None], float]:
+    values = workload.parse((Raw("fio", ("fio",), text, 1.0),))
+    return {(value.metric, value.point): value.value for value in values}
+
+
+def changed(change: Callable[[dict[str, Any]], object], name: str = "randread.json") -> str:
+    """Give a captured report with a change in it."""
+    report = json.loads(sample(name))
+    change(report)
+    return json.dumps(report)
+
+
+def done(report: dict[str, Any]) -> dict[str, Any]:
+    """Give what the job of a report has done."""
+    found: dict[str, Any] = report["jobs"][0]["read"]
+    return found
+
+
+def test_a_captured_output_gives_rate_bandwidth_and_percentiles_in_base_units() -> None:
+    assert parse(sample("randread.json")) == {
+        ("rate", None): pytest.approx(2000 / 0.179),
+        ("bandwidth", None): pytest.approx(8_192_000 / 0.179),
+        ("latency", 50.0): pytest.approx(54.528e-6),
+        ("latency", 90.0): pytest.approx(80.384e-6),
+        ("latency", 99.0): pytest.approx(164.864e-6),
+        ("latency", 99.9): pytest.approx(7.962624e-3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "slowest"),
+    [("write-libaio-jobs.json", 0.054, 10.289152e-3), ("write-libaio-jobs-3.39.json", 0.037, 207.872e-6)],
+)
+def test_all_settings_and_versions_are_read(name: str, seconds: float, slowest: float) -> None:
+    values = parse(sample(name), WRITE)
+    assert values["rate", None] == pytest.approx(1024 / seconds)
+    assert values["bandwidth", None] == pytest.approx((64 << 20) / seconds)
+    assert values["latency", 99.9] == pytest.approx(slowest)
+
+
+def test_what_fio_prints_before_its_json_is_left_out() -> None:
+    text = sample("text-before.txt")
+    remark, report = text.split("\n", 1)
+    assert remark.startswith("note: both iodepth >= 1 and synchronous I/O engine are selected")
+    assert parse(text.replace('"iodepth" : "4"', '"iodepth" : "1"')) == parse(
+        report.replace('"iodepth" : "4"', '"iodepth" : "1"')
+    )
+    assert parse("fio: a {remark} of any kind\n{ }\n" + sample("randread.json")) == parse(sample("randread.json"))
+
+
+def test_a_killed_job_fails_the_trial_though_fio_ends_well_and_says_that_there_was_no_error() -> None:
+    text = sample("killed-job.txt")
+    assert json.loads(text)["jobs"][0]["error"] == 0
+    with pytest.raises(TrialFailed, match="has requests that failed or are missing"):
+        parse(text, replace(READ, jobs=2))
+
+
+def test_an_interrupted_run_fails_the_trial_though_its_report_is_whole() -> None:
+    with pytest.raises(TrialFailed, match="has requests that failed or are missing"):
+        parse(sample("interrupted.txt"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fio: not found\n",
+        "{\n",
+        "{\n}\n",
+        "[]",
+        sample("randread.json")[:-3],
+        sample("randread.json")[200:],
+        sample("randread.json") * 2,
+        sample("randread.json") + "fio: terminating on signal 15\n",
+        "\n".join(reversed(sample("randread.json").splitlines())),
+        sample("disk-full.txt"),
+        sample("interrupted.txt"),
+        sample("write-libaio-jobs.json"),
+        changed(lambda report: report.update({"fio version": "fio-2.21"})),
+        changed(lambda report: report["jobs"].clear()),
+        changed(lambda report: report["jobs"].append(report["jobs"][0])),
+        changed(lambda report: report["jobs"][0].update(error=28)),
+        changed(lambda report: report.pop("fio version")),
+        changed(lambda report: report["jobs"][0]["job options"].pop("direct")),
+        changed(lambda report: report["jobs"][0]["job options"].update(io_size="4096")),
+        changed(lambda report: done(report).pop("lat_ns")),
+        changed(lambda report: done(report)["lat_ns"]["percentile"].pop("99.900000")),
+        changed(lambda report: done(report)["lat_ns"]["percentile"].update({"50.000000": 10**12})),
+        changed(lambda report: done(report).update(io_bytes=done(report)["io_bytes"] - 4096)),
+        changed(lambda report: done(report).update(short_ios=1)),
+        changed(lambda report: done(report).update(drop_ios=1)),
+        *(
+            changed(lambda report, number=number: done(report).update(runtime=number))  # type: ignore[misc]
+            for number in (0, -1, True, "12", None, [1], 1e400, float("nan"))
+        ),
+    ],
+)
+def test_an_output_that_is_not_one_whole_result_fails_the_trial_and_is_quoted(text: str) -> None:
+    with pytest.raises(TrialFailed, match="it printed") as failure:
+        parse(text)
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        replace(READ, pattern="randwrite"),
+        replace(READ, size=32 * MIB),
+        replace(READ, block=8192),
+        replace(READ, engine="libaio"),
+        replace(READ, jobs=2),
+        replace(READ, caches="drop"),
+    ],
+)
+def test_a_result_with_other_settings_fails_the_trial(workload: Fio) -> None:
+    with pytest.raises(TrialFailed, match="of other settings"):
+        parse(sample("randread.json"), workload)
+
+
+@pytest.mark.parametrize("labels", [(), ("other",), ("fio", "fio")])
+def test_other_outputs_than_one_fail_the_trial(labels: tuple[str, ...]) -> None:
+    with pytest.raises(TrialFailed, match="expected one output of fio"):
+        READ.parse(tuple(Raw(label, (), sample("randread.json"), 1.0) for label in labels))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pattern": "randrw"},
+        {"block": "1000B"},
+        {"block": 4096},
+        {"size": "100kB"},
+        {"size": "1MiB", "block": "768KiB"},
+        {"engine": "mmap"},
+        {"depth": 2},  # psync waits for each request
+        {"engine": "libaio", "depth": 0},
+        {"jobs": 0},
+        {"caches": "keep"},
+        {"duration": "0s"},
+    ],
+)
+def test_settings_that_cannot_be_measured_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Fio).validate_python(settings)
+
+
+@dataclass(frozen=True)
+class Answering(FakeHost):
+    """An inside whose fio makes requests at a given rate. It notes what it is asked for."""
+
+    rate: float = 10_000.0
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, check: bool = True, **_: object) -> Output:
+        self.calls.append(argv)
+        if argv[0] != "fio" or "--create_only=1" in argv:
+            return Output(argv, 0, b"", b"", 0.0)
+        told = dict(each.removeprefix("--").split("=", 1) for each in argv[1:])
+        moved = int(told["io_size"])
+
+        def answer(report: dict[str, Any]) -> None:
+            report["jobs"][0]["job options"].update(told)
+            requests = moved // 4096
+            done(report).update(total_ios=requests, io_bytes=moved, runtime=requests / self.rate * 1000)
+
+        assert timeout >= 300
+        output = Output(argv, 0, changed(answer).encode(), b"", timeout)
+        return checked(output) if check else output
+
+    @property
+    def requests(self) -> list[int]:
+        sizes = (word for argv in self.calls for word in argv if word.startswith("--io_size="))
+        return [int(size.removeprefix("--io_size=")) // 4096 for size in sizes][1:]
+
+
+def setup(inside: Answering | None, *says: DiskBytes) -> Setup:
+    instance = Instance("one", inside, None, "none", processes=tuple)
+    client = Answering(1.0, "", LIMITS)
+    disks = iter(says)
+
+    def drop() -> None:
+        if inside is not None:
+            inside.calls.append(("drop",))
+
+    return Setup(instance, client, (), drop_caches=drop, disks_moved=lambda: next(disks, DiskBytes(0, 0)))
+
+
+@pytest.mark.parametrize(("rate", "requests"), [(100.0, 1000), (10_000.0, 2000), (500_000.0, 100_000)])
+def test_a_turn_has_as_many_requests_as_fill_it_and_as_its_highest_percentile_needs(rate: float, requests: int) -> None:
+    inside = Answering(1.0, "", LIMITS, rate)
+    raw = tuple(READ.measure(setup(inside)))
+    assert [each.warm_up for each in raw] == [True, *[False] * 10]
+    assert inside.requests[-10:] == [pytest.approx(requests, rel=0.01)] * 10
+    assert read_values(READ, raw)[0].turns == pytest.approx(10 * (rate,))
+
+
+def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewhere() -> None:
+    inside = Answering(1.0, "", LIMITS)
+    tuple(READ.measure(setup(inside)))
+    made, written, *turns = inside.calls
+    assert made == ("mkdir", "-p", "/srv/tare-files")
+    assert "--create_only=1" in written
+    assert {"--rw=randread", "--direct=1", "--directory=/srv/tare-files", "--size=67108864"} <= set(turns[0])
+    seeds = [word for argv in turns for word in argv if word.startswith("--randseed=")]
+    assert len(set(seeds)) == len(seeds) == len(turns)
+
+
+def test_caches_are_dropped_before_each_turn_where_they_are_not_bypassed() -> None:
+    inside = Answering(1.0, "", LIMITS)
+    tuple(replace(READ, caches="drop").measure(setup(inside)))
+    turns = inside.calls[2:]
+    assert [argv[0] for argv in turns] == ["drop", "fio"] * (len(turns) // 2)
+    assert "--direct=0" in turns[1]
+
+
+def test_what_the_disks_move_in_a_turn_is_counted() -> None:
+    inside = Answering(1.0, "", LIMITS, 10_000.0)
+    size = 1000 * 4096
+    says = (DiskBytes(0, 0), DiskBytes(size // 4, 9 * size))
+    assert next(iter(READ.measure(setup(inside, *says)))).disk_share == 0.25
+
+
+def test_its_files_have_room_on_the_root_or_on_a_volume() -> None:
+    two, volume = replace(READ, engine="libaio", jobs=2), replace(READ, place="volume")
+    assert (two.disk_bytes, two.volume_bytes) == (128 * MIB, 0)
+    assert (volume.volume_bytes, volume.folder) == (64 * MIB, "/srv/tare-volume/files")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            Output((), 1, sample("disk-full.txt").encode(), sample("disk-full-stderr.txt").encode(), 1.0),
+            "No space left on device",
+        ),
+        (Output((), 137, b"", b"Killed\n", 1.0), "exit code 137: Killed"),
+        (Output((), 127, b"", b"fio: not found\n", 1.0), "not found"),
+    ],
+)
+def test_a_full_disk_and_a_missing_or_killed_program_fail_the_trial_with_the_reason(
+    output: Output, reason: str
+) -> None:
+    @dataclass(frozen=True)
+    class Failing(Answering):
+        def run(self, *argv: str, timeout: float, **_: object) -> Output:
+            return super().run(*argv, timeout=timeout) if argv[0] == "mkdir" else checked(replace(output, argv=argv))
+
+    with pytest.raises(TrialFailed, match=reason) as failure:
+        tuple(READ.measure(setup(Failing(1.0, "", LIMITS))))
+    assert failure.value.output is not None
+
+
+def test_without_an_inside_it_fails() -> None:
+    with pytest.raises(TrialFailed, match="fio runs inside"):
+        tuple(READ.measure(setup(None)))
+
+
+def test_its_values_are_those_that_it_declares() -> None:
+    values = READ.parse((Raw("fio", (), sample("randread.json"), 1.0),))
+    assert values[0] == Value("rate", None, values[0].value)
+    assert {value.metric for value in values} == {metric.name for metric in Fio.metrics}
+    assert [metric.name for metric in Fio.metrics if metric.headline] == ["rate", "latency"]
