@@ -210,6 +210,15 @@ def test_every_client_sends_five_times_at_least() -> None:
     assert client.option("-n", -1) == "10000"
 
 
+@pytest.mark.parametrize("requests_per_second", [40.0, 3_001.0, 150_000.0])
+def test_requests_are_whole_pipelines_or_redis_benchmark_may_take_the_end_for_a_lost_connection(
+    requests_per_second: float,
+) -> None:
+    client = Client(requests_per_second)
+    measure(Redis(operations=("GET",), clients=(1, 50), pipeline=16), client)
+    assert [int(client.option("-n", call)) % 16 for call in range(len(client.calls))] == [0] * len(client.calls)
+
+
 def test_the_settings_reach_redis_benchmark() -> None:
     client = Client(3_000.0)
     measure(Redis(operations=("SET",), clients=(7,), pipeline=16, keep_alive=False), client)
