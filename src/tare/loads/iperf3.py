@@ -24,6 +24,7 @@ _NOT_BEGUN = (
     "control socket has closed unexpectedly",
     "unable to send control message",
 )
+_NOT_BEGUN_HINT = "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
 _HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
 _BLOCKED = "Resource temporarily unavailable"
 _BLOCKED_HINT = "no datagram came back: does the path carry UDP to the server's port?"
@@ -81,13 +82,18 @@ def send(client: Host, label: str, server: Server, sending: Sending, timeout: fl
     argv = ("iperf3", "--client", server.address, "--port", str(server.port), *sending.options)
     for _ in range(_ATTEMPTS):
         raw = measured_load(client, label, *argv, timeout=_HANDSHAKE_SECONDS + timeout)
-        if '"intervals":\t[]' not in raw.text or not any(f'"error":\t"{error}' in raw.text for error in _NOT_BEGUN):
+        if not _not_begun(raw.text):
             break
     try:
         return raw, read_sent(raw.text, sending)
     except TrialFailed as error:
         error.output = Output(argv, 0, raw.text.encode(), b"", raw.seconds)
+        error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text) else error.hint
         raise
+
+
+def _not_begun(text: str) -> bool:
+    return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in _NOT_BEGUN)
 
 
 def read_sent(text: str, sending: Sending) -> Sent:

@@ -263,9 +263,10 @@ def test_a_server_that_did_not_begin_the_test_is_asked_again(error: str) -> None
 @pytest.mark.parametrize(("error", "calls"), [("busy", 10), ("refused", 1), ("udp-blocked", 1)])
 def test_a_server_that_never_begins_a_test_fails_the_trial(error: str, calls: int) -> None:
     client = Client(1e8, failing=1000, error=error)
-    with pytest.raises(TrialFailed, match="iperf3: "):
+    with pytest.raises(TrialFailed, match="iperf3: ") as failure:
         measure(Iperf3(omit=0.0), client)
     assert len(client.calls) == calls
+    assert ("newer runsc" in failure.value.hint) == (calls > 1)
 
 
 def test_a_failed_test_keeps_its_output() -> None:
