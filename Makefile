@@ -12,7 +12,7 @@
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
-BUDGET ?= 8m
+BUDGET ?= 5m
 LAB ?= all
 UV_VERSION := 0.13.9
 
