@@ -9,11 +9,10 @@ A character is a system call that moves one byte. Bonnie++ moves 3 MiB so, which
 half second that Bonnie++ needs for a result: here it is `characters`. If `files` is not 0, it also creates and deletes
 1024 times as many empty files; VTmark excluded these results as too volatile, and so does tare.
 
-The file is twice as large as `memory`, as Bonnie++ has it; a trial whose instance has more memory fails. Caches are
-dropped before the first run, but what Bonnie++ has just written may lie in them in part when it reads that: its own way
-around them (`-D`) is for writing alone, and breaks that of single bytes. So tare counts what the machine's disks move,
-and a caution tells what they did not see. Bonnie++ syncs the file at the end of each part, which counts. It cannot
-pause, so stacks are measured one after the other.
+The file is twice as large as `memory`; a trial whose instance has more memory fails. Caches are dropped before each
+trial, but Bonnie++ reads what it has just written, and its own way around them (`-D`) is for writing alone, and breaks
+that of single bytes. So tare counts what the machine's disks move, and a caution tells what they did not see. Bonnie++
+syncs the file after each part, which counts. It cannot pause, so stacks are measured one after the other.
 
 Settings: `place`, the root of the instance or a data volume; `memory`; `characters`, the bytes that are moved singly;
 `runs`, in one instance; `files`, times 1024; `seed`.
