@@ -52,6 +52,7 @@ class Density(Workload):
         Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
     )
     sweep: ClassVar[Sweep | None] = Sweep("instances")
+    shortened_by: ClassVar[str] = "most"
 
     goal: Annotated[Duration, Field(gt=0, le=60)] = 0.01
     most: Annotated[int, Field(ge=2, le=SLOTS)] = 16

@@ -56,6 +56,7 @@ class Idle(Workload):
         Metric("image", "Image on the disk", "bytes", "lower", headline=False),
     )
     runs_inside: ClassVar[bool] = False
+    shortened_by: ClassVar[str] = "settle"
 
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 

@@ -11,7 +11,8 @@ import pytest
 from tare.contracts import Another, Further, Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Footprint, Output, Raw, Value
+from tare.model import Footprint, LimitsWanted, Output, Raw, Value
+from tare.suites.bounds import bounded
 from tare.workloads.idle import Idle
 
 COST = Footprint(3_000_000, 500_000, 0, 2)
@@ -136,3 +137,8 @@ def test_a_cost_that_cannot_be_read_fails_the_trial_and_is_quoted(text: str) -> 
 def test_outputs_of_other_commands_fail_the_trial(labels: str) -> None:
     with pytest.raises(TrialFailed, match="expected a cost"):
         Idle().parse([Raw(label, (), cost(), 0.0) for label in labels.split()])
+
+
+def test_a_bound_of_time_lowers_how_long_nothing_runs() -> None:
+    fitting, _ = bounded(Idle(), LimitsWanted(seconds=0.5))
+    assert fitting == Idle(settle=0.5)

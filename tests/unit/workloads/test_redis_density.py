@@ -8,7 +8,8 @@ import pytest
 from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Output
+from tare.model import LimitsWanted, Output
+from tare.suites.bounds import bounded
 from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity
 
@@ -70,3 +71,9 @@ def test_the_server_is_that_of_redis() -> None:
     assert (workload.packages, workload.client_packages) == (redis.packages, redis.client_packages)
     assert workload.service("0.0.0.0") == redis.service("0.0.0.0")  # noqa: S104 - nothing listens
     assert workload.rounds == 1
+
+
+def test_a_bound_of_time_lowers_how_many_are_started_at_most() -> None:
+    fitting, (lowered,) = bounded(RedisDensity(), LimitsWanted(seconds=10.0))
+    assert fitting == RedisDensity(most=7)
+    assert (lowered.setting, fitting.seconds() <= 10.0) == ("most", True)
