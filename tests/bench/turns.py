@@ -47,6 +47,7 @@ _ONE_POINT: dict[str, dict[str, Any]] = {
     "micro-redis": {"operations": ("GET",), "clients": (50,)},
     "nginx": {"clients": (50,)},
     "micro-http": {"clients": (50,)},
+    "nginx-latency": {"rates": (1000,), "duration": 1.0},  # the shortest that has a 99.9th percentile
     "ramspeed": {"kinds": ("float",), "mark_sizes": (), "passes": 10},
 }
 _DURATION = 0.5
@@ -60,7 +61,7 @@ def workloads() -> dict[str, Workload]:
         plug_in = plugins.find("workloads", name)
         settings = dict(_ONE_POINT.get(name, {}))
         if "duration" in plug_in.__dataclass_fields__:
-            settings["duration"] = _DURATION
+            settings.setdefault("duration", _DURATION)
         workload: Workload = plug_in(**settings)
         if workload.rounds > 1:
             found[name] = workload

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tare.contracts import Setup, Workload
+from tare.loads import turns
 from tare.loads.turns import limit_seconds, turn_seconds
 from tare.model import Raw
 from tare.running.block import Rounds
@@ -94,8 +95,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
-    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+    testbed: Testbed, nothing_left: NothingLeft, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(turns, "_PATIENCE_SECONDS", 3.0)  # for what never ends its turn
     workload = fault.workload
     stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
     steps = tuple(Step(name, workload.name, name, 0, order) for order, name in enumerate(stacks))

@@ -114,9 +114,10 @@ def images() -> Path:
 
 @pytest.fixture
 def ready_home(home: Path, images: Path) -> Path:
-    """A home of its own, with the image."""
+    """A home of its own, with the image, and what is known of the machine's KVM: to find that out takes 20 s."""
     home.mkdir()
-    (home / "images").symlink_to(images.resolve())
+    for name in ("images", "kvm.json"):
+        (home / name).symlink_to(images.parent.resolve() / name)
     return home
 
 

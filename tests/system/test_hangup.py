@@ -34,7 +34,7 @@ blocks = 2
 
 [[workloads]]
 use = "dhrystone"
-duration = "2s"
+duration = "1s"
 """
 # Whoever started these tests may ignore the signal, and what is started inherits that.
 HEARS = ("env", "--default-signal=HUP")

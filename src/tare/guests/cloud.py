@@ -24,7 +24,8 @@ from tare.hosts.ssh import unreachable
 from tare.model import Caution, Machine
 
 INSTALL = "pip install tare-bench[openstack]"
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0  # from one look at the cloud to the next, at most
+_FIRST_PAUSE_SECONDS = 0.1
 _ANSWER_SECONDS = 30.0  # for one request of ours
 _INSTANCES = "198.18.0.0/15"  # the addresses of instances in the server
 _HOST_KEYS = re.compile(r"BEGIN SSH HOST KEY KEYS-+\s(.*?)-+END SSH HOST KEY KEYS", re.DOTALL)
@@ -91,18 +92,18 @@ class Cloud:
                 given = Server(server.id, self._address(server, wanted), self._opened(server))
             yield given
         finally:
-            deadline = time.monotonic() + wanted.timeout_seconds
+            began = time.monotonic()
             with self._told():
                 while self.remove(wanted.name):
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > began + wanted.timeout_seconds:
                         what = f"openstack: {wanted.name} is not gone after {wanted.timeout_seconds:g} s"
                         raise TrialFailed(what, "`tare clean` tries again; or delete it by hand, it costs")
-                    time.sleep(LOOK_SECONDS)
+                    _pause(began)
 
     def host_keys(self, server: Server, timeout_seconds: float) -> tuple[str, ...]:
         """Read the public host keys that cloud-init prints on the server's console."""
         hint = 'the image needs cloud-init, and the flavor a console; without one: host_key = "cloud-init"'
-        deadline = time.monotonic() + timeout_seconds
+        began = time.monotonic()
         while True:
             try:
                 log = self._api.compute.get_server_console_output(server.id)["output"]
@@ -111,10 +112,10 @@ class Cloud:
             if keys := _HOST_KEYS.search(log or ""):
                 lines = (re.search(r"(?:ssh|ecdsa)-\S+ \S+", line) for line in keys[1].splitlines())
                 return tuple(line[0] for line in lines if line)
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server did not print its SSH host key within {timeout_seconds:g} s"
                 raise TrialFailed(what, hint)
-            time.sleep(LOOK_SECONDS)
+            _pause(began)
 
     def remove(self, name: str) -> bool:
         """Delete everything of this name; tells whether something is left, which a later call deletes."""
@@ -171,7 +172,7 @@ class Cloud:
 
     def _active(self, server: Any, timeout_seconds: float) -> Any:
         """Wait until a server runs; raises TrialFailed with the reason that the cloud gives."""
-        compute, deadline = self._api.compute, time.monotonic() + timeout_seconds
+        compute, began = self._api.compute, time.monotonic()
         while True:
             server = compute.get_server(server.id)
             if server.status == "ACTIVE":
@@ -181,10 +182,10 @@ class Cloud:
                 raise TrialFailed(
                     f"openstack: the cloud could not start the server: {reason}", "ask the cloud's operators"
                 )
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server is still in state {server.status} after {timeout_seconds:g} s"
                 raise TrialFailed(what, "a machine of bare metal may need longer: timeout = …")
-            time.sleep(LOOK_SECONDS)
+            _pause(began)
 
     def _address(self, server: Any, wanted: Wanted) -> str:
         """Give the server's address: a new floating one, if the settings ask for it."""
@@ -245,16 +246,21 @@ def new_key(host: Host, path: str) -> str:
 def await_ssh(host: Host, machine: Machine, timeout_seconds: float) -> None:
     """Wait until a server accepts our key, which cloud-init installs after SSH answers; raises TrialFailed."""
     ask = ("ssh", "-F", machine.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", machine.ssh, "true")
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
         words = asked.stderr.decode("utf-8", "replace")
         if "Host key verification failed" in words:
             hint = "is another machine at its address?"
             raise TrialFailed("openstack: the server's SSH host key is not the one on its console", hint)
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + timeout_seconds:
             reason = unreachable(machine.address, words)
             raise TrialFailed(f"openstack: {reason} (for {timeout_seconds:g} s)", reason.hint)
-        time.sleep(LOOK_SECONDS)
+        _pause(began)
+
+
+def _pause(began: float) -> None:
+    """Wait before the next look at what began then: what is quick is seen soon, what takes long is asked seldom."""
+    time.sleep(min(LOOK_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
 
 
 def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
@@ -285,11 +291,12 @@ def _delete(cloud: str, name: str) -> None:
     It never gives up: a server costs money. The ledger ends it after a time-out and keeps the entry.
     """
     expected: tuple[type[Exception], ...] = (TareError, *_errors())
+    began = time.monotonic()
     while True:
         try:
             api = Cloud(cloud)
             while api.remove(name):
-                time.sleep(LOOK_SECONDS)
+                _pause(began)
         except expected as error:
             sys.stderr.write(f"{name}: {_words(error)}\n")
             time.sleep(LOOK_SECONDS)

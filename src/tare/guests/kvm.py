@@ -42,11 +42,13 @@ def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]
 def _boots(host: Host, image: Image, seconds: float) -> bool:
     """Tell whether the image's kernel boots up to its first program.
 
-    A success is remembered until the machine boots again, a failure for ten minutes.
+    A success is remembered until the machine boots again, a failure for ten minutes; also for other images.
     """
     memory = state_folder() / "kvm.json"
     boot = host.read("/proc/sys/kernel/random/boot_id").strip()
-    machine = f"{boot} {image.digest} {first_line(host, PROGRAM, '--version')}"
+    # Images differ by their programs: the kernel is what boots.
+    kernel = " ".join(sorted(line for line in image.packages.splitlines() if line.startswith("linux-image")))
+    machine = f"{boot} {kernel} {first_line(host, PROGRAM, '--version')}"
     try:
         known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError):
