@@ -152,6 +152,7 @@ class KneeLoad(Workload):
             for _ in range(self.runs - 1):
                 yield self._run(setup, rate, runs)
             raw = self._run(setup, rate, runs)
+            _check_some(runs, raw, rate)
             search = self._after(search, runs)
             yield replace(raw, client_limit=search.doubt())
 
@@ -179,7 +180,7 @@ class KneeLoad(Workload):
         That a client failed is said of the knee, if it ends there: another run of it doubts no value.
         """
         raw = replace(self.load(setup, rate), label=_label(rate))
-        runs.append(answers := _some(self.answers(raw, rate), raw, rate))
+        runs.append(answers := self.answers(raw, rate))
         return replace(raw, client_cpu=None) if answers.client else raw
 
     def _searched(self, left: list[Raw]) -> Iterator[Value]:
@@ -190,7 +191,8 @@ class KneeLoad(Workload):
             if [each.label for each in taken] != self.runs * [_label(rate)]:
                 what = f"expected {self.runs} outputs of {_label(rate)}, found {[each.label for each in taken]}"
                 raise TrialFailed(what, _HINT)
-            runs = [_some(self.answers(each, rate), each, rate) for each in taken]
+            runs = [self.answers(each, rate) for each in taken]
+            _check_some(runs, taken[-1], rate)
             is_point, search = search.is_stepping, self._after(search, runs)
             if is_point and not search.client_failed_at(rate):
                 yield from _medians([run for run in runs if not run.client])
@@ -213,10 +215,13 @@ def _label(rate: int) -> str:
     return f"rate {rate}"
 
 
-def _some(answers: Answers, raw: Raw, rate: int) -> Answers:
-    """Raise TrialFailed without any answer: a server that has too much to do answers some."""
-    if answers.share > 0 or answers.client:
-        return answers
+def _check_some(runs: Sequence[Answers], raw: Raw, rate: int) -> None:
+    """Raise TrialFailed if no run had an answer: the server hangs.
+
+    In one of several, a server may still be busy with the connections that the run before it gave up.
+    """
+    if any(answers.share > 0 or answers.client for answers in runs):
+        return
     output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
     raise TrialFailed(f"the server gave no good answer at all at {rate}/s; {printed(raw.text)}", _HINT, output)
 

@@ -89,12 +89,22 @@ def test_a_server_that_follows_no_rate_fails_the_trial() -> None:
         load.parse(raw)
 
 
-def test_a_server_that_gives_no_answer_at_all_fails_the_trial_at_once() -> None:
-    load = Known(share_at=lambda rate, _: "1" if rate < 4000 else "0")
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_server_that_gives_no_answer_at_all_in_any_run_of_a_rate_fails_the_trial(runs: int) -> None:
+    load = Known(runs=runs, share_at=lambda rate, _: "1" if rate < 4000 else "0")
     with pytest.raises(TrialFailed, match="gave no good answer at all at 4000/s") as failure:
         list(load.measure(SETUP))
-    assert load.tried.count(4000) == 1
+    assert load.tried.count(4000) == runs
     assert failure.value.output is not None
+
+
+def test_a_run_without_an_answer_after_one_that_was_too_much_does_not_fail_the_trial() -> None:
+    def busy(rate: int, number: int) -> str:
+        return "0" if number == 2 and rate > 3000 else with_capacity(3000)(rate, number)
+
+    values, doubt = found(Known(share_at=busy))
+    assert doubt == ""
+    assert 3000 <= values[None] <= 3160
 
 
 def test_a_burst_of_noise_in_one_run_of_three_does_not_end_the_rise() -> None:
