@@ -124,6 +124,7 @@ class SameLoops(PerfBench):
     and seem slower than it is. `usual_rate` is the loops a second of a machine of today.
     """
 
+    shortened_by: ClassVar[str] = "repetitions"
     usual_rate: ClassVar[float]
 
     loops: Annotated[int, Field(ge=10, le=MOST_LOOPS)] = 100

@@ -48,4 +48,4 @@ class Whetstone(Computing):
     result: ClassVar[re.Pattern[str]] = _RESULT
     scale: ClassVar[float] = 1e6  # MWIPS
     count_option: ClassVar[str] = "--passes"
-    usual_speed: ClassVar[float] = 2e3
+    usual_speed: ClassVar[float] = 5e3

@@ -76,6 +76,8 @@ def test_without_a_suite_the_images_are_for_all_workloads_but_those_with_large_p
     usual = [workload for workload in workloads if not workload.large_packages]
     assert guest_recipe() == guest_recipe(usual)
     assert client_recipe() == client_recipe(usual)
+    assert "kernel-build" in {workload.name for workload in workloads} - {workload.name for workload in usual}
+    assert "linux-source" not in guest_recipe().packages
 
 
 def test_the_disk_has_room_for_what_is_installed_and_for_the_workload_that_writes_most() -> None:

@@ -13,8 +13,10 @@ from tare.model import LimitsWanted, Lowered
 from tare.suites.bounds import bounded
 from tare.suites.suite import Planned, parse_suite
 from tare.workloads.bonnie import Bonnie
+from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dbench import Dbench
 from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.kernel_build import KernelBuild
 from tare.workloads.nginx import Nginx
 from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.redis import Redis
@@ -79,10 +81,12 @@ def test_a_lowered_setting_is_kept_beside_the_one_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize(("workload", "seconds", "settings"), [
     (Dhrystone(), 2.0, {}),
-    (Dhrystone(passes=2_147_483_627), 55.1000001, {"passes": 110_000_000}),
+    (Dhrystone(passes=2_147_483_627), 55.1000001, {"passes": 330_000_000}),
     (Redis(clients=(1, 50)), 3.32, {"duration": 0.4}),
     (Nginx(), 2.0, {"duration": 0.42}),
     (Ramspeed(), 1.5, {"passes": 1}),
+    (KernelBuild(builds=12), 60 + 2 * 1200.0, {"builds": 2}),
+    (ContextSwitch(), 1.0, {"repetitions": 5}),
     (Dbench(duration=30.0), 100.0, {"duration": 6.0}),  # it takes whole seconds, and no fewer than 5
     (Bonnie(runs=50), 60.0, {"runs": 2}),
     (Startup(), 0.001, {}),

@@ -1,0 +1,132 @@
+"""Kernel build: the seconds in which `make` compiles Linux, as kcbench measures them.
+
+VTmark ran kcbench 0.4.1 without options (Table 2; Figure 4, third column): `make defconfig`, then `make vmlinux` of
+Linux 4.14 three times, with twice as many jobs as the machine has CPUs, and `make clean` in between. Here the commands
+are the same; the kernel is the one that Debian packages as source, 6.1 in Debian 12, which takes another time, so only
+ratios can be compared. The CPUs are those that the instance may use, not those of the machine. The value is the mean of
+the builds. The first one also compiles tools that `make clean` keeps, as in kcbench.
+
+The source, 1.3 GB, is unpacked before anything is measured. All builds must give the same kernel, byte for byte: what
+usually differs in it (date, number, user and machine of the build) is fixed. A build cannot stop in between, so stacks
+are measured one after the other. The packages are large: only a suite that names this workload has them in its image.
+
+Settings: `config`, `"defconfig"`, or `"tinyconfig"` for a quick look; `builds`; `jobs_per_cpu`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.contracts import Host, Setup, Workload
+from tare.errors import TimedOut, TrialFailed, printed
+from tare.model import Metric, Raw, Value
+
+_GIB = 1 << 30
+_TOOLS = ("bc", "bison", "flex", "gcc", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils")
+_FOLDER = "/srv/tare-kernel-build"
+_KERNEL = f"{_FOLDER}/build/vmlinux"
+_UNPACK = (
+    'mkdir -p "$1/source" "$1/build" && exec tar -C "$1/source" --strip-components=1 -xf /usr/src/linux-source-*.tar.xz'
+)
+_FIXED = (
+    *("KBUILD_BUILD_TIMESTAMP=1970-01-01", "KBUILD_BUILD_VERSION=1"),
+    *("KBUILD_BUILD_USER=tare", "KBUILD_BUILD_HOST=tare"),
+)
+_RESULT = re.compile(rf"(?P<kernel>[0-9a-f]{{64}})  {re.escape(_KERNEL)}\n", re.ASCII)
+_DISK_BYTES = {"defconfig": 4 * _GIB, "tinyconfig": 2 * _GIB}
+_CPU_SECONDS = {"defconfig": 1200.0, "tinyconfig": 120.0}
+_PATIENCE = 20  # times as long as one CPU takes: an emulated one needs that
+_LACKS = {  # what the commands say, and what helps
+    "memory": (("Killed", "annot allocate memory", "ut of memory"), "give the instances more `memory` in [limits]"),
+    "disk": (("No space left on device", "Disk quota exceeded"), "make room where the instances have their disks"),
+}
+
+
+@dataclass(frozen=True)
+class KernelBuild(Workload):
+    """Linux, compiled by gcc."""
+
+    name: ClassVar[str] = "kernel-build"
+    title: ClassVar[str] = "Kernel build"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("time", "Time of a build", "s", "lower"),)
+    paths: ClassVar[tuple[str, ...]] = (_FOLDER,)
+    packages: ClassVar[tuple[str, ...]] = (*_TOOLS, "linux-source")
+    large_packages: ClassVar[bool] = True
+    shortened_by: ClassVar[str] = "builds"
+
+    config: Literal["defconfig", "tinyconfig"] = "defconfig"
+    builds: Annotated[int, Field(ge=1, le=100)] = 3
+    jobs_per_cpu: Annotated[int, Field(ge=1, le=8)] = 2
+
+    @property
+    def disk_bytes(self) -> int:
+        """The source, and what is built."""
+        return _DISK_BYTES[self.config]
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Unpack the source, configure it, and build it again and again; raises TrialFailed if that fails."""
+        inside = setup.instance.inside
+        if inside is None:
+            raise TrialFailed(f"{setup.instance.name}: make runs inside", "leave this stack out of kernel-build")
+        cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)
+        jobs = self.jobs_per_cpu * cpus
+        yield replace(self._run(inside, "source", "sh", "-c", _UNPACK, "sh", _FOLDER), warm_up=True)
+        yield replace(self._make(inside, "configure", jobs, self.config), warm_up=True)
+        for number in range(self.builds):
+            if number:
+                self._make(inside, "clean", jobs, "clean")
+            built = self._make(inside, f"build {number + 1}", jobs, "vmlinux")
+            kernel = self._run(inside, "kernel", "sha256sum", _KERNEL)
+            yield replace(built, text=built.text + kernel.text)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the mean time of the builds; raises TrialFailed unless all gave the same kernel."""
+        labels = [f"build {number + 1}" for number in range(self.builds)]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        if len(kernels := {_kernel(each) for each in raw}) > 1:
+            raise TrialFailed(f"the builds gave {len(kernels)} different kernels", "`tare show` has their SHA-256")
+        seconds = [each.seconds for each in raw]
+        if not all(0 < each < math.inf for each in seconds):
+            raise TrialFailed(f"the builds took {seconds} s")
+        return (Value("time", None, fmean(seconds)),)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, on one CPU."""
+        return 60 + self.builds * _CPU_SECONDS[self.config]
+
+    def _make(self, inside: Host, label: str, jobs: int, target: str) -> Raw:
+        where = ("-C", f"{_FOLDER}/source", f"O={_FOLDER}/build")
+        return self._run(inside, label, "make", "--silent", *where, *_FIXED, f"-j{jobs}", target)
+
+    def _run(self, inside: Host, label: str, *argv: str) -> Raw:
+        try:
+            output = inside.run(*argv, timeout=600 + _PATIENCE * _CPU_SECONDS[self.config])
+        except TrialFailed as error:
+            raise self._in_words(error) from error
+        return Raw(label, argv, output.text, output.seconds)
+
+    def _in_words(self, error: TrialFailed) -> TrialFailed:
+        """Give the failure of a command as one for lack of memory or disk, if what it printed says so."""
+        if error.output is None or isinstance(error, TimedOut):
+            return error
+        said = (error.output.stdout + error.output.stderr).decode("utf-8", "replace")
+        for what, (signs, hint) in _LACKS.items():
+            if any(sign in said for sign in signs):
+                return TrialFailed(f"the instance has too little {what} for {self.config}: {error}", hint, error.output)
+        return error
+
+
+def _kernel(raw: Raw) -> str:
+    """Read the SHA-256 of the kernel that a build gave."""
+    found = _RESULT.fullmatch(raw.text)
+    if found is None:
+        raise TrialFailed(f"{raw.label} gave no kernel; {printed(raw.text)}", "`tare show` has the whole output")
+    return found["kernel"]
