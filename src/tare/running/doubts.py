@@ -6,15 +6,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
+from tare.contracts import Instance
+from tare.errors import TrialFailed
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.exec import RUN
+from tare.launch import Technology
 from tare.model import Caution, Raw, SeenLimits, SetLimits, Trial
 from tare.running.layers import Part
+from tare.telemetry.parsers import parse_swapped_pages, read_as
 from tare.units import format_duration
 
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
 _SEEN = 0.9  # the share of what a workload moves past all caches that disks must see
 _LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
+_GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
@@ -51,6 +56,15 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
             text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
             cautions.append(Caution("limits-differ", text))
     return tuple(cautions)
+
+
+def refuse_swapping(stack: Sequence[Technology], instance: Instance) -> None:
+    """Raise TrialFailed if a guest's own kernel moved pages to swap or back: its values are those of its disk."""
+    if instance.inside is None or not any(technology.family in _GUESTS for technology in stack):
+        return
+    pages = sum(read_as(parse_swapped_pages, instance.inside.read, "/proc/vmstat") or ())
+    if pages:
+        raise TrialFailed(f"the guest swapped: {pages} pages went to its swap or came back", "give it more memory")
 
 
 def time_cautions(trial: Trial, seconds: float) -> tuple[Caution, ...]:

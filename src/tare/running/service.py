@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,7 @@ from tare.running.layers import KNOCK
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _HINT = "see its raw output"
 _QUOTED = 200
+_LINES = 200
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Server:
     address: str | None = None
     service: Service | None = None
     process: Process | None = None
+    printed: Collection[str] = ()  # its last lines of standard output
 
     def await_answer(self, client: Host, patience_seconds: float = 30.0) -> None:
         """Wait until the client can connect to it; raises TimedOut, or TrialFailed once it has ended."""
@@ -49,14 +52,18 @@ class Server:
         """Tell that it has ended, where it has: then this is why the load failed."""
         if self.service is None or self.process is None or self.process.running():
             return ""
-        last = self.process.errors().strip().rpartition("\n")[2]
+        last = self._said().rpartition("\n")[2]
         return f"{self.service.argv[0]} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
 
-    def errors(self) -> tuple[Raw, ...]:
-        """Give what it has written to standard error, as a raw output of a trial that failed."""
+    def last_words(self) -> tuple[Raw, ...]:
+        """Give what it has printed, and then its standard error, as a raw output of a trial that failed."""
         if self.service is None or self.process is None:
             return ()
-        return (Raw("service", self.service.argv, self.process.errors(), 0.0),)
+        return (Raw("service", self.service.argv, self._said(), 0.0),)
+
+    def _said(self) -> str:
+        errors = self.process.errors() if self.process else ""
+        return "\n".join((*self.printed, errors)).strip()
 
 
 @contextmanager
@@ -80,5 +87,7 @@ def served(instance: Instance, workload: Workload) -> Iterator[Server]:
             file.flush()
             Path(file.name).chmod(0o644)
             instance.inside.put(Path(file.name), PurePosixPath(path))
+    printed: deque[str] = deque(maxlen=_LINES)
     with instance.inside.spawn(*service.argv) as process:
-        yield Server(instance.address, service, process)
+        process.listen(lambda line: printed.append(line.text) if line else None)
+        yield Server(instance.address, service, process, printed)

@@ -29,7 +29,7 @@ from tare.model import (
     Turn,
 )
 from tare.running.costs import cost_of
-from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, seen_limits
+from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, refuse_swapping, seen_limits
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
@@ -170,7 +170,7 @@ class Attempt:
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
                 self._notes.raw.append(_last_words(error.output))
-            self._notes.raw += self._server.errors()
+            self._notes.raw += self._server.last_words()
             why = self._server.why()
             self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
@@ -257,6 +257,7 @@ class Attempt:
         if self._server.why():  # another one may have answered in its place
             raise TrialFailed("what was measured is not its server", "see its raw output")
         going.edges.resume()
+        refuse_swapping(self._stack, going.setup.instance)
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
         self._going = None

@@ -1,0 +1,137 @@
+"""The server of a workload: what it said is kept, and a trial fails whose server has ended, whoever answered."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from fakes import LIMITS, Bench, Watcher
+from tare_fake.technology import Fake
+
+from tare.contracts import Host, Instance, Setup, Workload
+from tare.errors import TrialFailed
+from tare.hosts.exec import RUN
+from tare.hosts.local import LocalHost
+from tare.hosts.process import LocalProcess
+from tare.launch import Launch, Technology
+from tare.model import Metric, Output, Raw, Service, Value
+from tare.running.doubts import refuse_swapping
+from tare.running.layers import KNOCK
+from tare.running.trial import Attempt
+from tare.suites.plan import Step
+from tare.technologies.docker import Docker
+from tare.technologies.qemu_tcg import QemuTcg
+
+STEP = Step("one", "given-up", "fake", 0, 0)
+
+
+@dataclass(frozen=True)
+class Place(LocalHost):
+    """This machine as the inside of an instance, and as a client that is always answered."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        if argv == (RUN, "--limits"):
+            return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
+        return super().run(*argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+        if argv[0] == KNOCK:
+            return super().spawn("echo", "answered")
+        return super().spawn(*argv, life_line=life_line)
+
+
+@dataclass(frozen=True)
+class Reachable(Fake):
+    """A fake whose inside and address are those of this machine."""
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            yield replace(instance, inside=Place(), address="127.0.0.1")
+
+
+@dataclass(frozen=True)
+class GivenUp(Workload):
+    """Its server says that it has no port, and ends when it is told to; its load is content with whoever answers."""
+
+    name: ClassVar[str] = "given-up"
+    title: ClassVar[str] = "Given up"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
+
+    pipe: str = ""
+    ends: bool = True
+
+    def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
+        return Service(("sh", "-c", 'echo "cannot listen: in use"; read -r _ <"$1"', "server", self.pipe), 1)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - the values are another server's
+        if self.ends:
+            Path(self.pipe).write_text("end\n", encoding="utf-8")
+        yield Raw("all", ("load",), "100", 0.1)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        return (Value("speed", None, float(raw[0].text)),)
+
+    def seconds(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> str:
+    os.mkfifo(tmp_path / "pipe")
+    return str(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: bool, pipe: str, tmp_path: Path) -> None:
+    testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
+    with Attempt(testbed, STEP, (Reachable(),), GivenUp(pipe, ends)) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.take_turn(0, time.monotonic()):
+            pass
+        process = attempt._server.process
+        while ends and process and process.running():
+            time.sleep(0.01)
+        trial, raw = attempt.end()
+    if not ends:
+        assert (trial.status, [value.value for value in trial.values]) == ("ok", [100.0])
+        return
+    assert (trial.status, trial.values) == ("failed", ())
+    assert trial.reason.startswith("sh ended in the instance: it said 'cannot listen: in use'; ")
+    assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
+
+
+@dataclass(frozen=True)
+class Guest(LocalHost):
+    """A guest with counters of swap."""
+
+    vmstat: str = ""
+
+    def read(self, path: str) -> str:
+        assert path == "/proc/vmstat"
+        return self.vmstat
+
+
+SWAPPED = "nr_free_pages 9\npswpin 3\npswpout 40\n"
+
+
+def test_a_guest_that_swaps_is_refused() -> None:
+    instance = Instance("one", Guest(SWAPPED), None, "none", lambda: ())
+    with pytest.raises(TrialFailed, match="the guest swapped: 43 pages went to its swap or came back"):
+        refuse_swapping((Docker(), QemuTcg()), instance)
+
+
+@pytest.mark.parametrize(("stack", "vmstat"), [
+    ((Docker(),), SWAPPED),  # these are the machine's, of all that runs on it
+    ((QemuTcg(),), "pswpin 0\npswpout 0\n"),
+    ((QemuTcg(),), ""),  # a kernel without swap
+])  # fmt: skip
+def test_what_has_not_swapped_by_itself_is_not(stack: tuple[Technology, ...], vmstat: str) -> None:
+    refuse_swapping(stack, Instance("one", Guest(vmstat), None, "none", lambda: ()))
