@@ -1,7 +1,8 @@
 """Whether telemetry changes what is measured: turns with samples against turns without, by tare's own equivalence.
 
-Bare metal and a container take turns. In each round each has two, in random order: one while tare samples both ten
-times a second, and one while it does not. Block by block the two are compared with a margin of 1 %.
+Bare metal and a container take turns. In each round each has two in succession, in random order: one while tare samples
+both ten times a second, and one while it does not. A turn is a fifth of a second, so that each has two samples, and the
+median of a block's rounds shows what they cost. Block by block, the two are compared with a margin of 1 %.
 
     PYTHONPATH=tests/support:tests/bench python tests/bench/telemetry_effect.py [BLOCKS [WORKLOAD...]]
 """
@@ -9,12 +10,14 @@ times a second, and one while it does not. Block by block the two are compared w
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from own_testbed import own_testbed
 from turns import ended, workloads
@@ -24,6 +27,7 @@ from tare.contracts import Workload
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
+from tare.model import Trial
 from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio
@@ -32,18 +36,19 @@ from tare.telemetry.sampler import Sampler, sampling, way_to
 
 _MARGIN = 0.01
 _STACKS = ("native", "crun")
-_MEASURED = 5  # times in a block
-_USUAL = ("dhrystone", "redis", "nginx")
+_DURATION = 2.0  # ten turns
+_MEASURED = 2  # times in a block
+_USUAL = ("dhrystone", "nginx")
 
 
 @dataclass
 class _Switch:
-    """Lets a sampler sample, or not; `sides` tells of each turn of each stack, in order, whether it did."""
+    """Lets a sampler sample, or not; `sides` tells of each turn of each stack whether it did."""
 
     sampler: Sampler
     on: bool = True
     samples: int = 0
-    sides: dict[str, list[bool]] = field(default_factory=dict)
+    sides: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._sample = self.sampler.sample_all
@@ -56,11 +61,17 @@ class _Switch:
 
     def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
         """Take a turn with samples, or without."""
-        self.on = on
-        more = attempt.take_turn(number, 0.0)
-        if more:
-            self.sides.setdefault(attempt.step.stack, []).append(on)
-        return more
+        self.on = self.sides[attempt.step.stack, number] = on
+        return attempt.take_turn(number, 0.0)
+
+    def effect(self, trial: Trial) -> float:
+        """Give the ratio of turns with samples to those without: the median over rounds."""
+        rounds: dict[int, dict[bool, float]] = {}
+        counted = [turn for turn in trial.turns if not turn.warm_up]
+        for turn, value in zip(counted, trial.values[-1].turns, strict=True):
+            rounds.setdefault(turn.number // 2, {})[self.sides[trial.stack, turn.number]] = math.log(value)
+        whole = [each[True] - each[False] for each in rounds.values() if len(each) == 2]
+        return math.exp(statistics.median(whole))
 
 
 @contextmanager
@@ -78,36 +89,31 @@ def going(testbed: Testbed, workload: Workload) -> Iterator[tuple[list[Attempt],
 
 def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
     """Print the rows of a workload."""
-    with_samples: dict[str, list[float]] = {name: [] for name in _STACKS}
-    without: dict[str, list[float]] = {name: [] for name in _STACKS}
+    effects: dict[str, list[float]] = {name: [] for name in _STACKS}
     chance, samples = random.Random(1), 0  # noqa: S311 - nothing secret
     for _ in range(blocks):
+        numbers = itertools.count()
         with going(testbed, workload) as (attempts, switch):
             for _ in range(_MEASURED):
                 for attempt in attempts:
                     attempt.measure_from(0)
-                _in_turns(attempts, switch, chance)
+                _in_turns(attempts, switch, chance, numbers)
             samples += switch.samples
             for attempt in attempts:
                 trial = ended(attempt)
-                counted = [
-                    on for turn, on in zip(trial.turns, switch.sides[trial.stack], strict=True) if not turn.warm_up
-                ]
-                for on, side in ((True, with_samples), (False, without)):
-                    pairs = zip(counted, trial.values[-1].turns, strict=True)
-                    side[trial.stack].append(statistics.geometric_mean(value for each, value in pairs if each == on))
+                effects[trial.stack].append(switch.effect(trial))
     for name in _STACKS:
-        ratio = block_ratio(with_samples[name], without[name], _MARGIN)
+        ratio = block_ratio(effects[name], [1.0] * blocks, _MARGIN)
         assert ratio is not None
         interval = f"[{100 * ratio.low:.2f}, {100 * ratio.high:.2f}]" if ratio.low and ratio.high else "too few blocks"
         print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.claim} |", flush=True)
     print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
 
 
-def _in_turns(attempts: list[Attempt], switch: _Switch, chance: random.Random) -> None:
+def _in_turns(attempts: list[Attempt], switch: _Switch, chance: random.Random, numbers: Iterator[int]) -> None:
     """Give each instance two turns in each round."""
     live = list(attempts)
-    for number in itertools.count():
+    for number in numbers:
         chance.shuffle(live)
         sides = {attempt.step.stack: chance.random() < 0.5 for attempt in live}
         live = [
@@ -119,10 +125,15 @@ def _in_turns(attempts: list[Attempt], switch: _Switch, chance: random.Random) -
             return
 
 
+def longer(workload: Workload) -> Workload:
+    """Give a workload that can be of any duration with one of longer turns."""
+    return cast("Workload", replace(cast("Any", workload), duration=_DURATION))
+
+
 def main(blocks: str = "12", *names: str) -> None:
     """Print a Markdown table."""
     isolate_mounts()
-    found = {name: each for name, each in workloads().items() if name in (names or _USUAL)}
+    found = {name: longer(each) for name, each in workloads().items() if name in (names or _USUAL)}
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)
