@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tare.contracts import Workload
+from tare.loads.http import page
 from tare.loads.knee import KneeLoad
 from tare.model import Trial
 from tare.running.block import Rounds
@@ -33,19 +36,33 @@ class _Silent:
         """Do nothing."""
 
 
-def measured(testbed: Testbed, workload: Workload) -> Trial:
+def measured(testbed: Testbed, workload: Workload, native: Native) -> Trial:
     steps = (Step("native", workload.name, "native", 0, 0),)
-    rounds = Rounds(testbed, {"native": (Native(),)}, ("native",), seed=1)
+    rounds = Rounds(testbed, {"native": (native,)}, ("native",), seed=1)
     ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, _Silent())
     return trial
 
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
 def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload: KneeLoad) -> None:
-    trial = measured(testbed, workload)
+    trial = measured(testbed, workload, Native())
     assert (trial.status, trial.reason) == ("ok", "")
     (knee,) = (value.value for value in trial.values if value.metric == "knee")
     assert knee >= 10
     latencies = {value.point: value.value for value in trial.values if value.metric == "latency"}
     assert latencies
     assert all(0 < seconds < 1 for seconds in latencies.values())
+
+
+def test_a_port_in_use_fails_the_trial_even_where_the_other_server_gives_the_page(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    workload = Lighttpd(rates=(20,), runs=1, duration=0.1, resolution=1)
+    (tmp_path / "file").write_text(page(workload.size))
+    where = ("--bind", testbed.network.machine_address, "--directory", str(tmp_path))
+    with testbed.host.spawn("python3", "-u", "-m", "http.server", *where, str(workload.port)) as other:
+        other.read_line(20)
+        trial = measured(testbed, workload, Native(network="host"))
+    assert trial.status == "failed"
+    assert "/usr/sbin/lighttpd ended in the instance: it said" in trial.reason
+    assert "Address already in use" in trial.reason
