@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.machine
 
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
+INTERRUPTED = 130
 ONCE = "crun/qemu-tcg: starting qemu-tcg, to put the image into it once"
 SUITE = """\
 [suite]
@@ -36,14 +39,22 @@ def test_a_container_in_an_emulated_machine(
     begin: Begin, tmp_path: Path, home: Path, nothing_left: NothingLeft
 ) -> None:
     (tmp_path / "suite.toml").write_text(SUITE)
-    for number in (1, 2):
-        with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / f"run{number}") as process:
-            assert process.wait(500) == 0, read_text(str(tmp_path / "said"))
-    assert ONCE not in read_text(str(tmp_path / "said"))  # of the second run: the disk of the first was kept
+    with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / "run") as process:
+        assert process.wait(500) == 0, read_text(str(tmp_path / "said"))
+    assert ONCE in read_text(str(tmp_path / "said"))
+    with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / "run2") as process:
+        deadline = time.monotonic() + 60
+        while "stacks, results in" not in read_text(str(tmp_path / "said")):  # all is prepared
+            assert process.poll() is None, read_text(str(tmp_path / "said"))
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == INTERRUPTED
+    assert ONCE not in read_text(str(tmp_path / "said"))  # the disk of the first run was kept
     for disk in (home / "images").glob("nested-*.qcow2"):  # it is found again wherever the folder is then
         info = subprocess.run(("qemu-img", "info", "-U", "--output=json", disk), capture_output=True, check=True)
         assert not json.loads(info.stdout)["backing-filename"].startswith("/")
-    trials = load(tmp_path / "run2").trials
+    trials = load(tmp_path / "run").trials
     assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 3
     for trial in trials:
         if trial.stack != "crun/qemu-tcg":
