@@ -178,12 +178,12 @@ until = "blocks"
 
 [[workloads]]
 use = "dhrystone"
-duration = "3s"
+duration = "2s"
 """
     path = _suite(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
     with begin("run", path, "--out", tmp_path / "run") as process:
         _wait(lambda: "block 1 of 3" in read_text(str(tmp_path / "said")), process)
-        time.sleep(5)  # in the turns of the second block
+        _wait(lambda: "dhrystone" in _programs(there, "server"), process)  # in the turns of the second block
         there.to_server.set("down")
         _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 6, process)
         there.to_server.set("up")
