@@ -152,8 +152,8 @@ class KneeLoad(Workload):
             for _ in range(self.runs - 1):
                 yield self._run(setup, rate, runs)
             raw = self._run(setup, rate, runs)
-            _check_some(runs, raw, rate)
             search = self._after(search, runs)
+            _check_some(search, runs, raw)
             yield replace(raw, client_limit=search.doubt())
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -192,8 +192,8 @@ class KneeLoad(Workload):
                 what = f"expected {self.runs} outputs of {_label(rate)}, found {[each.label for each in taken]}"
                 raise TrialFailed(what, _HINT)
             runs = [self.answers(each, rate) for each in taken]
-            _check_some(runs, taken[-1], rate)
             is_point, search = search.is_stepping, self._after(search, runs)
+            _check_some(search, runs, taken[-1])
             if is_point and not search.client_failed_at(rate):
                 yield from _medians([run for run in runs if not run.client])
         if not search.low:
@@ -215,15 +215,15 @@ def _label(rate: int) -> str:
     return f"rate {rate}"
 
 
-def _check_some(runs: Sequence[Answers], raw: Raw, rate: int) -> None:
-    """Raise TrialFailed if no run had an answer: the server hangs.
+def _check_some(search: Search, runs: Sequence[Answers], raw: Raw) -> None:
+    """Raise TrialFailed if a server that has not followed any rate yet, or the search's last one, had no answer at all.
 
-    In one of several, a server may still be busy with the connections that the run before it gave up.
+    In between, it may still be busy with the connections that the runs before gave up; one that hangs stays so.
     """
-    if any(answers.share > 0 or answers.client for answers in runs):
+    if (search.low and search.rate is not None) or any(answers.share > 0 or answers.client for answers in runs):
         return
     output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
-    raise TrialFailed(f"the server gave no good answer at all at {rate}/s; {printed(raw.text)}", _HINT, output)
+    raise TrialFailed(f"the server gave no good answer at all at {raw.label}/s; {printed(raw.text)}", _HINT, output)
 
 
 def _medians(runs: Sequence[Answers]) -> Iterator[Value]:

@@ -89,20 +89,27 @@ def test_a_server_that_follows_no_rate_fails_the_trial() -> None:
         load.parse(raw)
 
 
-@pytest.mark.parametrize("runs", [1, 3])
-def test_a_server_that_gives_no_answer_at_all_in_any_run_of_a_rate_fails_the_trial(runs: int) -> None:
-    load = Known(runs=runs, share_at=lambda rate, _: "1" if rate < 4000 else "0")
-    with pytest.raises(TrialFailed, match="gave no good answer at all at 4000/s") as failure:
+def test_a_server_that_never_answers_fails_the_trial_at_the_first_rate() -> None:
+    load = Known(share_at=lambda _rate, _number: "0")
+    with pytest.raises(TrialFailed, match="gave no good answer at all at rate 1000/s") as failure:
         list(load.measure(SETUP))
-    assert load.tried.count(4000) == runs
+    assert load.tried == [1000] * 3
     assert failure.value.output is not None
 
 
-def test_a_run_without_an_answer_after_one_that_was_too_much_does_not_fail_the_trial() -> None:
-    def busy(rate: int, number: int) -> str:
-        return "0" if number == 2 and rate > 3000 else with_capacity(3000)(rate, number)
+def test_a_server_that_hangs_from_a_rate_on_fails_the_trial_and_is_no_knee() -> None:
+    tried: list[int] = []
 
-    values, doubt = found(Known(share_at=busy))
+    def hanging(rate: int, _: int) -> str:
+        tried.append(rate)
+        return "0" if max(tried) >= 4000 else "1"
+
+    with pytest.raises(TrialFailed, match="gave no good answer at all at rate 20"):
+        list(Known(share_at=hanging).measure(SETUP))
+
+
+def test_rates_without_an_answer_in_time_do_not_end_the_search() -> None:
+    values, doubt = found(Known(share_at=lambda rate, _: "0" if rate > 3500 else with_capacity(3000)(rate, 0)))
     assert doubt == ""
     assert 3000 <= values[None] <= 3160
 
