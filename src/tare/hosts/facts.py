@@ -19,7 +19,7 @@ CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
 
 CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
 _EMULATED = "/etc/tare-emulated"
-_BOOT_NUMBER = "/proc/sys/kernel/random/boot_id"
+_COMMAND_LINE = "/proc/cmdline"
 
 # What makers of virtual machines write into the firmware tables that a guest sees.
 _FIRMWARE_NAMES = (
@@ -222,8 +222,11 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 
 
 def has_own_kernel(host: Host, inside: Host) -> bool:
-    """Tell whether an inside has another kernel than its host; a kernel draws a number when it boots."""
-    return inside.read(_BOOT_NUMBER) not in ("", host.read(_BOOT_NUMBER))
+    """Tell whether an inside has another kernel than its host: one that was started with other words.
+
+    The number that a kernel draws when it boots does not tell: LXC, LXD and systemd-nspawn give containers their own.
+    """
+    return inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE))
 
 
 def read_container(read: Read) -> str:

@@ -11,9 +11,16 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.running.costs import cost_of
 
-BOOT, MEMINFO = "/proc/sys/kernel/random/boot_id", "/proc/meminfo"
-MACHINE = {BOOT: "here\n", MEMINFO: "MemTotal: 24000000 kB\nMemFree: 1 kB\nMemAvailable: 1000000 kB\n"}
-GUEST = {BOOT: "there\n", MEMINFO: "MemTotal: 400000 kB\nMemFree: 1 kB\nMemAvailable: 300000 kB\n"}
+WORDS, BOOT, MEMINFO = "/proc/cmdline", "/proc/sys/kernel/random/boot_id", "/proc/meminfo"
+
+
+def files(words: str, boot: str, total_kib: int, available_kib: int) -> dict[str, str]:
+    meminfo = f"MemTotal: {total_kib} kB\nMemFree: 1 kB\nMemAvailable: {available_kib} kB\n"
+    return {WORDS: words, BOOT: boot, MEMINFO: meminfo}
+
+
+MACHINE = files("root=/dev/sda\n", "here\n", 24_000_000, 1_000_000)
+GUEST = files("root=/dev/vda\n", "there\n", 400_000, 300_000)
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,14 @@ def test_a_guest_reports_what_its_own_kernel_counts_as_used(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "inside",
-    [None, Files(MACHINE), Files(), Files({MEMINFO: GUEST[MEMINFO]}), Files({**GUEST, MEMINFO: "MemTotal: no kB\n"})],
-    ids=["a unikernel", "a container", "gone", "without a number", "garbage"],
+    [
+        pytest.param(None, id="a unikernel"),
+        pytest.param(Files(MACHINE), id="a container"),
+        pytest.param(Files({**MACHINE, BOOT: "its own\n"}), id="a container with a number of its own"),
+        pytest.param(Files(), id="gone"),
+        pytest.param(Files({MEMINFO: GUEST[MEMINFO]}), id="without words"),
+        pytest.param(Files({**GUEST, MEMINFO: "MemTotal: no kB\n"}), id="garbage"),
+    ],
 )
 def test_what_has_no_kernel_of_its_own_or_does_not_answer_reports_nothing(tmp_path: Path, inside: Files | None) -> None:
     assert reported(tmp_path, inside) is None

@@ -17,6 +17,7 @@ V1 = {
     "/proc/self/mounts": "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n",
     "/proc/7/cgroup": "3:memory:/tare-x\n",
     "/proc/sys/kernel/random/boot_id": "here\n",
+    "/proc/cmdline": "root=/dev/sda\n",
     "/proc/vmstat": "oom_kill 3\noom_group_kill 9\n",
     f"{GROUP}/memory.oom_control": (SAMPLES / "shortage/version-1-memory.oom_control").read_text(),
     f"{GROUP}/memory.stat": (SAMPLES / "shortage/version-1-memory.stat").read_text(),
@@ -54,7 +55,7 @@ def watched(files: Mapping[str, str], inside: Files | None = None, pids: tuple[i
 
 def guest(*more: str) -> Files:
     vmstat = "".join(f"{line}\n" for line in ("pswpin 0", "pswpout 0", *more))
-    return Files({"/proc/sys/kernel/random/boot_id": "another\n", "/proc/vmstat": vmstat})
+    return Files({"/proc/cmdline": "root=/dev/vda\n", "/proc/vmstat": vmstat})
 
 
 def without(files: Mapping[str, str], name: str) -> dict[str, str]:
@@ -110,7 +111,8 @@ def test_a_guest_that_has_ended_nothing_may_have_been_ended_by_the_machine() -> 
 
 def test_a_container_is_not_asked_for_what_its_machine_has_ended() -> None:
     shortage = watched(
-        {**V1, f"{GROUP}/memory.oom_control": "oom_kill 0\n"}, Files({**V1, "/proc/vmstat": "oom_kill 9\n"})
+        {**V1, f"{GROUP}/memory.oom_control": "oom_kill 0\n"},
+        Files({**V1, "/proc/vmstat": "oom_kill 9\n", "/proc/sys/kernel/random/boot_id": "its own\n"}),
     )
     shortage.look()
     assert shortage.killer() == ""
