@@ -4,8 +4,8 @@ Noise: in each block, stacks that are all bare metal are measured twice with the
 after the other. The true ratio of any two is 1, so that the standard deviation of the log ratio is noise alone.
 
 Bias: in each round, each instance has two turns in succession. The first follows turns of others and begins with
-the caches as they left them; the second follows one of its own, as if it were alone. The two are compared, block by
-block, by tare's own equivalence with a margin of 2 %.
+the caches as they left them; the second follows one of its own, as if it were alone. A block's ratio is the median over
+such pairs, which meet the same burst; blocks are compared by tare's own equivalence with a margin of 2 %.
 
     PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [BLOCKS [WORKLOAD...]]
     PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [BLOCKS [WORKLOAD...]]
@@ -130,8 +130,7 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
     """Print the rows of a workload in the table of bias."""
     stacks = [plugins.find("technologies", name)() for name in _STACKS]
     stacks = [technology for technology in stacks if not technology.refuses(workload)]
-    others: dict[str, list[float]] = {technology.name: [] for technology in stacks}
-    own: dict[str, list[float]] = {technology.name: [] for technology in stacks}
+    found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
         with going(testbed, stacks, workload) as attempts:
@@ -141,15 +140,21 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
                 _in_turns(attempts, chance, 2)
             for attempt in attempts:
                 trial = ended(attempt)
-                counted = [turn.number for turn in trial.turns if not turn.warm_up]
-                for parity, side in enumerate((others, own)):
-                    pairs = zip(counted, trial.values[-1].turns, strict=True)
-                    side[trial.stack].append(statistics.geometric_mean(v for n, v in pairs if n % 2 == parity))
-    for name, found in others.items():
-        ratio = block_ratio(found, own[name], _MARGIN)
+                found[trial.stack].append(math.exp(statistics.median(_after_others(trial))))
+    for name, ratios in found.items():
+        ratio = block_ratio(ratios, [1.0] * len(ratios), _MARGIN)
         assert ratio is not None
         interval = f"[{100 * ratio.low:.1f}, {100 * ratio.high:.1f}]" if ratio.low and ratio.high else "too few blocks"
         print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.claim} |", flush=True)
+
+
+def _after_others(trial: Trial) -> Iterator[float]:
+    """Give the log ratio of each turn after those of others to the own one that followed it."""
+    numbers = [turn.number for turn in trial.turns if not turn.warm_up]
+    turns = zip(numbers, trial.values[-1].turns, strict=True)
+    for (number, after_others), (following, after_own) in itertools.pairwise(turns):
+        if number % 2 == 0 and following == number + 1:
+            yield math.log(after_others / after_own)
 
 
 def _in_turns(attempts: Sequence[Attempt], chance: random.Random, each: int) -> None:
