@@ -23,7 +23,7 @@ from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquote
 from tare.hosts.ssh import unreachable
 from tare.loads import turns
 from tare.model import Line
-from tare.running.layers import Recorder
+from tare.running.recorder import Recorder
 
 SECONDS = 30.0
 
