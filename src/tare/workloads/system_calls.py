@@ -26,7 +26,7 @@ from tare.units import Duration
 
 _RESULT = re.compile(
     r"# Running 'syscall/basic' benchmark:\n# Executed (?P<loops>\d{1,10}) getppid\(\) calls\n"
-    r"     Total time: \d+\.\d{3} \[sec\]\n\n +(?P<each>\d+\.\d{6}) usecs/op\n +\d+ ops/sec\n",
+    r"     Total time: \d+\.\d{3} \[sec\]\n\n +(?P<each>\d+\.\d{6}) usecs/op\n +-?\d+ ops/sec\n",
     re.ASCII,
 )
 _CLOCK_SECONDS = 1e-6  # the steps in which perf tells the time

@@ -17,6 +17,7 @@ from tare.workloads.system_calls import SystemCalls
 
 SAMPLES = Path(__file__).parents[2] / "samples/system-calls"
 SAMPLE = (SAMPLES / "500000.txt").read_text()
+NO_TIME = (SAMPLES / "no-time.txt").read_text()  # its rate is no number of calls
 EACH = "       0.093060 usecs/op\n"
 
 
@@ -71,7 +72,7 @@ def test_calls_that_are_too_quick_for_the_clock_of_perf_are_no_result() -> None:
     text = (SAMPLES / "1.txt").read_text()
     assert parse(text, 1).value == pytest.approx(1e6)
     with pytest.raises(TrialFailed, match="no rate"):
-        parse(text.replace("1.000000 usecs", "0.000000 usecs"), 1)
+        parse(NO_TIME, 1)
 
 
 @pytest.mark.parametrize("duration", ["0s", "2h", 1])
@@ -92,6 +93,8 @@ class Answering(FakeHost):
         loops = int(argv[-1])
         microseconds = int(loops / self.rate * 1e6)
         text = SAMPLE.replace("500000", str(loops)).replace("0.093060", f"{microseconds / loops:.6f}")
+        if not microseconds:
+            text = NO_TIME.replace("Executed 1 ", f"Executed {loops} ")
         return Output(argv, 0, text.encode(), b"", timeout)
 
 
