@@ -1,0 +1,192 @@
+"""What goes wrong in a real trial fails it with the reason and its raw output, leaves nothing, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from fakes import Watcher, record
+
+from tare.contracts import Setup
+from tare.journal import Journal, load, load_raw
+from tare.model import Raw, Service
+from tare.running.layers import Testbed
+from tare.running.runner import Turns, Work, work_through
+from tare.running.schedule import TimeLeft
+from tare.running.trial import Attempt
+from tare.suites.plan import Step
+from tare.suites.suite import Planned, parse_suite
+from tare.technologies.qemu_tcg import QemuTcg
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.nginx import Nginx
+from tare.workloads.redis import Redis
+from tare.workloads.startup import Startup
+
+pytestmark = pytest.mark.machine
+
+NothingLeft = Callable[[], AbstractContextManager[None]]
+_SUITE = '[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
+_ACCEPTS = "$s = IO::Socket::INET->new(LocalPort => $ARGV[0], Listen => 64) or die $!; sleep 600"
+_KILLED_AT = 4  # the turn before which the load dies
+
+
+@dataclass(frozen=True)
+class Missing(Dhrystone):
+    """A program that is not in the image."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        assert setup.instance.inside is not None
+        output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=10)
+        yield Raw(self.name, output.argv, output.text, output.seconds)
+
+
+@dataclass(frozen=True)
+class MissingServer(Redis):
+    """A server that is not in the image."""
+
+    def service(self, listen: str) -> Service:
+        return replace(super().service(listen), argv=("/usr/bin/nonesuch-server",))
+
+
+@dataclass(frozen=True)
+class Mute(Redis):
+    """A server that takes connections and never answers."""
+
+    def service(self, listen: str) -> Service:
+        port = super().service(listen).port
+        return Service(("/usr/bin/perl", "-MIO::Socket", "-e", _ACCEPTS, str(port)), port)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        return super().measure(replace(setup, patience_seconds=0.5))
+
+
+@dataclass(frozen=True)
+class LoadDies(Nginx):
+    """A load that is killed between two turns."""
+
+    clients: tuple[int, ...] = (5,)
+    duration: float = 0.2
+
+
+@dataclass(frozen=True)
+class DiskFills(Dhrystone):
+    """Something fills the disk of the instance while it works."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        inside = setup.instance.inside
+        assert inside is not None
+        yield from islice(super().measure(setup), 1)
+        inside.run("fallocate", "--length", "1T", "/srv/full", timeout=60, check=False)
+        output = inside.run("cp", "/usr/bin/perl", "/srv/written", timeout=60)
+        yield Raw(self.name, output.argv, output.text, output.seconds)
+
+
+@dataclass(frozen=True)
+class Swaps(Dhrystone):
+    """Something takes more memory than the guest has, which has a file to swap to."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        inside = setup.instance.inside
+        assert inside is not None
+        inside.run("fallocate", "--length", "64M", "/srv/swap", timeout=60)
+        inside.run("mkswap", "/srv/swap", timeout=60)
+        inside.run("swapon", "/srv/swap", timeout=60)
+        inside.run("sh", "-c", "head --bytes=76M /dev/zero | tail --lines=1 >/dev/null", timeout=60)  # it keeps a line
+        yield from super().measure(setup)
+
+
+@dataclass
+class Killer(Watcher):
+    """Kills the loads of one workload."""
+
+    address: str = ""
+    killed: int = 0
+
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
+        super().turns_begin(begun, left)
+        if (begun.block.workload, begun.number) == ("load-dies", _KILLED_AT):
+            for pid in (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
+                words = _command_line(pid)
+                if words[:1] == ["wrk"] and any(self.address in word for word in words):
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed += 1
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    except OSError:  # it has ended meanwhile
+        return []
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A workload with a fault, what the reason says, and what the raw output has."""
+
+    workload: Startup | Dhrystone | Redis | Nginx
+    reason: str
+    raw: str
+
+
+FAULTS = {
+    "missing": Fault(Missing(), "nonesuch", "nonesuch"),
+    "missing-server": Fault(MissingServer(clients=(1,)), "nonesuch-server ended in the instance", "nonesuch-server"),
+    "mute": Fault(Mute(clients=(1,), duration=0.02), "redis-benchmark: did not end within", ""),
+    "load-dies": Fault(LoadDies(), "wrk", "turn: done"),
+}
+"""By the names of their workloads."""
+
+
+def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
+    testbed: Testbed, nothing_left: NothingLeft, tmp_path: Path
+) -> None:
+    suite = parse_suite(_SUITE, "faults.toml")
+    (healthy,) = suite.workloads
+    faulty = tuple(Planned(name, fault.workload.name, fault.workload) for name, fault in FAULTS.items())
+    suite = replace(suite, workloads=(*faulty, healthy))
+    folder = tmp_path / "run"
+    journal = Journal(folder)
+    journal.create(record(suite), suite.text)
+    watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
+    here = replace(testbed, telemetry=folder / "telemetry")
+    with nothing_left():
+        assert work_through(Work(suite, (), {}, None), here, journal, watcher) == "plan"
+
+    trials = load(folder).trials
+    assert watcher.killed > 0
+    for trial in (each for each in trials if each.workload in FAULTS):
+        fault = FAULTS[trial.workload]
+        assert (trial.status, trial.values) == ("failed", ()), trial
+        assert fault.reason in trial.reason
+        assert fault.raw in "".join(f"{raw.argv} {raw.text}" for raw in load_raw(folder, trial.trial))
+    assert [trial.status for trial in trials if trial.workload == healthy.name] == ["ok", "ok"]
+
+
+IN_A_GUEST = {
+    "disk-fills": Fault(DiskFills(duration=0.1), "No space left on device", "verified: yes"),
+    "swaps": Fault(Swaps(duration=0.1), "the guest swapped: ", "verified: yes"),
+}
+
+
+@pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
+def test_what_happens_to_a_guest_fails_its_trial_with_the_reason(
+    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+) -> None:
+    small = replace(testbed, limits=replace(testbed.limits, memory_bytes=128 << 20))
+    step = Step("one", fault.workload.name, "qemu-tcg", 0, 0)
+    with nothing_left(), Attempt(small, step, (QemuTcg(),), fault.workload) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.take_turn(0, time.monotonic()):
+            pass
+        trial, raw = attempt.end()
+    assert (trial.status, trial.values) == ("failed", ()), trial
+    assert fault.reason in trial.reason
+    assert fault.raw in "".join(each.text for each in raw)

@@ -1,0 +1,73 @@
+"""A disk that fills fails its trial with the reason, and leaves nothing; the next trial on that disk is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare.contracts import Workload
+from tare.hosts.local import LocalHost
+from tare.images.recipes import MAKE_FILE_SYSTEM
+from tare.loads.disk import Place
+from tare.model import Trial
+from tare.running.block import Rounds
+from tare.running.layers import Testbed
+from tare.suites.plan import Block, Step
+from tare.technologies.crun import Crun
+from tare.workloads.bonnie import Bonnie
+from tare.workloads.dbench import Dbench
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.fio import Fio
+
+pytestmark = pytest.mark.machine
+
+NothingLeft = Callable[[], AbstractContextManager[None]]
+LARGER: tuple[tuple[Workload, Place], ...] = (
+    (Bonnie(), "root"),
+    (Dbench(processes=(8,)), "volume"),
+    (Fio(), "volume"),
+)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 64 MiB."""
+    file, folder, host = tmp_path / "disk", tmp_path / "mounted", LocalHost()
+    folder.mkdir()
+    host.run(*MAKE_FILE_SYSTEM, str(file), "64M", timeout=60)
+    host.run("mount", "-o", "loop", str(file), str(folder), timeout=60)
+    yield folder
+    host.run("umount", str(folder), timeout=60)
+
+
+class _Silent:
+    """Is told what goes on, and does nothing."""
+
+    def starts(self, step: Step) -> None: ...
+
+    def turns_begin(self, number: int, stacks: int) -> None: ...
+
+
+@pytest.mark.parametrize(("workload", "place"), LARGER, ids=[workload.name for workload, _ in LARGER])
+def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_measured(
+    testbed: Testbed, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
+) -> None:
+    here = replace(testbed, instances=small_disk)
+    with nothing_left():
+        failed = _tried(here, replace(workload, place=place))  # type: ignore[type-var]
+    assert (failed.status, failed.values) == ("failed", ())
+    assert "No space left on device" in failed.reason or "the disk may be full" in failed.reason
+    assert [found.type for found in failed.file_systems] == ["overlay" if place == "root" else "ext4"]
+    assert [path.name for path in small_disk.iterdir()] == ["lost+found"]
+    assert _tried(here, Dhrystone(duration=0.2)).status == "ok"
+
+
+def _tried(testbed: Testbed, workload: Workload) -> Trial:
+    rounds = Rounds(testbed, {"crun": (Crun(),)}, (), seed=1)
+    steps = (Step("one", workload.name, "crun", 0, 0),)
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, _Silent())
+    return trial
