@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("doctor", "plan", "run", "report", "compare", "show", "export", "reparse", "shell"),
-    *("technologies", "workloads", "image", "tune", "clean"),
+    *("technologies", "workloads", "image", "tune", "clean", "popularity"),
 )
 _FILES = {"technologies": "catalogue", "workloads": "catalogue"}  # of the others, the file has the command's name
 _NO_COMMAND = 2  # as for other wrong usage

@@ -1,0 +1,112 @@
+"""`tare popularity`: VTmark's score of technologies, of a user's table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tare.cli.console import Console
+from tare.errors import UsageError
+from tare.report.numbers import clean
+from tare.statistics.popularity import row_scores, shares_of_largest
+
+_MOST_BYTES = 1024**2
+_NUMBER = re.compile(r"(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE][+-]?\d{1,2})?", re.ASCII)
+_EXAMPLE = "the first line names the columns: technology,questions,stars"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A technology with its score, 0 to 1, and the share of each column's largest value that it has."""
+
+    technology: str
+    score: float
+    shares: dict[str, float]
+
+
+def popularity(
+    file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Rank technologies by how popular they are: VTmark's score of a table of yours.
+
+    Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
+    """
+    ranking = ranked(_text(file), str(file))
+    if as_json:
+        print(json.dumps({"format": 1, "technologies": [asdict(each) for each in ranking]}, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("technology", overflow="fold")
+    for column in ("score", *ranking[0].shares):
+        table.add_column(clean(column), justify="right")
+    for each in ranking:
+        table.add_row(clean(each.technology), *(f"{number:.3f}" for number in (each.score, *each.shares.values())))
+    Console(file=sys.stdout, highlight=False, markup=False).print(table)
+
+
+def ranked(text: str, source: str) -> tuple[Ranked, ...]:
+    """Rank the lines of a CSV text, the most popular first; raises UsageError, which calls the text `source`."""
+    try:
+        reader = csv.reader(text.splitlines(), strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+    except csv.Error as error:
+        raise UsageError(f"{source}: not CSV: {error}", "a text with a comma in it stands in quotes") from None
+    (_, header), *rows = [(number, row) for number, row in lines if any(row)] or [(1, [])]
+    columns = tuple(header[1:])
+    if not columns or not rows:
+        raise UsageError(f"{source}: there is no table of technologies and numbers, with commas between", _EXAMPLE)
+    _refuse_same(columns, f"{source}: two columns are named")
+    values = [_values(row, columns, f"{source}: line {number}") for number, row in rows]
+    names = tuple(row[0] for _, row in rows)
+    _refuse_same(names, f"{source}: two lines are of")
+    for column, found in zip(columns, zip(*values, strict=True), strict=True):
+        if not max(found) > 0:
+            raise UsageError(f"{source}: column {column!r} has no number above 0", "leave the column out")
+    entries = zip(names, row_scores(values), shares_of_largest(values), strict=True)
+    every = [Ranked(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
+    return tuple(sorted(every, key=lambda each: -each.score))
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        what = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "give the path of a .csv file that you may read") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{file}: more than 1 MiB", "give a table of some technologies")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"{file}: not UTF-8 text: byte {error.start} cannot be read"
+        raise UsageError(what, "save the file in the encoding UTF-8") from None
+
+
+def _refuse_same(names: Sequence[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{what} {name!r}", "give each one once")
+
+
+def _values(row: Sequence[str], columns: Sequence[str], where: str) -> tuple[float, ...]:
+    if len(row) != 1 + len(columns):
+        raise UsageError(f"{where}: {len(row)} entries, the first line has {1 + len(columns)}", _EXAMPLE)
+    for column, cell in zip(columns, row[1:], strict=True):
+        if not cell:
+            hint = "leave the column out, as VTmark did for technologies without stars; 0 says that nobody asked"
+            raise UsageError(f"{where}: {column!r} is empty", hint)
+        if not _NUMBER.fullmatch(cell) or not math.isfinite(float(cell)):
+            raise UsageError(f"{where}: {column!r} is no number: {cell[:40]!r}", "write 75000, not 75K or 75,000")
+    return tuple(float(cell) for cell in row[1:])
