@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from tare.errors import TrialFailed
+from tare.machines import Facts
 from tare.model import (
     Caution,
     DiskBytes,
-    Facts,
     Footprint,
     LimitsWanted,
     Line,

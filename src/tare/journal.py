@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
-from tare.model import Facts, Family, Lowered, Metric, Raw, Sweep, Trial, Tuning
+from tare.machines import Facts, Tuning
+from tare.model import Family, Lowered, Metric, Raw, Sweep, Trial
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns

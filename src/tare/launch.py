@@ -19,7 +19,8 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.kept import Kept
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
-from tare.model import Family, Image, Limits, Machine, Mark, Problem
+from tare.machines import Machine
+from tare.model import Family, Image, Limits, Mark, Problem
 
 ANSWER_PORT = 17007
 START_SECONDS = 120.0  # an instance that has not answered the client by then has failed

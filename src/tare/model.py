@@ -48,53 +48,6 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a host reports about itself. An empty text or 0 means that it does not say."""
-
-    kernel: str
-    architecture: str
-    operating_system: str
-    cpu_model: str
-    cpus: int
-    memory_bytes: int
-    clock_source: str
-    virtualization: str
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """A setting of a machine that `tare tune` changes: its value, the wanted one, and whether it fits.
-
-    `now` is empty where the machine does not have the setting.
-    """
-
-    name: str
-    now: str
-    wanted: str
-    fits: bool
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
-
-    `address` is its address as the client's machine sees it; if empty, the one that answered over SSH.
-    """
-
-    ssh: str
-    ssh_config: str = ""
-    address: str = ""
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """The machines of a run; None is this one. If the two are equal, server and client are on one machine."""
-
-    server: Machine | None = None
-    client: Machine | None = None
-
-
 # --- image, limits, network ----------------------------------------------------------------------------------------
 
 

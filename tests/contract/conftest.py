@@ -27,7 +27,8 @@ from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.launch import Technology
-from tare.model import Hosts, Image, Limits, Machine
+from tare.machines import Hosts, Machine
+from tare.model import Image, Limits
 from tare.running.layers import Notes, Parts, Testbed, started
 from tare.running.testbed import Wanted, placed, prepared_testbed, reached
 

@@ -16,7 +16,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
-from tare.model import Image, Machine
+from tare.machines import Machine
+from tare.model import Image
 
 pytestmark = pytest.mark.machine
 

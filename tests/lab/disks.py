@@ -1,11 +1,13 @@
-"""What the machines of the lab have as disks: images that would take minutes to get there over emulated SSH."""
+"""The disks of the lab's machines: their own, and images that would take minutes to get there over emulated SSH."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.model import Image, Limits
@@ -26,6 +28,18 @@ def disks_of(machine: str) -> dict[str, Path]:
         disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/{outer.disk.name}": outer.disk}
         disks |= _nested_disk(image, outer)
     return disks
+
+
+def make_disk(folder: Path, own: Image, disks: Iterable[str]) -> None:
+    """Make a machine's own disk anew where there is none, or one for other images or an earlier build of its image."""
+    disk, base = folder / "disk.qcow2", folder / "image"
+    images = " ".join((own.digest, str(own.disk.stat().st_mtime_ns), *disks))
+    if disk.exists() and read_text(str(base)) == images:
+        return
+    disk.unlink(missing_ok=True)
+    create = ("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(own.disk), "-F", "raw", str(disk))
+    LocalHost().run(*create, timeout=30)
+    base.write_text(images, encoding="ascii")
 
 
 def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from disks import disks_of
+from disks import disks_of, make_disk
 
 from tare import plugins
 from tare.errors import TareError, TrialFailed, UsageError
@@ -262,7 +262,7 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
     """Start the emulator of a machine on its own image, with the further disks."""
     _kill(machine)  # what a crash has left
     machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _make_disk(machine, own, disks)
+    make_disk(machine.folder, own, disks)
     key = machine.folder / "key"
     if not key.exists():
         _HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key), timeout=30)
@@ -283,17 +283,6 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
         *_boot(machine, own),
         timeout=30,
     )
-
-
-def _make_disk(machine: Machine, own: Image, disks: Iterable[str]) -> None:
-    """Make the disk anew where there is none, or where it was made for other images, or on an earlier build of this."""
-    disk, base = machine.folder / "disk.qcow2", machine.folder / "image"
-    images = " ".join((own.digest, str(own.disk.stat().st_mtime_ns), *disks))
-    if disk.exists() and read_text(str(base)) == images:
-        return
-    disk.unlink(missing_ok=True)
-    _HERE.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(own.disk), "-F", "raw", str(disk), timeout=30)
-    base.write_text(images, encoding="ascii")
 
 
 def _boot(machine: Machine, image: Image) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tare.contracts import Process
 from tare.hosts.local import LocalHost
-from tare.model import Image, Machine
+from tare.machines import Machine
+from tare.model import Image
 
 _HOST = LocalHost()
 _SECONDS = 30.0

@@ -18,7 +18,8 @@ from tare.hosts.ssh import machine
 from tare.images.image import built_image
 from tare.images.recipes import guest_recipe, machine_recipe
 from tare.journal import load
-from tare.model import Machine, Trial
+from tare.machines import Machine
+from tare.model import Trial
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent

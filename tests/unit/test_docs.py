@@ -27,13 +27,12 @@ from tare.guests import kvm
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
 from tare.launch import START_SECONDS
+from tare.machines import Facts, Machine
 from tare.model import (
     Caution,
-    Facts,
     Footprint,
     Layer,
     Limits,
-    Machine,
     Mark,
     Measured,
     Metric,

@@ -21,7 +21,7 @@ from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
 from tare.images.kept import GOING, forgotten
-from tare.model import Machine
+from tare.machines import Machine
 
 _UNDO_SECONDS = 60.0
 

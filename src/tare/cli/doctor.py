@@ -18,7 +18,7 @@ from tare.cli.screen import screen
 from tare.doctor.noise import Noise, assess
 from tare.doctor.usable import Usable, look_at
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.model import Facts
+from tare.machines import Facts
 from tare.units import format_size
 
 _STEAL_SECONDS = 1.0

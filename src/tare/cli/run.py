@@ -31,7 +31,8 @@ from tare.hosts.tuning import look
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
-from tare.model import Facts, Image, Limits, Problem
+from tare.machines import Facts
+from tare.model import Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix

@@ -21,7 +21,8 @@ from typing import Any
 from tare.contracts import Host
 from tare.errors import TareError, TrialFailed, Unavailable, UsageError, did_you_mean
 from tare.hosts.ssh import unreachable
-from tare.model import Caution, Machine
+from tare.machines import Machine
+from tare.model import Caution
 
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0  # from one look at the cloud to the next, at most

@@ -19,7 +19,8 @@ from tare.hosts.facts import read_facts
 from tare.hosts.lines import shown
 from tare.hosts.process import checked
 from tare.hosts.resident import MOST_INPUT_BYTES, Resident
-from tare.model import Facts, Output
+from tare.machines import Facts
+from tare.model import Output
 
 RUN = "/usr/lib/tare/run"
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`

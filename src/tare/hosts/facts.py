@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.contracts import Host
-from tare.model import Facts
+from tare.machines import Facts
 
 Read = Callable[[str], str]
 CgroupVersion = Literal["v2", "v1", "hybrid", "none"]

@@ -19,7 +19,7 @@ from tare.errors import TareError, Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.maker import Maker, Step
 from tare.hosts.undoing import trouble_of
-from tare.model import Machine
+from tare.machines import Machine
 
 _STATE = Path("/var/lib/tare")
 # Folders of others in which an undo may name a path without tare's name.

@@ -16,7 +16,8 @@ from tare.contracts import Host, Process
 from tare.errors import TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.process import checked
-from tare.model import Machine, Output
+from tare.machines import Machine
+from tare.model import Output
 
 _CONNECT_SECONDS = 30.0
 _RECONNECT_SECONDS = 10.0  # short: an attempt that began while the machine was away is slow to see it return

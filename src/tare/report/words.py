@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tare.model import Facts
+from tare.machines import Facts
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Summary

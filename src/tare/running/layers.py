@@ -26,7 +26,8 @@ from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
-from tare.model import Caution, Image, Limits, LimitsWanted, Machine, Mark
+from tare.machines import Machine
+from tare.model import Caution, Image, Limits, LimitsWanted, Mark
 from tare.running.recorder import Recorder
 from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 

@@ -12,7 +12,8 @@ from tare.contracts import Setup, Workload
 from tare.errors import Unavailable
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
-from tare.model import Hosts, Limits, Problem, Release
+from tare.machines import Hosts
+from tare.model import Limits, Problem, Release
 from tare.running.layers import Notes, started, whole
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.testbed import Wanted, find_unusable, give_image, placed, prepared_testbed, reached

@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from tare.contracts import Host, Process
 from tare.errors import TrialFailed
-from tare.model import Facts, Output
+from tare.machines import Facts
+from tare.model import Output
 
 
 class Recorder:

@@ -24,7 +24,8 @@ from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.launch import Technology
-from tare.model import Caution, Facts, Hosts, Image, Limits, Machine, Problem
+from tare.machines import Facts, Hosts, Machine
+from tare.model import Caution, Image, Limits, Problem
 from tare.running.client import client_of
 from tare.running.layers import Testbed
 from tare.running.nesting import prepare

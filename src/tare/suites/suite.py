@@ -20,7 +20,8 @@ from pydantic import AfterValidator, Field
 from tare import plugins
 from tare.contracts import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
-from tare.model import Hosts, LimitsWanted, Lowered, Machine, Release
+from tare.machines import Hosts, Machine
+from tare.model import LimitsWanted, Lowered, Release
 from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges

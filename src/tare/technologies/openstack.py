@@ -33,7 +33,8 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Machine, Problem
+from tare.machines import Machine
+from tare.model import Family, Problem
 from tare.units import Duration
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}

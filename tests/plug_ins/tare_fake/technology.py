@@ -37,7 +37,8 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.process import checked
 from tare.launch import Launch, Technology
-from tare.model import Facts, Family, Limits, Output, Problem
+from tare.machines import Facts
+from tare.model import Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped

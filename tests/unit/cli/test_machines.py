@@ -8,7 +8,7 @@ import pytest
 
 from tare.cli.run import _machines
 from tare.hosts.local import LocalHost
-from tare.model import Facts, Hosts, Machine
+from tare.machines import Facts, Hosts, Machine
 from tare.running.testbed import Reached
 from tare.suites.suite import parse_suite
 

@@ -19,7 +19,7 @@ from tare.errors import UsageError
 from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
 from tare.journal import RunRecord
-from tare.model import Tuning
+from tare.machines import Tuning
 
 Tune = Callable[..., tuple[int, str, str]]
 ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"

@@ -18,7 +18,7 @@ from tare.hosts.facts import (
     read_facts,
     read_virtualization,
 )
-from tare.model import Facts
+from tare.machines import Facts
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 

@@ -11,7 +11,8 @@ from pages import Page, html_of
 from runs import MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits, Tuning
+from tare.machines import Tuning
+from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
 from tare.report import find
 from tare.statistics.summarize import summarize
 

@@ -9,7 +9,7 @@ import pytest
 
 from tare.contracts import Host
 from tare.hosts.local import LocalHost
-from tare.model import Facts, Hosts, Machine
+from tare.machines import Facts, Hosts, Machine
 from tare.running.testbed import Reached, emulated, placed
 
 CPU = "/sys/devices/system/cpu"

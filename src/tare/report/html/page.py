@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
-from tare.model import Facts, Tuning
+from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.stacks import StackFacts, stack_facts

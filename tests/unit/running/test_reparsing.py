@@ -1,0 +1,66 @@
+"""Values that are read again from the raw output, on fakes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from fakes import Bench, suite
+
+from tare.cli.reparse import _as_measured, reparse
+from tare.journal import WorkloadRecord
+from tare.model import Lowered
+from tare.workloads.ramspeed import Ramspeed
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Bench) -> None:
+    stacks = (
+        'a: noise = "3%"',
+        'b: effect = "10%"',
+        'c: fails = "garbage"',
+        'd: fails = "crash"',
+        'e: fails = "start"',
+    )
+    bench.work(suite(*stacks, blocks=2, workloads=("dhrystone", "whetstone", "ramspeed", "startup")))
+    before = (bench.folder / "trials.jsonl").read_bytes()
+    reparse(bench.folder)
+    assert (bench.folder / "trials.jsonl").read_bytes() == before
+
+
+def test_reparse_takes_the_settings_that_the_limits_left_then() -> None:
+    (planned,) = suite("a:", blocks=1, workloads=("ramspeed",)).workloads
+    settings = {"passes": 2, "mark_sizes": [4096], "kinds": ["float"]}
+    lowered = (Lowered("passes", "5", "2", "time"), Lowered("mark_sizes", '["4KiB", "8MiB"]', '["4KiB"]', "memory"))
+    record = WorkloadRecord("ramspeed", "ramspeed", "", (), None, settings, lowered)
+    assert _as_measured(planned, record) == Ramspeed(passes=2, mark_sizes=(4096,))
+    assert _as_measured(planned, replace(record, lowered=())) == planned.workload == Ramspeed()
+
+
+def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("dhrystone",)))
+    path = bench.folder / "trials.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.replace("20000000.0", "7.0"))
+    assert bench.trials[0].values[0].value == 7.0
+    reparse(bench.folder)
+    assert bench.trials[0].values[0].value == 20e6
+    assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
+
+
+def test_reparse_reads_the_probes_of_a_trial_from_before_there_were_turns_as_no_round(bench: Bench) -> None:
+    bench.work(suite("a:", blocks=1, workloads=("redis",)))  # a fake has no network
+    labels = (
+        "fill",
+        "probe GET 1",
+        "probe GET 1",
+        *(f"{each} {clients}" for each in ("GET", "SET") for clients in (1, 50, 200)),
+    )
+    texts = {label: (SAMPLES / f"redis/{label.lower().replace(' ', '-')}.csv").read_text() for label in labels}
+    raw = [{"label": label, "argv": ["redis-benchmark"], "text": texts[label], "seconds": 1.0} for label in labels]
+    (bench.folder / "raw" / f"{bench.trials[0].trial}.json").write_text(json.dumps(raw))
+    reparse(bench.folder)
+    (trial,) = bench.trials
+    assert (trial.status, trial.values[0].value, trial.values[0].turns) == ("ok", 23327.6, ())
