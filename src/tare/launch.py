@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from tare.contracts import Host, Instance, Workload
+from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
@@ -26,6 +26,7 @@ ANSWER_PORT = 17007
 START_SECONDS = 120.0  # an instance that has not answered the client by then has failed
 PATIENCE = 5  # a machine in another or on an emulated one, and all in it, may take this many times as long to start
 INIT = "/usr/lib/tare/init"
+_READY_SECONDS = 20.0  # from the command that starts `init` to its word
 NOT_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 CLEAN = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))  # of `enter`: no other environment
@@ -164,6 +165,14 @@ class Ground:
             disk=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.folder / "upper")),
             image=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.image.root)),
         )
+
+
+@contextmanager
+def ready(host: Host, *command: str) -> Iterator[Process]:
+    """Run a command that starts `init` with its own streams, with which it ends; gives it when `init` is ready."""
+    with host.spawn(*command, life_line=True) as process:
+        process.read_line(_READY_SECONDS)
+        yield process
 
 
 @contextmanager

@@ -21,10 +21,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Further, Setup, Workload
+from tare.contracts import Further, Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
-from tare.model import Metric, Raw, Service, Sweep, Value
+from tare.loads.further import WithFurther
+from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration, Percent
 
 _SLOW, _MOST, _SPARE, _OUT_OF_MEMORY, _LATE = "slow", "most", "no memory to spare", "out of memory", "late"
@@ -42,7 +43,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class Density(Workload):
+class Density(WithFurther):
     """Counts instances of a server. A plug-in gives the server, a short load, and how its output tells a latency."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (
@@ -58,11 +59,6 @@ class Density(Workload):
     most: Annotated[int, Field(ge=2, le=SLOTS)] = 16
     spare: Annotated[Percent, Field(ge=0.05, lt=1)] = 0.2
 
-    @property
-    @abstractmethod
-    def load(self) -> Workload:
-        """The workload with the server."""
-
     @abstractmethod
     def ask(self, setup: Setup, label: str) -> Raw:
         """Ask an instance for a moment."""
@@ -71,26 +67,10 @@ class Density(Workload):
     def slow_seconds(self, text: str) -> float:
         """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
 
-    @property
-    def port(self) -> int | None:
-        """The port of its server."""
-        return self.load.port
-
-    @property
-    def server(self) -> str:
-        """The name under which it is served."""
-        return self.load.server
-
-    def service(self, listen: str) -> Service | None:
-        """Give its server."""
-        return self.load.service(listen)
-
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Start one instance after the other, and ask them all; the last output tells why it has ended."""
-        if setup.further is None:
-            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
         try:
-            end, reason = (yield from self._filled(setup, setup.further)), ""
+            end, reason = (yield from self._filled(setup, self.further(setup))), ""
         except (OutOfMemory, TimedOut) as error:
             end, reason = _OUT_OF_MEMORY if isinstance(error, OutOfMemory) else _LATE, str(error)
         yield Raw(f"end: {end}", (), f"{reason}\n", 0.0)

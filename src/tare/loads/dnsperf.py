@@ -77,21 +77,12 @@ class DnsperfLoad(KneeLoad):
         cpus = client_cpus(client)
         threads = str(max(cpus, min(_MOST_THREADS, math.ceil(rate / _QUERIES_A_THREAD))))
         limits = ("-Q", str(rate), "-q", str(max(100, math.ceil(rate * self.timeout))), "-t", f"{self.timeout:g}")
-        how = (
-            "-l",
-            f"{self.duration:g}",
-            "-T",
-            threads,
-            "-c",
-            threads,
-            "-b",
-            _BUFFER_KILOBYTES,
-            "-O",
-            "suppress=timeout",
-        )
+        parallel = ("-T", threads, "-c", threads, "-b", _BUFFER_KILOBYTES)
+        how = (*limits, "-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
         before = _dropped(client)
-        limit = 30 + 3 * (self.duration + self.timeout)
-        raw = measured_load(client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=limit, cpus=cpus)
+        raw = measured_load(
+            client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus
+        )
         raw = while_sending(raw, 0.0, self.duration)
         after = _dropped(client)
         dropped = "unknown" if before is None or after is None else str(after - before)

@@ -58,21 +58,10 @@ def page(size_bytes: int) -> str:
 
 
 @dataclass(frozen=True)
-class HttpLoad(Workload):
-    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+class WrkLoad(Workload):
+    """wrk asks a server for the same page, as a script of ours tells it."""
 
-    name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
-    sweep: ClassVar[Sweep | None] = Sweep("clients")
     client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
-
-    clients: ClientCounts = (1, 50, 200)
-    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
-    keep_alive: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for numbers of clients that cannot be measured."""
-        rising_clients(self.clients)
 
     @property
     def port(self) -> int:
@@ -83,6 +72,32 @@ class HttpLoad(Workload):
     def page_bytes(self) -> int:
         """The size of the page, which every server has to give alike: an image of the user's has a page of its own."""
         return 1024
+
+    @contextmanager
+    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int, *options: str) -> Iterator[Resident]:
+        """Start wrk with a script that is on the client."""
+        place = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}"
+        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
+        how = (f"-t{threads}", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(script), *options)
+        with resident(setup.client, "wrk", *how, f"http://{place}/file", str(clients), last="turn: done") as wrk:
+            yield wrk
+
+
+@dataclass(frozen=True)
+class HttpLoad(WrkLoad):
+    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep: ClassVar[Sweep | None] = Sweep("clients")
+
+    clients: ClientCounts = (1, 50, 200)
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    keep_alive: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of clients that cannot be measured."""
+        rising_clients(self.clients)
 
     @property
     def rounds(self) -> int:
@@ -96,8 +111,9 @@ class HttpLoad(Workload):
         the clients connect, is none.
         """
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        header = () if self.keep_alive else ("-H", "Connection: close")
         for clients in self.clients:
-            with self._wrk(setup, clients) as wrk:
+            with self.wrk(setup, _SCRIPT_THERE, clients, 1, *header) as wrk:
                 patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
                 for number in range(1 + self.rounds):
                     yield self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
@@ -116,15 +132,6 @@ class HttpLoad(Workload):
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
         return len(self.clients) * (0.1 + 1.2 * (self.duration + turn_seconds(self.duration)))
-
-    @contextmanager
-    def _wrk(self, setup: Setup, clients: int) -> Iterator[Resident]:
-        place = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}"
-        header = () if self.keep_alive else ("-H", "Connection: close")
-        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
-        how = ("-t1", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(_SCRIPT_THERE), *header)
-        with resident(setup.client, "wrk", *how, f"http://{place}/file", str(clients), last="turn: done") as wrk:
-            yield wrk
 
     def _turn(self, wrk: Resident, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
         raw = wrk.turn(f"clients {clients}", f"{turn_seconds(self.duration):.6g}", patience_seconds, warm_up)

@@ -101,8 +101,7 @@ class HttperfLoad(KneeLoad):
         timeout = min(self.timeout, _DESCRIPTORS * count / rate)
         how = ("--rate", f"{rate / count:.6f}", "--num-conns", str(connections), "--timeout", f"{timeout:.6f}")
         argv = ("sh", "-c", _TOGETHER, "sh", str(count), "httperf", *place, "--uri", "/file", *how)
-        limit = 30 + 3 * (self.duration + self.timeout)
-        raw = measured_load(setup.client, f"rate {rate}", *argv, timeout=limit)
+        raw = measured_load(setup.client, f"rate {rate}", *argv, timeout=self.limit_seconds)
         text = f"{raw.text}client: {_ports(setup.client)}\n"
         return replace(raw, text=text, client_cpu=None, sending_seconds=min(self.duration, raw.seconds))
 

@@ -133,6 +133,11 @@ class KneeLoad(Workload):
         """The runs of a rate, each of which is a turn; with one run, stacks are measured one after the other."""
         return self.runs
 
+    @property
+    def limit_seconds(self) -> float:
+        """The time limit of a run."""
+        return 30 + 3 * (self.duration + self.timeout)
+
     @abstractmethod
     def load(self, setup: Setup, rate: int) -> Raw:
         """Run the load at a rate for `duration`; its text also has what `answers` needs to know of the client."""

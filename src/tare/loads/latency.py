@@ -14,18 +14,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts import Setup
 from tare.errors import TrialFailed, printed
-from tare.loads.http import HTTP_PORT, check_end
-from tare.loads.load import Rates, rising_rates, server_address, server_port
-from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
+from tare.loads.http import WrkLoad, check_end
+from tare.loads.load import Rates, rising_rates
+from tare.loads.turns import Resident, limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
 
@@ -47,7 +46,7 @@ _HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
 
 
 @dataclass(frozen=True)
-class LatencyLoad(Workload):
+class LatencyLoad(WrkLoad):
     """wrk asks for a page at constant rates. A plug-in provides the server."""
 
     name: ClassVar[str]
@@ -59,7 +58,6 @@ class LatencyLoad(Workload):
         Metric("answered", "Answers", "requests/s", "higher", headline=False),
     )
     sweep: ClassVar[Sweep | None] = Sweep("rate", "requests/s")
-    client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
 
     rates: Rates = (1000, 2000)
     connections: Annotated[int, Field(ge=1, le=256)] = 50
@@ -75,16 +73,6 @@ class LatencyLoad(Workload):
             raise ValueError(f"rates of {self.rates[0]} and {self.rates[-1]} are too far apart for turns of one length")
 
     @property
-    def port(self) -> int:
-        """The server's TCP port: not HTTP's own, which the machine may use."""
-        return HTTP_PORT
-
-    @property
-    def page_bytes(self) -> int:
-        """The size of the page, which every server has to give alike: an image of the user's has a page of its own."""
-        return 1024
-
-    @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
         return rounds_of(self.duration, self._turn_seconds)
@@ -96,7 +84,7 @@ class LatencyLoad(Workload):
         """
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
         late = Counter[int]()
-        with self._wrk(setup) as wrk:
+        with self.wrk(setup, _SCRIPT_THERE, self.connections, self.connections) as wrk:
             for number in range(1 + self.rounds):
                 for rate in self.rates:
                     raw = self._turn(wrk, rate, warm_up=number == 0)
@@ -132,14 +120,6 @@ class LatencyLoad(Workload):
 
     def _requests(self, rate: int) -> int:
         return max(1, round(rate * self._turn_seconds))
-
-    @contextmanager
-    def _wrk(self, setup: Setup) -> Iterator[Resident]:
-        place, count = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}", str(self.connections)
-        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
-        how = (f"-t{count}", f"-c{count}", "-d24h", "--timeout", "1s", "-s", str(_SCRIPT_THERE))
-        with resident(setup.client, "wrk", *how, f"http://{place}/file", count, last="turn: done") as wrk:
-            yield wrk
 
     def _turn(self, wrk: Resident, rate: int, *, warm_up: bool) -> Raw:
         requests = self._requests(rate) // (_WARMING if warm_up else 1)

@@ -13,7 +13,6 @@ the reason: docs/decisions/further-instances.md.
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,11 +22,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Further, Setup, Workload
+from tare.contracts import Further, Setup
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
+from tare.loads.further import WithFurther
 from tare.loads.load import MOST_CLIENTS
 from tare.loads.search import Fate, Search, Told, Try, is_fate, told_by
-from tare.model import Metric, Output, Raw, Service, Sweep, Value
+from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Percent, Size, format_size
 
 _FULL, _LESS = "full: ", "less: "
@@ -35,7 +35,7 @@ _USUAL_TRIES, _START_SECONDS = 14, 1.0
 
 
 @dataclass(frozen=True)
-class UnderPressure(Workload):
+class UnderPressure(WithFurther):
     """Looks for the smallest memory of a server. A plug-in gives the `load`: another workload, of one value a round."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (
@@ -50,30 +50,10 @@ class UnderPressure(Workload):
     clients: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] = 50
     duration: Annotated[Duration, Field(gt=0, le=600)] = 0.5
 
-    @property
-    @abstractmethod
-    def load(self) -> Workload:
-        """The workload that drives the server, with a single value in each of its rounds."""
-
-    @property
-    def port(self) -> int | None:
-        """The port of its server."""
-        return self.load.port
-
-    @property
-    def server(self) -> str:
-        """The name under which it is served."""
-        return self.load.server
-
-    def service(self, listen: str) -> Service | None:
-        """Give its server."""
-        return self.load.service(listen)
-
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""
-        if setup.further is None:
-            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
-        search = Search(setup.further.limit_bytes)
+        further = self.further(setup)
+        search = Search(further.limit_bytes)
         for number in itertools.count(1):
             limit_bytes = search.following(self.precision)
             if limit_bytes is None:
@@ -82,7 +62,7 @@ class UnderPressure(Workload):
                 what = f"{self.name} meets its goal with {format_size(search.high)}"
                 raise TrialFailed(f"{what}, and less is not tried", f"set least below {format_size(self.least)}")
             tried: list[Raw] = []
-            for raw in self._tried(setup, setup.further, limit_bytes, number):
+            for raw in self._tried(setup, further, limit_bytes, number):
                 tried.append(raw)
                 yield raw
             search = search.after(self._read([raw for raw in tried if not raw.warm_up]), self.goal)

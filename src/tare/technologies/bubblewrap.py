@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
-from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
 
@@ -45,8 +45,7 @@ class Bubblewrap(Technology):
             network = stack.enter_context(launch.network.namespace())
             enter = ground.entry("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(host.spawn(*enter, *_bwrap(ground), *launch.init(address), life_line=True))
-            process.read_line(20)
+            process = stack.enter_context(ready(host, *enter, *_bwrap(ground), *launch.init(address)))
             inside = ground.entered(host)
             stack.enter_context(inside.over(process))
             yield ground.instance(inside, address, self.path)

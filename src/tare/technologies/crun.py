@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
 # The capabilities that Docker leaves to a container's root by default.
@@ -77,8 +77,7 @@ class Crun(Technology):
             stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
             launch.timeline.mark("started")
             run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            runtime = stack.enter_context(host.spawn(*run, life_line=True))
-            runtime.read_line(20)  # `init` says that it is ready
+            runtime = stack.enter_context(ready(host, *run))
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
             stack.enter_context(inside.over(runtime))
             yield ground.instance(inside, address, self.path, runtime=launch.version(self, host))

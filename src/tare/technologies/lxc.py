@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
 
@@ -50,8 +50,7 @@ class Lxc(Technology):
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
             command = (*ground.group.join, *start, "--", *launch.init(address))
-            process = stack.enter_context(host.spawn(*command, life_line=True))
-            process.read_line(20)
+            process = stack.enter_context(ready(host, *command))
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
             environment = [word for entry in ENVIRONMENT for word in ("--set-var", entry)]
             inside = ExecHost(host, *launch.open_files, *attach, *environment, "--")

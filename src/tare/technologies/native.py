@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
-from tare.launch import CLEAN, Launch, Technology, missing_tools, prepared
+from tare.launch import CLEAN, Launch, Technology, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
 
@@ -65,8 +65,7 @@ class Native(Technology):
             enter = ground.entry(*namespace, "-r", str(ground.root), *CLEAN)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
-            process = stack.enter_context(host.spawn(*enter, *launch.init(address), life_line=True))
-            process.read_line(20)
+            process = stack.enter_context(ready(host, *enter, *launch.init(address)))
             inside = ExecHost(host, *enter)
             stack.enter_context(inside.over(process))
             yield ground.instance(inside, address, self.path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts import VOLUME, Host, Instance
-from tare.launch import Launch, Technology, first_line, missing_tools, prepared
+from tare.launch import Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
 
@@ -53,8 +53,7 @@ class Nspawn(Technology):
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
             command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init(address))
-            process = stack.enter_context(host.spawn(*command, life_line=True))
-            process.read_line(20)
+            process = stack.enter_context(ready(host, *command))
             inside = ground.entered(host)
             stack.enter_context(inside.over(process))
             yield ground.instance(inside, address, self.path, systemd=launch.version(self, host))

@@ -13,12 +13,10 @@ each try.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
-
+from tare.loads.http import PageSize
 from tare.loads.pressure import UnderPressure
-from tare.units import Size
 from tare.workloads.nginx import Nginx
 
 
@@ -33,7 +31,7 @@ class NginxMemory(UnderPressure):
     usual_port: ClassVar[int] = Nginx.usual_port
     paths: ClassVar[tuple[str, ...]] = Nginx.paths
 
-    size: Annotated[Size, Field(ge=1, le=16 << 20)] = 1024
+    size: PageSize = 1024
 
     @property
     def load(self) -> Nginx:

@@ -7,12 +7,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from wrk import PretendedWrk, setup_at
 
-from tare.contracts import Instance, Setup, Workload
+from tare.contracts import Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.loads.http import check_end
-from tare.model import Line, Raw
+from tare.model import Raw
 from tare.running.values import read_values
 from tare.workloads.nginx import Nginx
 
@@ -33,38 +34,13 @@ def fifty_clients_printed(text: str) -> list[Raw]:
     return [replace(captured(clients), text=text) if clients == 50 else captured(clients) for clients in CLIENTS]
 
 
-@dataclass
-class Wrk:
+class Wrk(PretendedWrk):
     """A wrk in turns, which prints what was captured with 50 clients. It notes what it is told."""
-
-    argv: tuple[str, ...]
-    end: str = "end"
-    told: list[str] = field(default_factory=list)
-    pid: int = 0
-    _lines: list[str] = field(default_factory=list)
 
     def send(self, text: str) -> None:
         self.told.append(text)
         name = self.end if text == "end\n" else "clients-50" if len(self.told) > 1 else "first-turn"
-        self._lines += sample(name).splitlines()
-
-    def read_line(self, timeout: float) -> Line:
-        assert timeout > 0
-        if not self._lines:
-            raise TrialFailed("wrk: ended")
-        return Line(0.0, self._lines.pop(0))
-
-    def listen(self, listener: object) -> None:
-        raise NotImplementedError
-
-    def running(self) -> bool:
-        return True
-
-    def exit_code(self) -> int | None:
-        return None
-
-    def errors(self) -> str:
-        return "unable to connect"
+        self.lines += sample(name).splitlines()
 
 
 @dataclass
@@ -91,10 +67,6 @@ class Client(LocalHost):
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         self.files.append((source.name, str(target)))
-
-
-def setup_at(address: str | None, client: Client) -> Setup:
-    return Setup(Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple), client, ())
 
 
 # --- parse

@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from wrk import PretendedWrk, setup_at
 
-from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Line, Raw
+from tare.model import Raw
 from tare.running.doubts import client_cautions
 from tare.running.values import read_values
 from tare.workloads.nginx import Nginx
@@ -35,15 +35,10 @@ def parsed(text: str) -> list[float]:
 
 
 @dataclass
-class Wrk:
+class Wrk(PretendedWrk):
     """A wrk on the schedule, which prints what was captured, as if for what it is told. It notes that."""
 
-    argv: tuple[str, ...]
-    end: str
-    late: str
-    told: list[str] = field(default_factory=list)
-    pid: int = 0
-    _lines: list[str] = field(default_factory=list)
+    late: str = ""
 
     def send(self, text: str) -> None:
         self.told.append(text)
@@ -60,25 +55,7 @@ class Wrk:
             .replace("requests: 1000\n", f"requests: {asked}\n")
             .replace("late: 124\n", f"late: {self.late}\n")
         )
-        self._lines += text.splitlines()
-
-    def read_line(self, timeout: float) -> Line:
-        assert timeout > 0
-        if not self._lines:
-            raise TrialFailed("wrk: ended")
-        return Line(0.0, self._lines.pop(0))
-
-    def listen(self, listener: object) -> None:
-        raise NotImplementedError
-
-    def running(self) -> bool:
-        return True
-
-    def exit_code(self) -> int | None:
-        return None
-
-    def errors(self) -> str:
-        return "unable to connect"
+        self.lines += text.splitlines()
 
 
 @dataclass
@@ -95,16 +72,12 @@ class Client(LocalHost):
         self, *argv: str, life_line: bool = False
     ) -> Iterator[Wrk]:
         assert not life_line
-        self.started.append(Wrk(argv, self.end, str(self.late)))
+        self.started.append(Wrk(argv, self.end, late=str(self.late)))
         yield self.started[-1]
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         assert source.exists()
         self.files.append((source.name, str(target)))
-
-
-def setup_at(address: str | None, client: Client) -> Setup:
-    return Setup(Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple), client, ())
 
 
 # --- parse
