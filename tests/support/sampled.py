@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from runs import make_run, make_trial, write
 
 from tare.telemetry.readings import Reading
+from tare.telemetry.sampler import Telemetry, Way, sampling
 from tare.telemetry.series import Row
 from tare.telemetry.series import write as write_rows
 
 STACKS = ("native", "docker/qemu")
 BEGAN = float(int(time.time()) - 600)  # servers drop what is too old
+
+
+@contextmanager
+def sample(target: Path, way: Way, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
+    """Sample this machine and the instance of one trial, which has the name of the file `target`."""
+    with sampling(target, way) as sampler, sampler.watching(target.stem, processes) as telemetry:
+        yield telemetry
+    telemetry.trouble = telemetry.trouble or sampler.trouble
 
 
 def host(number: int) -> Reading:

@@ -22,8 +22,7 @@ from tare.running.schedule import Pace
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
-from tare.suites.plan import estimate
-from tare.suites.plan import plan as plan_of
+from tare.suites.plan import estimate, to_run
 from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, format_size, margin_option
 
@@ -92,7 +91,7 @@ def _in_words(limits: LimitsWanted) -> str:
 
 
 def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
-    blocks = plan_of(read)
+    blocks = to_run(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
         table.add_column(column)
@@ -102,6 +101,8 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
         table.add_row(planned.name, planned.use, str(trials), _about(estimate(own, pace.seconds_of)))
     console.print(table)
     for planned in read.workloads:
+        if planned.exclude:
+            console.print(f"{planned.name}: without {', '.join(planned.exclude)}", markup=False, soft_wrap=True)
         if said := said_lowered(planned.lowered):
             console.print(f"{planned.name}: {said}", markup=False, soft_wrap=True)
     total = _about(estimate(blocks, pace.seconds_of))
@@ -136,7 +137,7 @@ def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
     noisiest = []
     for planned in read.workloads:
         cells = [cell for cell in summary.headlines if cell.workload == planned.name and cell.stack in _asked(read)]
-        block = next(block for block in plan_of(read) if block.workload == planned.name)
+        block = next(block for block in to_run(read) if block.workload == planned.name)
         forecasts = _forecasts(cells, read, estimate([block], pace.seconds_of))
         for forecast in forecasts:
             table.add_row(planned.name, *forecast.cells())

@@ -55,17 +55,24 @@ class Work:
     budget_seconds: float | None
 
     def blocks(self) -> tuple[Block, ...]:
-        """Give the remaining blocks. A stack that cannot run keeps one step a workload, which records the reason."""
+        """Give the remaining blocks. A stack that does not run keeps one step a workload, which records the reason."""
         noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
         left = []
         for block in remaining(plan(self.suite), {trial.trial for trial in self.done}):
-            can = [step for step in block.steps if step.stack not in self.unusable]
-            cannot = [step for step in block.steps if step.stack in self.unusable]
+            can = [step for step in block.steps if not self.against(step)]
+            cannot = [step for step in block.steps if self.against(step)]
             unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
             noted |= {(step.workload, step.stack) for step in unsaid}
             if can:
                 left.append(replace(block, steps=(*unsaid, *can)))
         return tuple(left)
+
+    def against(self, step: Step) -> str:
+        """Give the reason why a trial does not run; empty if it does."""
+        problems = self.unusable.get(step.stack, ())
+        if not problems and self.suite.excludes(step.workload, step.stack):
+            return "the suite excludes it from this workload"
+        return "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
 
 
 def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -> str:
@@ -113,9 +120,9 @@ def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterato
     A trial whose stack had turns with others says little without theirs: such a block is kept whole, or is lost.
     """
     for step in block.steps:
-        if step.stack in work.unusable:
-            yield [(_skipped(step, work.unusable[step.stack]), ())]
-    steps = tuple(step for step in block.steps if step.stack not in work.unusable)
+        if reason := work.against(step):
+            yield [(_skipped(step, reason), ())]
+    steps = tuple(step for step in block.steps if not work.against(step))
     planned = next(each for each in work.suite.workloads if each.name == block.workload)
     own = replace(rounds, testbed=rounds.testbed.within(planned.limits), seconds=planned.limits.seconds)
     ended = own.measured(replace(block, steps=steps), planned.workload, progress)
@@ -160,8 +167,7 @@ def _doubted(trial: Trial, broken: Collection[tuple[str, int]]) -> Trial:
     return replace(trial, cautions=(*trial.cautions, _RESUMED))
 
 
-def _skipped(step: Step, problems: Sequence[Problem]) -> Trial:
-    reason = "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
+def _skipped(step: Step, reason: str) -> Trial:
     return Trial(
         trial=step.trial,
         block=step.block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
@@ -38,7 +38,7 @@ from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
-from tare.telemetry.sampler import Telemetry, sample, way_to
+from tare.telemetry.sampler import Sampler, Telemetry, not_kept, way_to
 from tare.telemetry.spent import Spent
 
 _Item = TypeVar("_Item")
@@ -87,6 +87,7 @@ class Attempt:
         self._open = ExitStack()
         self._going: _Going | None = None
         self._server = Server()
+        self._sampler: Sampler | None = None  # its own, where it is alone
         self._status: Status = "ok"
         self._reason = self._hint = ""
         self._began = time.time()
@@ -189,6 +190,7 @@ class Attempt:
 
     def _start(self) -> None:
         notes, stack, workload, testbed = self._notes, self._stack, self._workload, self._testbed
+        self._open.callback(self._settle)
         notes.path = "/".join(technology.path for technology in stack)
         for technology in stack:
             if reason := technology.refuses(workload):
@@ -216,7 +218,7 @@ class Attempt:
         # The server must still run at the last sample: its counters vanish with it.
         self._server = self._open.enter_context(served(instance, workload))
         self._server.await_answer(within.client)
-        telemetry = self._open.enter_context(_sampled(outermost, self.step.trial))
+        telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.
         alone = workload.rounds == 1
         setup = Setup(
@@ -232,6 +234,21 @@ class Attempt:
         edges = _edges(outermost)
         self._open.callback(edges.resume)
         self._going = _Going(parts, setup, telemetry, edges)
+
+    def _watched(self, outermost: Part) -> Telemetry:
+        """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
+        testbed = outermost.testbed
+        sampler = testbed.sampler
+        if sampler is None:
+            target = testbed.telemetry / f"{self.step.trial}.parquet"
+            sampler = self._sampler = Sampler(target, way_to(testbed.host, testbed.sample_seconds))
+            self._open.callback(sampler.end)
+        return self._open.enter_context(sampler.watching(self.step.trial, outermost.instance.processes))
+
+    def _settle(self) -> None:
+        """Wait for the file of its own sampler, which is written while the instance ends."""
+        if self._sampler is not None:
+            self._sampler.settle()
 
     def _turn(self, going: _Going, number: int, since: float) -> bool:
         """Ask for one more output; what was there before a failure is kept."""
@@ -263,6 +280,7 @@ class Attempt:
         self._going = None
         self._open.close()
         notes.cautions += going.telemetry.cautions()
+        notes.cautions += [not_kept(self._sampler.trouble)] if self._sampler and self._sampler.trouble else []
         noticed = going.edges.quiet.caution() if going.edges.quiet else None
         notes.cautions += [noticed] if noticed else []
         notes.cautions += client_cautions(notes.raw, going.edges.spent.busy_share)
@@ -280,14 +298,6 @@ def _kernels(parts: Parts, outermost: Part) -> Iterator[Host]:
     insides = (part.instance.inside for part in reversed(parts))
     yield from (inside for inside in insides if inside is not None)
     yield outermost.host
-
-
-def _sampled(part: Part, trial: str) -> AbstractContextManager[Telemetry]:
-    """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
-    testbed, processes = part.testbed, part.instance.processes
-    if testbed.sampler is not None:
-        return testbed.sampler.watching(trial, processes)
-    return sample(testbed.telemetry / f"{trial}.parquet", way_to(testbed.host, testbed.sample_seconds), processes)
 
 
 def _edges(part: Part) -> Edges:

@@ -44,6 +44,14 @@ def plan(suite: Suite) -> tuple[Block, ...]:
     return tuple(_block(suite, planned.name, index) for index in range(suite.blocks) for planned in suite.workloads)
 
 
+def to_run(suite: Suite) -> tuple[Block, ...]:
+    """Plan all blocks of a suite without the trials that it excludes."""
+    return tuple(
+        replace(block, steps=tuple(step for step in block.steps if not suite.excludes(step.workload, step.stack)))
+        for block in plan(suite)
+    )
+
+
 def remaining(blocks: Iterable[Block], done: Collection[str]) -> tuple[Block, ...]:
     """Leave out the trials that are done, and blocks without a trial."""
     names = frozenset(done)

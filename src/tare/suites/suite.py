@@ -41,6 +41,7 @@ class Planned:
     """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name.
 
     `limits` are those of its instances and trials. `workload` fits them: `lowered` are the settings that did not.
+    `exclude` are the stacks that do not run it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Planned:
     workload: Workload
     limits: LimitsWanted = field(default_factory=LimitsWanted)
     lowered: tuple[Lowered, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Suite:
     def control(self) -> str:
         """Name the A/A control: the baseline, measured a second time under this name."""
         return _control_of(self.baseline)
+
+    def excludes(self, workload: str, stack: str) -> bool:
+        """Tell whether a stack does not run a workload because the suite says so."""
+        return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
 
     @property
     def measured(self) -> tuple[Stack, ...]:
@@ -259,7 +265,13 @@ def _read_workloads(document: Document, suite: LimitsWanted) -> tuple[Planned, .
             free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in workloads)
             path = (*key, "name") if "name" in table else key
             document.fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
-        planned = Planned(name, use or "", _read_workload(document, key, use), _read_bounds(document, key, suite))
+        planned = Planned(
+            name,
+            use or "",
+            _read_workload(document, key, use),
+            _read_bounds(document, key, suite),
+            exclude=_read_excluded(document, (*key, "exclude")),
+        )
         workloads[name] = _bounded(document, key, planned)
     return tuple(workloads.values())
 
@@ -273,7 +285,22 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
         document.fault((*key, "use"), f'no workload named "{use}"', hint)
         return None
     workload = document.plugin((*key, "use"), "workloads", use)
-    return document.build(key, workload, ("use", "name", "limits")) if workload else None
+    return document.build(key, workload, ("use", "name", "limits", "exclude")) if workload else None
+
+
+def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:
+    """Give the stacks that do not run a workload; any but the baseline, with which the others are compared."""
+    excluded, written = document.texts(key), document.at(key)
+    if written is not None and not (isinstance(written, list) and len(written) == len(excluded)):
+        document.fault(key, "not a list of stacks", 'write names of stacks in brackets, for example ["qemu-tcg"]')
+    stacks = tuple(document.texts(("suite", "stacks")).values())
+    for index, name in excluded.items():
+        if name not in stacks:
+            hint = did_you_mean(name, stacks, f"write one of {', '.join(stacks)}")
+            document.fault((*key, index), f'"{name}" is not among the stacks', hint)
+        elif name == _baseline_of(document):
+            document.fault((*key, index), "the others are compared with the baseline", "leave it in")
+    return tuple(excluded.values())
 
 
 def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> LimitsWanted:
@@ -323,9 +350,7 @@ def _read_hosts(document: Document) -> Hosts:
 
 def _read_baseline(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
-    wanted = document.table(("suite",)).get("baseline")
-    if not isinstance(wanted, str):
-        wanted = "native" if "native" in names else "".join(names[:1])
+    wanted = _baseline_of(document)
     if _control_of(wanted) in names:
         document.fault(
             ("stacks", _control_of(wanted)), "this is the name of the A/A control", "give the stack another name"
@@ -334,3 +359,9 @@ def _read_baseline(document: Document) -> str:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
         document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
     return wanted
+
+
+def _baseline_of(document: Document) -> str:
+    names = tuple(document.texts(("suite", "stacks")).values())
+    wanted = document.table(("suite",)).get("baseline")
+    return wanted if isinstance(wanted, str) else "native" if "native" in names else "".join(names[:1])

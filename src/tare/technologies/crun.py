@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.contracts import VOLUME, Host, Instance
+from tare.contracts import VOLUME, Host, Instance, Process
 from tare.hosts.exec import ExecHost
 from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
@@ -74,10 +74,14 @@ class Crun(Technology):
             network = stack.enter_context(launch.network.namespace())
             bundle = json.dumps(_bundle(ground, network))
             host.write(str(launch.folder / "config.json"), bundle)
-            stack.enter_context(launch.ledger.undone_by(*command, "delete", "--force", launch.name))
+            started: list[Process] = []
+            delete = (*command, "delete", "--force", launch.name)
+            # A runtime that ends well has removed its container.
+            undone = launch.ledger.undone_by(*delete, unless=lambda: any(each.exit_code() == 0 for each in started))
+            stack.enter_context(undone)
             launch.timeline.mark("started")
             run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            runtime = stack.enter_context(ready(host, *run))
+            started.append(runtime := stack.enter_context(ready(host, *run)))
             inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
             stack.enter_context(inside.over(runtime))
             yield ground.instance(inside, address, self.path, runtime=launch.version(self, host))

@@ -22,11 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.contracts import Host
 from tare.hosts.local import LocalHost
+from tare.hosts.process import held_back
 from tare.model import Caution
 from tare.telemetry.files import FarFiles, Files, LocalFiles
 from tare.telemetry.instances import InstanceReader
@@ -173,17 +174,24 @@ class _Instance:
             return ()
 
 
-@dataclass
 class Sampler:
-    """Samples a machine, and the instances on it while they are watched; see `sampling`."""
+    """Samples a machine, and the instances on it while they are watched, and writes a Parquet file at its end.
 
-    way: Way
-    rows: list[Row] = field(default_factory=list)
-    trouble: str = ""  # why they were not kept; known at the end
-    _host: HostReader | None = None
-    _whole_seconds: float = -_WHOLE_SECONDS
-    _instances: list[_Instance] = field(default_factory=list)
-    _free: threading.Lock = field(default_factory=threading.Lock)
+    `trouble` tells why the file was not written; it is known when that is settled.
+    """
+
+    def __init__(self, target: Path, way: Way) -> None:
+        self.rows: list[Row] = []
+        self.trouble = ""
+        self._target, self._way = target, way
+        self._clock_began = time.time() - time.monotonic()  # in seconds since 1970
+        self._host: HostReader | None = None
+        self._whole_seconds = -_WHOLE_SECONDS
+        self._instances: list[_Instance] = []
+        self._free = threading.Lock()
+        self._done, self._sampled = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tare-sampler", daemon=True)
+        self._thread.start()
 
     @contextmanager
     def watching(self, trial: str, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
@@ -192,7 +200,7 @@ class Sampler:
         `processes` gives the numbers of the instance's processes on the machine. No failure here fails the trial: a
         failed reading is NULL; a sample that takes over 5 s is a caution.
         """
-        telemetry, instance = Telemetry(), _Instance(trial, processes, self.way.files)
+        telemetry, instance = Telemetry(), _Instance(trial, processes, self._way.files)
         telemetry.start = self._sample_alone(instance)
         self._instances.append(instance)
         try:
@@ -203,26 +211,42 @@ class Sampler:
             instance.close()
             telemetry.trouble = "" if telemetry.start and telemetry.end else _SLOW
 
-    def work(self, done: threading.Event) -> None:
-        """Sample all at that pace, until `done` is set."""
+    def end(self) -> None:
+        """Take no more samples. The file is written meanwhile."""
+        self._done.set()
+
+    def settle(self) -> None:
+        """Wait until the file is written, whole or not at all."""
+        with held_back():
+            if self._sampled.wait(_MOST_SECONDS):
+                self._thread.join()
+            else:
+                self.trouble = _SLOW
+
+    def sample_all(self) -> None:
+        """Sample the machine and all instances that are watched."""
+        with self._free:
+            whole = time.monotonic() - self._whole_seconds > _WHOLE_SECONDS - self._way.pace.period_seconds / 2
+            self._sample(tuple(self._instances), whole)
+            if whole:
+                self._whole_seconds = self.rows[-1].seconds
+
+    def _work(self) -> None:
+        """Sample all at that pace until the end, then write the file."""
         began = time.monotonic()
-        pace, even_seconds, due_seconds = self.way.pace, 0.0, self.way.pace.period_seconds
+        pace, even_seconds, due_seconds = self._way.pace, 0.0, self._way.pace.period_seconds
         last = pace.clock()
-        while not done.wait(max(0.0, began + due_seconds - time.monotonic())):
+        while not self._done.wait(max(0.0, began + due_seconds - time.monotonic())):
             if pace.clock is time.monotonic:  # it goes on while the sampler waits; the thread's tells what that costs
                 last = pace.clock()
             self.sample_all()
             now, used, last = time.monotonic() - began, pace.clock() - last, pace.clock()
             even_seconds = pace.even(even_seconds, used, now)
             due_seconds = pace.due(even_seconds, now)
-
-    def sample_all(self) -> None:
-        """Sample the machine and all instances that are watched."""
-        with self._free:
-            whole = time.monotonic() - self._whole_seconds > _WHOLE_SECONDS - self.way.pace.period_seconds / 2
-            self._sample(tuple(self._instances), whole)
-            if whole:
-                self._whole_seconds = self.rows[-1].seconds
+        self._way.files.close()
+        self._sampled.set()
+        # Where no instance has started, there may be no rows.
+        self.trouble = write(self._target, self.rows, self._clock_began) if self.rows else ""
 
     def _sample_alone(self, instance: _Instance) -> Totals | None:
         """Sample one instance, and read the machine's totals; None if the other thread's sample takes too long."""
@@ -230,7 +254,7 @@ class Sampler:
             return None
         try:
             self._sample((instance,), whole=True)
-            return read_totals(self.way.files)
+            return read_totals(self._way.files)
         finally:
             self._free.release()
 
@@ -238,39 +262,19 @@ class Sampler:
         """Add a row of the machine, and one of each of these instances."""
         for each in instances:
             each.look(whole)
-        self.way.files.look([pid for each in instances for pid in each.pids])
+        self._way.files.look([pid for each in instances for pid in each.pids])
         seconds = time.monotonic()
-        self._host = self._host or HostReader(self.way.files)
+        self._host = self._host or HostReader(self._way.files)
         self.rows.append(Row(seconds, None, self._host.read(whole)))
         self.rows += [Row(seconds, each.trial, each.read(whole)) for each in instances]
 
 
 @contextmanager
 def sampling(target: Path, way: Way) -> Iterator[Sampler]:
-    """Sample a machine until the block ends, then write the Parquet file `target`.
-
-    A file that cannot be written is the sampler's `trouble`.
-    """
-    sampler, done = Sampler(way), threading.Event()
-    began = time.time() - time.monotonic()  # the moment of the clock's beginning, in seconds since 1970
-    thread = threading.Thread(target=sampler.work, args=(done,), name="tare-sampler", daemon=True)
-    thread.start()
+    """Sample a machine until the block ends, then write the Parquet file `target`."""
+    sampler = Sampler(target, way)
     try:
         yield sampler
     finally:
-        done.set()
-        thread.join(_MOST_SECONDS)
-        if thread.is_alive():
-            sampler.trouble = _SLOW
-        else:
-            way.files.close()
-            # Where no instance has started, there may be no rows.
-            sampler.trouble = write(target, sampler.rows, began) if sampler.rows else ""
-
-
-@contextmanager
-def sample(target: Path, way: Way, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
-    """Sample a machine and the instance of one trial, which has the name of the file `target`."""
-    with sampling(target, way) as sampler, sampler.watching(target.stem, processes) as telemetry:
-        yield telemetry
-    telemetry.trouble = telemetry.trouble or sampler.trouble
+        sampler.end()
+        sampler.settle()

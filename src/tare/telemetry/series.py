@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tare.hosts.process import held_back
 from tare.telemetry.readings import TICKS_PER_SECOND, Reading
 
 if TYPE_CHECKING:
@@ -51,17 +50,15 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
 
     partial = target.with_name(f"{target.name}.partial")
     try:
-        # DuckDB would turn Ctrl-C into an error of its own, and the run would end as if tare had a bug.
-        with held_back():
-            partial.unlink(missing_ok=True)  # also a link that a stranger has put there
-            connection = _database()
-            each_cpu, lists = _of_each_cpu(rows)
-            columns = _columns(rows, began)
-            connection.register("rows", columns | each_cpu)
-            wanted = ", ".join((*columns, *lists))
-            connection.sql(f"SELECT {wanted} FROM rows").write_parquet(str(partial), compression="zstd")  # noqa: S608
-            connection.unregister("rows")
-            partial.replace(target)
+        partial.unlink(missing_ok=True)  # also a link that a stranger has put there
+        connection = _database()
+        each_cpu, lists = _of_each_cpu(rows)
+        columns = _columns(rows, began)
+        connection.register("rows", columns | each_cpu)
+        wanted = ", ".join((*columns, *lists))
+        connection.sql(f"SELECT {wanted} FROM rows").write_parquet(str(partial), compression="zstd")  # noqa: S608
+        connection.unregister("rows")
+        partial.replace(target)
     except (duckdb.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         return str(error).splitlines()[0]

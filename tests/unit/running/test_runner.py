@@ -26,7 +26,7 @@ from tare.model import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
 from tare.running.doubts import time_cautions
 from tare.running.schedule import TimeLeft
 from tare.running.testbed import find_unusable
-from tare.suites.plan import Step, plan
+from tare.suites.plan import Step, plan, to_run
 from tare.workloads.dhrystone import Dhrystone
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -245,6 +245,17 @@ def test_a_skipped_stack_is_noted_once_for_each_workload_with_its_fix(bench: Ben
     ]
     assert {trial.reason for trial in skipped} == {"no daemon (fix: start it); no network (fix: plug it in)"}
     assert len(by_stack(bench.trials, "yes")) == 3
+
+
+def test_a_stack_that_the_suite_excludes_from_a_workload_is_noted_once_and_runs_the_others(bench: Bench) -> None:
+    what = suite("a:", "no:", blocks=2)
+    dhrystone, startup = what.workloads
+    what = replace(what, workloads=(replace(dhrystone, exclude=("no",)), startup))
+    assert bench.work(what) == "plan"
+    found = {(trial.block, trial.status, trial.reason) for trial in by_stack(bench.trials, "no")}
+    assert found == {(0, "skipped", "the suite excludes it from this workload")}
+    assert [trial.status for trial in by_stack(bench.trials, "no", "startup")] == ["ok", "ok"]
+    assert len([step for block in to_run(what) for step in block.steps if step.stack == "no"]) == 2
 
 
 def test_a_skip_is_not_noted_again_by_a_resumed_run(bench: Bench) -> None:

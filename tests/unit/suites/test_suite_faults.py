@@ -109,6 +109,22 @@ OFTEN = 'write a duration from 10ms to 1h, for example "100ms"'
             "workloads[0].use: the plug-in 'broken' is broken: no module named 'gone'",
             "repair or remove its package",
         ),
+        # stacks that are excluded from a workload
+        (
+            '[suite]\nstacks = ["native", "docker"]\n' + REDIS + 'exclude = ["dokcer"]\n',
+            'workloads[0].exclude[0]: "dokcer" is not among the stacks',
+            'did you mean "docker"?',
+        ),
+        (
+            '[suite]\nstacks = ["docker", "native"]\n' + REDIS + 'exclude = ["native"]\n',
+            "workloads[0].exclude[0]: the others are compared with the baseline",
+            "leave it in",
+        ),
+        (
+            NATIVE + REDIS + 'exclude = "docker"\n',
+            "workloads[0].exclude: not a list of stacks",
+            'write names of stacks in brackets, for example ["qemu-tcg"]',
+        ),
         # what is missing
         (REDIS, "suite: missing", 'write [suite] and below it stacks = ["native", "docker"]'),
         ("[suite]\n" + REDIS, "suite.stacks: missing", 'write stacks = ["native", "docker"]'),

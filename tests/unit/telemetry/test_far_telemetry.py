@@ -12,6 +12,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from sampled import sample
 
 from tare.errors import Unreachable
 from tare.hosts.local import LocalHost
@@ -21,7 +22,7 @@ from tare.model import Caution, Output
 from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
 from tare.telemetry.instances import InstanceReader
 from tare.telemetry.readings import HostReader, read_totals
-from tare.telemetry.sampler import FAR, Pace, Way, sample, sampling, way_to
+from tare.telemetry.sampler import FAR, Pace, Way, sampling, way_to
 
 INTERFACES = """\
 Inter-|   Receive                                                |  Transmit

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from sampled import sample
 
 from tare.hosts.local import LocalHost
 from tare.model import Caution
@@ -22,7 +23,6 @@ from tare.telemetry.sampler import (
     Pace,
     Telemetry,
     Way,
-    sample,
     sampling,
     steal_caution,
     swap_caution,
