@@ -12,6 +12,7 @@
 
 #define _GNU_SOURCE
 
+#include "empty_input.h"
 #include "limits.h"
 #include "resident.h"
 #include "stopping.h"
@@ -65,19 +66,6 @@ static void end_tree(const struct tree *tree) {
             return;
         }
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-    }
-}
-
-static void use_empty_input(void) {
-    int ends[2];
-    int empty = open("/dev/null", O_RDONLY);
-    if (empty < 0 && pipe(ends) == 0) { // a bare chroot has no /dev
-        close(ends[1]);
-        empty = ends[0];
-    }
-    if (empty > 0) {
-        dup2(empty, STDIN_FILENO);
-        close(empty);
     }
 }
 

@@ -188,26 +188,49 @@ class Further(Protocol):
 class Workload(ABC):
     """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.
 
-    `packages` are the Debian packages of what runs in the instance, `client_packages` those of the load. `runs_inside`:
-    a program or server of its own runs in the instance. Without it, it can measure every unikernel. `usual_port` is
-    where its server listens in an image of the user's, who may give another; 0 if that is `port`. `datagrams`: the
-    server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in the images, not
-    `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the other stacks.
-    With one round, stacks are measured one after the other. `searches`: it chooses its points while it measures, so
-    that turns of several stacks are no rounds; `parse` reads all outputs of a trial.
+    `runs_inside`: a program or server of its own runs in the instance. Without it, it can measure every unikernel.
+    `usual_port` is where its server listens in an image of the user's, who may give another; 0 if that is `port`.
+    `datagrams`: the server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in
+    the images, not `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the
+    other stacks. With one round, stacks are measured one after the other. `searches`: it chooses its points while it
+    measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial.
+
+    What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]]
     sweep: ClassVar[Sweep | None] = None
-    packages: ClassVar[tuple[str, ...]] = ()
-    client_packages: ClassVar[tuple[str, ...]] = ()
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
     datagrams: ClassVar[bool] = False
     large_packages: ClassVar[bool] = False
     searches: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def metrics(self) -> Sequence[Metric]:
+        """Its metrics."""
+
+    @property
+    def all_metrics(self) -> Sequence[Metric]:
+        """Every metric that it has values of: where `metrics` is a setting, there may be others beside the user's."""
+        return self.metrics
+
+    @property
+    def packages(self) -> Sequence[str]:
+        """The Debian packages of what runs in the instance."""
+        return ()
+
+    @property
+    def client_packages(self) -> Sequence[str]:
+        """The Debian packages of its load."""
+        return ()
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """The programs that its user wants run in the instance: nothing is started unless the image has them."""
+        return ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -268,7 +291,7 @@ class Workload(ABC):
 
     @abstractmethod
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read one round's values of exactly the declared metrics; raises TrialFailed otherwise. Pure."""
+        """Read one round's values of exactly these metrics; raises TrialFailed otherwise. Pure."""
 
     @abstractmethod
     def seconds(self) -> float:

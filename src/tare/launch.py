@@ -210,7 +210,8 @@ class Technology(ABC):
     tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
     starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
     `Launch.volume_bytes` asks for one. With `built_in_address`, its instances cannot be told
-    their address: of stacks that are alive together, it gets one of the first slots.
+    their address: of stacks that are alive together, it gets one of the first slots. `starts_quickly`: an instance
+    answers within a few seconds, so that `tare try` takes it without being asked.
     """
 
     name: ClassVar[str]
@@ -226,6 +227,7 @@ class Technology(ABC):
     gives_machine: ClassVar[bool] = False
     volumes: ClassVar[bool] = False
     built_in_address: ClassVar[bool] = False
+    starts_quickly: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"
 

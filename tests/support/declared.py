@@ -38,9 +38,9 @@ def workload_rows() -> Iterator[tuple[str, ...]]:
     yield "workload", "title", "metrics", "settings", "packages in the image", "packages of its load"
     for name, plug_in in own("workloads").items():
         workload: Workload = plug_in()
-        units = ", ".join(dict.fromkeys(metric.unit for metric in workload.metrics))
+        units = ", ".join(dict.fromkeys(metric.unit for metric in workload.all_metrics))
         settings = ", ".join(f"`{each}`" for each in settings_of(plug_in))
-        metrics = f"{len(workload.metrics)}, in {units}"
+        metrics = f"{len(workload.all_metrics)}, in {units}"
         row = (f"`{name}`", workload.title, metrics, settings)
         yield (*row, ", ".join(workload.packages), ", ".join(workload.client_packages))
 

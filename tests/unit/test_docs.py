@@ -27,6 +27,7 @@ from tare.guests import kvm
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
 from tare.launch import START_SECONDS
+from tare.loads.own_metrics import OwnMetric
 from tare.machines import Facts, Machine
 from tare.model import (
     Caution,
@@ -49,6 +50,7 @@ from tare.statistics.cells import Cell, Verdict
 from tare.suites import suite
 from tare.suites.suite import parse_suite
 from tare.telemetry.series import COLUMNS
+from tare.units import written
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
@@ -200,6 +202,13 @@ def test_every_setting_of_a_technology_is_described_with_its_default(name: str) 
     stack, table = (f"native/{name}", f"[stacks.a.{name}]\n") if plugin.gives_machine else (name, "")
     head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{stack}"\n{table}'
     assert parse_suite(head + lines, "said.toml").stacks[0].layers[-1] == plugin()
+
+
+def test_every_key_of_a_metric_of_the_users_is_described_with_its_default() -> None:
+    described = rows(section(DOCS / "suites.md", "Metrics of your own"))
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(OwnMetric)}
+    said = {key: cells[1].strip("`") for key, cells in described.items() if cells[1] not in {"default", "required"}}
+    assert said == {field.name: written(field.default) for field in dataclasses.fields(OwnMetric) if field.name in said}
 
 
 def test_every_metric_of_a_workload_without_kinds_is_described() -> None:

@@ -127,7 +127,7 @@ def test_a_plugin_says_what_it_is(kind: Kind, name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in ALL if pair[0] == "workloads"])
 def test_a_workload_declares_its_metrics_once_each(kind: Kind, name: str) -> None:
-    metrics: tuple[Metric, ...] = plugins.find(kind, name).metrics
+    metrics: tuple[Metric, ...] = plugins.find(kind, name)().all_metrics
     assert metrics
     assert len({metric.name for metric in metrics}) == len(metrics)
     assert all(metric.unit and metric.title for metric in metrics)
@@ -201,8 +201,9 @@ def test_a_broken_plugin_breaks_only_itself(
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
             (
-                "sweep, packages, client_packages, runs_inside, usual_port, datagrams, large_packages, searches, "
-                "paths, volume_bytes, port, starts_cold, server, rounds, disk_bytes, shortened_by, within, service"
+                "sweep, runs_inside, usual_port, datagrams, large_packages, searches, all_metrics, packages, "
+                "client_packages, programs, paths, volume_bytes, port, starts_cold, server, rounds, disk_bytes, "
+                "shortened_by, within, service"
             ),
         ),
     ],

@@ -17,26 +17,33 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = (
-    *("doctor", "plan", "run", "report", "compare", "show", "export", "reparse", "shell"),
+    *("doctor", "try", "plan", "run", "report", "compare", "show", "export", "reparse", "shell"),
     *("technologies", "workloads", "image", "tune", "clean", "popularity"),
 )
-_FILES = {"technologies": "catalogue", "workloads": "catalogue"}  # of the others, the file has the command's name
+# Of the others, the file and the function in it have the command's name.
+_PLACES = {
+    "technologies": ("catalogue", "technologies"),
+    "workloads": ("catalogue", "workloads"),
+    "try": ("trying", "trying"),  # `try` is a word of Python
+}
 _NO_COMMAND = 2  # as for other wrong usage
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def command(name: str) -> Command:
     """Give a command; only now its file is loaded, and the libraries that it needs."""
+    file, function = _PLACES.get(name, (name, name))
     alone = typer.Typer(add_completion=False, context_settings=_SETTINGS)
-    alone.command()(getattr(importlib.import_module(f"tare.cli.{_FILES.get(name, name)}"), name))
+    alone.command()(getattr(importlib.import_module(f"tare.cli.{file}"), function))
     return get_command(alone)
 
 
 def what_it_does(name: str) -> str:
     """Give the first sentence of a command's docstring, without loading its file."""
-    source = Path(__file__).with_name(f"{_FILES.get(name, name)}.py").read_text(encoding="utf-8")
+    file, function = _PLACES.get(name, (name, name))
+    source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
     functions = {each.name: each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)}
-    return (ast.get_docstring(functions[name]) or "").partition("\n")[0]
+    return (ast.get_docstring(functions[function]) or "").partition("\n")[0]
 
 
 class _Commands(TyperGroup):

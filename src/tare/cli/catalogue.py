@@ -98,9 +98,9 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
         }
     else:
         entry |= {
-            "metrics": [dataclasses.asdict(metric) for metric in plugin.metrics],
-            "packages": list(plugin.packages),
-            "client_packages": list(plugin.client_packages),
+            "metrics": [dataclasses.asdict(metric) for metric in plugin().all_metrics],
+            "packages": list(plugin().packages),
+            "client_packages": list(plugin().client_packages),
         }
     return entry
 

@@ -22,13 +22,14 @@ from tare.cli.console import Console
 from tare.cli.display import watching
 from tare.contracts import Workload
 from tare.doctor.noise import assess
-from tare.errors import TareError, UsageError
+from tare.errors import SuiteError, TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
 from tare.hosts.tuning import look
 from tare.images.image import built_image, carried
+from tare.images.programs import missing_programs
 from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
 from tare.machines import Facts
@@ -36,6 +37,7 @@ from tare.model import Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
+from tare.report.words import answer
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed, reached
@@ -47,8 +49,8 @@ _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class _Session:
-    """What a call of `tare run` works on."""
+class Session:
+    """What a call of `tare run` works on; `resumed` is the run that it goes on with."""
 
     suite: Suite
     journal: Journal
@@ -68,21 +70,26 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
 ) -> None:
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
-    session = _session(suite, out, _seconds(budget), resume)
-    if os.geteuid():
-        raise TareError("only root can start containers, machines and networks", "sudo tare run …")
+    carry_out(_session(suite, out, _seconds(budget), resume), "run")
+
+
+def carry_out(session: Session, command: str) -> None:
+    """Run a suite, print its table and write its report; raises typer.Exit after Ctrl-C, and TareError."""
+    only_root(command)
     console = Console(stderr=True)
     with only_one(), stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
         recipe = guest_recipe(session.workloads, session.suite.release)
         image = built_image(lambda text: console.print(text, style="dim"), recipe)
+        if lacking := missing_programs(image.root, [name for each in session.workloads for name in each.programs]):
+            raise SuiteError(lacking)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
             stopped = _work(session, machines, image, console)
     _finish(session, console, stopped)
 
 
-def _session(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> _Session:
+def _session(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Session:
     if (suite is None) == (resume is None):
         raise UsageError("give a suite to run, or --resume with a run", "tare run examples/quick.toml")
     if resume is not None:
@@ -90,13 +97,24 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
         for name in ("raw", "telemetry"):
             make_within(resume, name)
         read = read_suite(resume / "suite.toml")
-        return _Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
+        return Session(read, Journal(resume), budget_seconds or read.budget_seconds, resumed)
     assert suite is not None  # noqa: S101 - one of the two is given
     read = read_suite(suite)
-    folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read.name}"
+    return fresh_session(read, out, budget_seconds)
+
+
+def fresh_session(suite: Suite, out: Path | None, budget_seconds: float | None = None) -> Session:
+    """Give the session of a new run; raises UsageError if its folder is there already."""
+    folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
     if folder.exists():
         raise UsageError(f"{folder}: is there already", "choose another folder, or go on with --resume")
-    return _Session(read, Journal(folder), budget_seconds or read.budget_seconds, None)
+    return Session(suite, Journal(folder), budget_seconds or suite.budget_seconds, None)
+
+
+def only_root(command: str) -> None:
+    """Raise TareError unless this is root."""
+    if os.geteuid():
+        raise TareError("only root can start containers, machines and networks", f"sudo tare {command} …")
 
 
 def _seconds(budget: str | None) -> float | None:
@@ -109,7 +127,7 @@ def _seconds(budget: str | None) -> float | None:
     return seconds
 
 
-def _work(session: _Session, machines: Reached, image: Image, console: Console) -> str:
+def _work(session: Session, machines: Reached, image: Image, console: Console) -> str:
     """Run the suite; gives the stop reason."""
     suite, folder = session.suite, session.journal.folder
 
@@ -174,7 +192,7 @@ def _say_unusable(
         raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to mend that")
 
 
-def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
+def _record(session: Session, machines: Reached, wanted: Wanted) -> RunRecord:
     suite = session.suite
     noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(machines.server.read))
     return RunRecord(
@@ -191,7 +209,7 @@ def _record(session: _Session, machines: Reached, wanted: Wanted) -> RunRecord:
                 name=planned.name,
                 use=planned.use,
                 title=planned.workload.title,
-                metrics=planned.workload.metrics,
+                metrics=tuple(planned.workload.all_metrics),
                 sweep=planned.workload.sweep,
                 settings=dict(vars(planned.workload)),
                 lowered=planned.lowered,
@@ -241,14 +259,16 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
 
 
-def _finish(session: _Session, console: Console, stopped: str) -> None:
+def _finish(session: Session, console: Console, stopped: str) -> None:
     """Print the table and write the report, whatever ended the run."""
     run = load(session.journal.folder)
     folder = session.journal.folder
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
     if ok:
-        Console(file=sys.stdout).print(matrix(summarize(run), console.width))
+        summary = summarize(run)
+        Console(file=sys.stdout).print(matrix(summary, console.width))
+        Console(file=sys.stdout, highlight=False).print(answer(summary, run.record.measured_on)[0], markup=False)
         _report(run, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tare import plugins
 from tare.contracts import Host
@@ -26,6 +27,22 @@ class Usable:
     def usable(self) -> bool:
         """Whether nothing is in its way."""
         return not self.problems
+
+
+def quick(host: Host) -> Iterator[str]:
+    """Give the names of the technologies that can be used here, start quickly, and run commands: bare metal first."""
+    found = {name: plugins.find("technologies", name) for name in plugins.names("technologies")}
+    for name in sorted(found, key=lambda each: (found[each].family != "bare metal", each)):
+        one = found[name]
+        if one.starts_quickly and one.family != "unikernel" and not one.gives_machine and _is_usable(one, host):
+            yield name
+
+
+def _is_usable(technology: type[Any], host: Host) -> bool:
+    try:
+        return not technology().problems(host)
+    except Exception:  # noqa: BLE001 - somebody else's plug-in breaks only itself
+        return False
 
 
 def look_at(host: Host) -> Iterator[Usable]:

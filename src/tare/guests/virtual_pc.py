@@ -21,6 +21,7 @@ class VirtualPc(Technology):
     """Boots the image from a CD. `drivers` are the kernel modules of its controllers, in the order of loading."""
 
     family: ClassVar[Family] = "type 2"
+    starts_quickly: ClassVar[bool] = False
     isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
     packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())

@@ -94,12 +94,14 @@ class Rounds:
 
         with ExitStack() as held:
             stay = [started(held, step) for step in staying]
-            for number, group in enumerate(groups):
+            first = 0
+            for group in groups:
                 with ExitStack() as exits:
                     come = [started(exits, step) for step in group]
-                    turns.work([*stay, *come], number * workload.rounds)
+                    turns.work([*stay, *come], first)
                     for attempt in come:
                         yield self._ended(attempt)
+                first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
             for attempt in stay:
                 yield self._ended(attempt, len(groups))
 

@@ -157,7 +157,7 @@ class Decisions:
 def decisions_of(suite: Suite) -> Decisions:
     """Begin a run's decisions."""
     records = tuple(
-        WorkloadRecord(each.name, each.use, each.workload.title, each.workload.metrics, each.workload.sweep)
+        WorkloadRecord(each.name, each.use, each.workload.title, tuple(each.workload.all_metrics), each.workload.sweep)
         for each in suite.workloads
     )
     stacks = tuple(stack.name for stack in suite.measured)

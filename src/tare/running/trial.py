@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,12 @@ class Attempt:
                 if isinstance(measuring, Generator):  # what it has started ends before the instance does
                     self._open.callback(measuring.close)
                 self._going.measuring = measuring
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that it has had so far: where a time decides, no two stacks have as many."""
+        counts = Counter(turn.label for turn in self._notes.turns if not turn.warm_up)
+        return max(counts.values(), default=0)
 
     def take_turn(self, number: int, since: float) -> bool:
         """Take a turn, which is the n-th of the block since that moment; tells whether there may be another one."""

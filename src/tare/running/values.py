@@ -19,7 +19,7 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
 
     Outputs of a trial from before there were turns are not `divided`: all are of one round.
     """
-    metrics = {metric.name: metric for metric in workload.metrics}
+    metrics = {metric.name: metric for metric in workload.all_metrics}
     if workload.rounds == 1 or workload.searches or not divided:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
@@ -82,7 +82,7 @@ def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...],
 
 
 def _checked(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
-    names = {metric.name for metric in workload.metrics}
+    names = {metric.name for metric in workload.all_metrics}
     for value in values:
         if value.metric not in names or not _is_number(value.value):
             raise TrialFailed(f"{workload.name} gave {value.value!r} for {value.metric!r}", "its plug-in has a bug")

@@ -179,6 +179,8 @@ def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
     if kind == "value_error":
         message = str(context["error"])
         return (f"{shown} cannot be used", message) if error["loc"] else (message, "change the settings of this table")
+    if kind == "unexpected_keyword_argument":
+        return "unknown key", "remove it"
     if kind in {"literal_error", "enum"}:
         known = re.findall(r"'([^']*)'", context["expected"])
         return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")

@@ -19,6 +19,7 @@ class LibvirtTcg(Libvirt):
     name: ClassVar[str] = "libvirt-tcg"
     title: ClassVar[str] = "libvirt, QEMU emulation"
     family: ClassVar[Family] = "emulator"
+    starts_quickly: ClassVar[bool] = False
     needs: ClassVar[str] = "its daemon"
 
     type: Literal["kvm", "qemu"] = "qemu"

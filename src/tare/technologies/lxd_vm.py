@@ -46,6 +46,7 @@ class LxdVm(Lxd):
     name: ClassVar[str] = "lxd-vm"
     title: ClassVar[str] = "LXD, virtual machine"
     family: ClassVar[Family] = "type 2"
+    starts_quickly: ClassVar[bool] = False
     isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
     needs: ClassVar[str] = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests: ClassVar[bool] = False

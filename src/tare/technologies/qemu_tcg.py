@@ -24,6 +24,7 @@ class QemuTcg(Qemu):
     name: ClassVar[str] = "qemu-tcg"
     title: ClassVar[str] = "QEMU emulation"
     family: ClassVar[Family] = "emulator"
+    starts_quickly: ClassVar[bool] = False
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     needs: ClassVar[str] = ""
     acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")

@@ -49,6 +49,7 @@ class Xen(Technology):
     name: ClassVar[str] = "xen"
     title: ClassVar[str] = "Xen"
     family: ClassVar[Family] = "type 1"
+    starts_quickly: ClassVar[bool] = False
     isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
     needs: ClassVar[str] = "a machine that runs Xen"
     tools: ClassVar[Mapping[str, str]] = _PACKAGES

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from fakes import LIMITS, suite
-from tare_fake.technology import FakeHost
+from tare_fake.technology import Fake, FakeHost
 
+from tare.contracts import Setup
 from tare.hosts.cpus import Placement
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model import Image, LimitsWanted
+from tare.model import Image, LimitsWanted, Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.suites.plan import Step, plan
@@ -101,3 +104,30 @@ def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_pa
 def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tmp_path: Path) -> None:
     staying, groups = rounds(tmp_path, 900 << 20).groups(steps("a"), Dhrystone())
     assert (names(staying), groups) == ({"a", "a-again"}, ((),))
+
+
+@dataclass(frozen=True)
+class Early(Dhrystone):
+    """Dhrystone that may have ten rounds, and is done after three."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        yield from itertools.islice(super().measure(setup), 3)
+
+
+class Unwatched:
+    """Is told what goes on, and does nothing."""
+
+    def starts(self, step: Step) -> None: ...
+
+    def turns_begin(self, number: int, stacks: int) -> None: ...
+
+
+def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_may_have(tmp_path: Path) -> None:
+    block = plan(suite("a:", "b:", "c:", blocks=1))[0]
+    own = rounds(tmp_path, 900 << 20)
+    own.testbed.telemetry.mkdir()
+    own.stacks = {step.stack: (Fake(),) for step in block.steps}
+    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), Unwatched())}
+    assert {trial.status for trial in ended.values()} == {"ok"}
+    assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
+    assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]

@@ -98,7 +98,7 @@ def test_nothing_runs_for_some_time_before() -> None:
 
 
 def test_it_runs_nothing_inside_and_takes_no_turns() -> None:
-    assert (Idle.runs_inside, Idle.packages, Idle().rounds) == (False, (), 1)
+    assert (Idle.runs_inside, Idle().packages, Idle().rounds) == (False, (), 1)
 
 
 def cost(**changed: object) -> str:

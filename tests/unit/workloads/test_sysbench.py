@@ -86,7 +86,7 @@ def test_settings_that_cannot_be_measured_are_refused(settings: dict[str, object
 
 
 def test_its_package_is_in_the_image_and_it_has_no_load() -> None:
-    assert (Sysbench.packages, Sysbench.client_packages, Sysbench().port) == (("sysbench",), (), None)
+    assert (Sysbench.packages, Sysbench().client_packages, Sysbench().port) == (("sysbench",), (), None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,103 @@
+"""`tare try`: one command on bare metal and in what is there, without a suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.cli.console import Console
+from tare.cli.run import carry_out, fresh_session, only_root
+from tare.doctor.usable import quick
+from tare.errors import TareError, UsageError
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.suites.suite import parse_suite
+from tare.suites.tried import Tried
+
+_BUDGET, _TIMEOUT = "1m", "20s"  # a command without an end, on five stacks, is one for two minutes
+_EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
+
+
+def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The command and its arguments, after --.", show_default=False)
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="Stacks, with commas [default: bare metal, and all that is usable and starts quickly].",
+            metavar="STACKS",
+        ),
+    ] = None,
+    package: Annotated[
+        list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A number of its output: a regular expression with one group, or a JSON pointer; then "
+            "' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
+        ),
+    ] = None,
+    prepare: Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")] = "",
+    warm_up: Annotated[
+        int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="How long a run may take.", metavar="TIME")] = _TIMEOUT,
+    budget: Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")] = _BUDGET,
+    margin: Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")] = "",
+    save: Annotated[
+        Path | None, typer.Option(help="Write the suite that it would run, and start nothing.", metavar="FILE")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")] = None,
+) -> None:
+    """Run one command on bare metal and elsewhere, and say what it costs there.
+
+    The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
+    nothing on its standard input. It writes a run folder like every other.
+    """
+    if not command:
+        raise UsageError("no command to try", _EXAMPLE)
+    tried = Tried(
+        command=tuple(command),
+        stacks=_stacks(on),
+        packages=tuple(package or ()),
+        metrics=tuple(metric or ()),
+        prepare=prepare,
+        warm_up=warm_up,
+        timeout=timeout,
+        budget=budget,
+        margin=margin,
+    )
+    text = tried.suite()
+    suite = parse_suite(text, "tare try")
+    if save is None:
+        carry_out(fresh_session(suite, out), "try")
+    else:
+        _save(save, text)
+
+
+def _stacks(on: str | None) -> tuple[str, ...]:
+    """Give the stacks that were asked for, or bare metal and all that is usable here and starts quickly."""
+    if on is not None:
+        return tuple(name.strip() for name in on.split(",") if name.strip())
+    only_root("try")
+    isolate_mounts()
+    with Console(stderr=True).status("looking at this machine"):
+        found = tuple(quick(LocalHost()))
+    if len(found) < 2:
+        raise TareError("nothing here starts quickly but bare metal", "`tare doctor` says what may be installed")
+    return found
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{path}: is there already", "choose another name") from error
+    except OSError as error:
+        what = f"{path}: cannot be written: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "choose another place") from error
+    Console(stderr=True).print(f"{path} is the suite; run it with: tare run {path}", markup=False, highlight=False)

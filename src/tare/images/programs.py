@@ -1,0 +1,75 @@
+"""Whether an image has a program: looked up in its root file system, so that nothing has to be started for it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from tare.errors import Fault, did_you_mean
+from tare.launch import ENVIRONMENT
+
+_MOST_LINKS = 40  # as the kernel follows
+
+
+def missing_programs(root: Path, programs: Sequence[str]) -> list[Fault]:
+    """Give a fault for each program that the file system below `root` does not have."""
+    return [_fault(root, program) for program in dict.fromkeys(programs) if not _has(root, program)]
+
+
+def _fault(root: Path, program: str) -> Fault:
+    if " " in program:
+        hint = f"it is one word with spaces: leave out its quotes, or write sh -c '{program}'"
+        return Fault(f"{program}: the image has no such program", hint)
+    otherwise = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
+    known = {name for folder in _path() for name in _names(_inside(root, folder))}
+    return Fault(f"{program}: the image has no such program", did_you_mean(program, known, otherwise))
+
+
+def _has(root: Path, program: str) -> bool:
+    """Tell whether an engine would find the program: by its path, or in the folders of PATH."""
+    places = [program] if "/" in program else [f"{folder}/{program}" for folder in _path()]
+    return any(_is_program(_inside(root, place)) for place in places)
+
+
+def _path() -> Sequence[str]:
+    return dict(each.split("=", 1) for each in ENVIRONMENT)["PATH"].split(":")
+
+
+def _is_program(path: Path | None) -> bool:
+    if path is None:
+        return False
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def _names(folder: Path | None) -> set[str]:
+    return {each.name for each in folder.iterdir()} if folder and folder.is_dir() else set()
+
+
+def _inside(root: Path, place: str) -> Path | None:
+    """Follow a path below `root` as a process in there would: links that begin with / begin at `root`.
+
+    Gives None for a path of too many links.
+    """
+    left = list(reversed(PurePosixPath("/", place).parts[1:]))
+    at, links = PurePosixPath("/"), 0
+    while left:
+        part = left.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        here = root.joinpath(*at.parts[1:], part)
+        if not here.is_symlink():
+            at = at / part
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return None
+        target = PurePosixPath(here.readlink())
+        at = PurePosixPath("/") if target.is_absolute() else at
+        left += reversed([each for each in target.parts if each != "/"])
+    return root.joinpath(*at.parts[1:])

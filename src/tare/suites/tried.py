@@ -1,0 +1,103 @@
+"""What `tare try` is asked for, as a suite: a text that can be saved and run again.
+
+A metric is written in a word: a regular expression with one group, or a JSON pointer, which begins with `/`. After an
+arrow come its name, its unit and its direction, all of which may be left out: `total: ([0-9.]+) -> total s lower`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from tare.errors import UsageError
+from tare.units import written
+
+_ARROW = " -> "
+_DIRECTIONS = ("higher", "lower")
+_METRIC_HINT = "for example --metric 'total: ([0-9.]+) -> total s lower'"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A command and what is said about it, as texts of the command line; what is empty is left to the suite."""
+
+    command: tuple[str, ...]
+    stacks: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    prepare: str = ""
+    warm_up: int | None = None
+    timeout: str = ""
+    budget: str = ""
+    margin: str = ""
+
+    def suite(self) -> str:
+        """Give the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
+        name = _slug(PurePath(self.command[0]).name) or "command"
+        of_suite: dict[str, object] = {
+            "name": f"try-{name}",
+            "stacks": self.stacks,
+            "budget": self.budget,
+            "margin": self.margin,
+        }
+        settings: dict[str, object] = {
+            "use": "command",
+            "name": name,
+            "command": self.command,
+            "packages": self.packages,
+            "prepare": self.prepare,
+            "warm_up": self.warm_up,
+            "duration": "500ms",  # so that the first block ends soon
+            "timeout": self.timeout,
+        }
+        tables = [_table("[suite]", of_suite), _table("[[workloads]]", settings)]
+        tables += [_table("[[workloads.metrics]]", metric) for metric in self._metrics()]
+        return _checked("\n".join(tables))
+
+    def _metrics(self) -> Iterator[dict[str, object]]:
+        names: list[str] = []
+        for text in self.metrics:
+            metric = _metric(text)
+            free = (f"{metric['name']}{end}" for end in ("", *(f"-{number}" for number in range(2, 1000))))
+            name = next(each for each in free if each not in names)
+            names.append(name)
+            yield metric | {"name": name}
+
+
+def _metric(text: str) -> dict[str, object]:
+    """Read a metric: what it looks for, and after the arrow its name, unit and direction, in this order."""
+    where, arrow, said = text.rpartition(_ARROW)
+    if not arrow:
+        where, said = text, ""
+    words = said.split()
+    better = words.pop() if words and words[-1] in _DIRECTIONS else "higher"
+    if len(words) > 2 or not where:
+        raise UsageError(f"--metric {text}: after the arrow come a name, a unit, and higher or lower", _METRIC_HINT)
+    name, unit = (*words, "", "")[:2]
+    kind = "pointer" if where.startswith("/") else "pattern"
+    return {"name": name or _title(where) or "metric", kind: where, "unit": unit, "better": better}
+
+
+def _title(where: str) -> str:
+    """Name a metric by the words that it looks for."""
+    return _slug(re.sub(r"\([^)]*\)|\\.|\[[^]]*\]", " ", where))
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
+
+
+def _table(head: str, settings: dict[str, object]) -> str:
+    lines = [f"{key} = {written(value)}\n" for key, value in settings.items() if value not in ("", None, ())]
+    return "".join((f"{head}\n", *lines))
+
+
+def _checked(text: str) -> str:
+    """Write as TOML what JSON leaves as it is; refuse what is no Unicode, as a file's name may be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("a word of the command line is not UTF-8 text", "give the files other names") from error
+    return text.replace("\x7f", "\\u007f")

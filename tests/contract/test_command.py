@@ -1,0 +1,81 @@
+"""A command of a user's on bare metal and in a container: what it used, what it finds, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tare.contracts import Host, Instance, Setup
+from tare.errors import TimedOut, TrialFailed
+from tare.launch import Technology
+from tare.loads.own_metrics import OwnMetric
+from tare.loads.used import read_used
+from tare.running.layers import Notes, Testbed, started
+from tare.running.values import read_values
+from tare.technologies.crun import Crun
+from tare.technologies.native import Native
+from tare.workloads.command import Command
+
+pytestmark = pytest.mark.machine
+
+LARGE = "dd if=/dev/zero of=/dev/null bs=32M count=4 2>/dev/null"
+SCRIPT = f'cat; tty; {LARGE}; sleep 70307 & echo "$1" "$HOME"; echo "rate: 12.5" >&2'
+RATE = OwnMetric(name="rate", better="higher", pattern="^rate: (.*)$")
+COMMAND = Command(("sh", "-c", SCRIPT, "sh", "two  words"), metrics=(RATE,), runs=2, warm_up=0)
+
+
+@pytest.fixture(scope="module", params=[Native(), Crun()], ids=lambda each: each.name)
+def instance(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Instance]:
+    technology: Technology = request.param
+    with started(testbed, (technology,), None, Notes()) as (part,):
+        yield part.instance
+
+
+@pytest.fixture
+def inside(instance: Instance) -> Host:
+    assert instance.inside is not None
+    return instance.inside
+
+
+def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
+    testbed: Testbed, instance: Instance, inside: Host
+) -> None:
+    raws = tuple(COMMAND.measure(Setup(instance, testbed.client, ())))
+    found = {value.metric: value for value in read_values(COMMAND, raws)}
+    assert read_used(raws[0], (0,)).output == "not a tty\ntwo  words /root\n"
+    assert found["rate"].turns == (12.5, 12.5)
+    assert all(0 < inside < each.seconds for inside, each in zip(found["time"].turns, raws, strict=True))
+    assert 32 << 20 <= found["memory"].value < 64 << 20
+    assert found["user"].value + found["system"].value > 0
+    assert "sleep 70307" not in inside.run("ps", "-eo", "args", timeout=30).text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (Command("no-such-program"), r"^no-such-program: No such file or directory$"),
+        (Command("/etc/passwd"), r"^/etc/passwd: Permission denied$"),
+        (Command("sh -c 'echo last words >&2; exit 3'"), r"^sh: exit code 3: last words$"),
+        (Command("sh -c 'kill -SEGV $$'"), r"^sh: ended by signal 11: "),
+        (Command("true", prepare="false"), r"^false: exit code 1: "),
+        (replace(COMMAND, metrics=(replace(RATE, pattern="^speed: (.*)$"),)), "the pattern of rate does not match"),
+    ],
+)
+def test_a_command_that_fails_fails_its_trial_with_its_words(
+    testbed: Testbed, instance: Instance, changed: Command, reason: str
+) -> None:
+    with pytest.raises(TrialFailed, match=reason):
+        tuple(changed.measure(Setup(instance, testbed.client, ())))
+
+
+def test_a_command_without_an_end_is_ended_with_its_children(
+    testbed: Testbed, instance: Instance, inside: Host
+) -> None:
+    endless = Command("sh -c 'echo begun; sleep 70308 & sleep 70308'", timeout=0.3)
+    with pytest.raises(TimedOut, match=r"^sh: did not end within 300 ms$") as failed:
+        tuple(endless.measure(Setup(instance, testbed.client, ())))
+    assert failed.value.output is not None
+    assert failed.value.output.text == "begun\n"
+    assert "sleep 70308" not in inside.run("ps", "-eo", "args", timeout=30).text.splitlines()

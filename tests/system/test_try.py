@@ -1,0 +1,40 @@
+"""One command on real technologies, without a suite."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tare.journal import load
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+WORDS = ("try", "--on", "native,crun", "--metric", "^rate: ([0-9.]+)$ -> rate events/s", "--budget", "1s")
+COMMAND = ("--", "sh", "-c", "echo rate: 12.5")
+
+pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
+
+
+def test_a_command_is_tried_and_leaves_a_run_of_the_suite_that_would_be_saved(tare: Call, tmp_path: Path) -> None:
+    tried = tare(*WORDS, "--out", "run", *COMMAND)
+    assert tried.returncode == 0, tried.stderr
+    assert "On this machine (" in tried.stdout
+    trials = load(tmp_path / "run").trials
+    assert {(trial.stack, trial.status) for trial in trials} == {
+        ("native", "ok"),
+        ("native-again", "ok"),
+        ("crun", "ok"),
+    }
+    assert {value.value for trial in trials for value in trial.values if value.metric == "rate"} == {12.5}
+    assert tare(*WORDS, "--save", "mine.toml", *COMMAND).returncode == 0
+    assert (tmp_path / "mine.toml").read_text() == (tmp_path / "run/suite.toml").read_text()
+
+
+def test_a_program_that_the_image_lacks_is_said_once_and_nothing_is_started(tare: Call, tmp_path: Path) -> None:
+    refused = tare(*WORDS, "--out", "run", "--", "no-such-program")
+    hint = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
+    assert refused.stderr == f"error: no-such-program: the image has no such program\nhint: {hint}\n"
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,56 @@
+"""`tare try` up to the point where something would be started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.suites.suite import read_suite
+from tare.workloads.command import Command
+
+
+def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    words = ("--package", "sysbench", "--metric", "per second: +([0-9.]+) -> rate events/s", "--margin", "2%")
+    assert run(app, ["try", "--on", "native, gvisor", *words, "--save", str(path), "--", "sysbench", "cpu", "run"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err.replace("\n", "")) == ("", f"{path} is the suite; run it with: tare run {path}")
+    suite = read_suite(path)
+    workload = suite.workloads[0].workload
+    assert isinstance(workload, Command)
+    assert ([stack.name for stack in suite.stacks], suite.margin, suite.budget_seconds) == (
+        ["native", "gvisor"],
+        0.02,
+        60,
+    )
+    assert (workload.command, workload.packages, workload.timeout) == (("sysbench", "cpu", "run"), ("sysbench",), 20)
+    assert [(each.name, each.unit) for each in workload.metrics] == [("rate", "events/s")]
+    assert run(app, ["try", "--on", "native", "--save", str(path), "--", "true"]) == 2
+    assert capsys.readouterr().err == f"error: {path}: is there already\nhint: choose another name\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--on", "native"), "error: no command to try\n"),
+        (("--on", "nativ", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "nativ"\n'),
+        (("--on", "", "--", "true"), "error: tare try: suite.stacks: missing\n"),
+        (("--on", "native", "--budget", "5", "--", "true"), 'error: tare try: suite.budget: "5" cannot be used\n'),
+        (
+            ("--on", "native", "--warm-up", "-1", "--", "true"),
+            "error: tare try: workloads[0].warm_up: -1 is too small\n",
+        ),
+    ],
+)
+def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
+    words: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(app, ["try", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(error)
+    assert (said.count("\n"), "\nhint: " in said) == (2, True)

@@ -1,0 +1,308 @@
+"""A command of the user's: raw outputs of real runs on several stacks, whole and damaged, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+from tare_fake.technology import FakeHost
+
+from tare.contracts import Instance, Setup
+from tare.errors import SuiteError, TimedOut, TrialFailed
+from tare.loads.own_metrics import OwnMetric
+from tare.model import Limits, Output, Raw
+from tare.running.values import read_values
+from tare.suites.suite import parse_suite
+from tare.workloads.command import Command
+
+SAMPLES = Path(__file__).parents[2] / "samples/command"
+MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")
+LINE = "\ntare-measure: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
+RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
+
+
+def sample(name: str) -> tuple[Raw, ...]:
+    """Give the raw output of a real trial, as a run folder has it."""
+    return TypeAdapter(tuple[Raw, ...]).validate_json((SAMPLES / f"{name}.json").read_bytes())
+
+
+def values(workload: Command, raw: Raw) -> dict[str, float]:
+    return {value.metric: value.value for value in workload.parse((raw,))}
+
+
+def raw(text: str, errors: str = "") -> Raw:
+    return Raw("run", (*MEASURED, "bench"), text, 0.3, errors=errors)
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_command_used_is_read_from_the_line_after_its_output() -> None:
+    assert values(Command(), raw(f"any output{LINE}")) == {
+        "time": 0.250000001,
+        "user": 0.2,
+        "system": 0.0125,
+        "memory": 1048576.0,
+    }
+
+
+@pytest.mark.parametrize("text", ["", LINE, "no end", f"a line like ours{LINE}and more", "\0\ud7ff\r\n"])
+def test_whatever_the_command_prints_the_last_line_counts(text: str) -> None:
+    assert values(Command(), raw(text + LINE))["time"] == 0.250000001
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        LINE[:-1],
+        LINE[1:],
+        LINE[:-20],
+        f"{LINE}printed by what it left behind",
+        LINE.replace("0.200000", "-0.200000"),
+        LINE.replace("0.200000", "nan"),
+        LINE.replace("wall 0", "wall 1e9"),
+        LINE.replace("memory 1048576", f"memory {10**20}"),
+        LINE.replace("exit 0", "exit 1000"),
+        LINE.replace("0.250000001", "0.000000000"),
+        LINE.replace("wall", "user"),
+    ],
+)
+def test_without_whole_figures_the_trial_fails(text: str) -> None:
+    with pytest.raises(TrialFailed):
+        Command().parse((raw(text),))
+
+
+@pytest.mark.parametrize("labels", [(), ("other",), ("run", "run")])
+def test_other_outputs_than_one_fail_the_trial(labels: tuple[str, ...]) -> None:
+    with pytest.raises(TrialFailed, match="expected one run of the command"):
+        Command().parse(tuple(replace(raw(LINE), label=label) for label in labels))
+
+
+def test_metrics_of_the_users_are_the_headline_and_without_them_the_wall_time_is() -> None:
+    mine = Command(metrics=(RATE,))
+    assert [metric.name for metric in Command().all_metrics] == ["time", "user", "system", "memory"]
+    assert [metric.name for metric in Command().all_metrics if metric.headline] == ["time"]
+    assert [metric.name for metric in mine.all_metrics] == ["rate", "time", "user", "system", "memory"]
+    assert [metric.name for metric in mine.all_metrics if metric.headline] == ["rate"]
+
+
+def test_a_run_without_the_users_metric_fails_the_trial() -> None:
+    with pytest.raises(TrialFailed, match="the pattern of rate does not match"):
+        Command(metrics=(RATE,)).parse((raw(f"events: 5{LINE}"),))
+
+
+# --- commands that fail ----------------------------------------------------------------------------------------------
+
+
+def failure(text: str, errors: str, code: int) -> TrialFailed:
+    with pytest.raises(TrialFailed) as failed:
+        Command().parse((raw(text + LINE.replace("exit 0", f"exit {code}"), errors),))
+    return failed.value
+
+
+def test_an_exit_code_that_is_not_accepted_fails_the_trial_with_the_last_words() -> None:
+    failed = failure("half a result\n", "first\nno such table\n", 3)
+    assert str(failed) == "bench: exit code 3: first / no such table"
+    assert failed.hint.endswith("other exit codes may be accepted: exit_codes = [0, 3]")
+    assert str(failure("half a result\n", "", 3)) == "bench: exit code 3: half a result"
+    assert str(failure("", "", 3)) == "bench: exit code 3: it printed nothing"
+
+
+def test_an_exit_code_that_is_accepted_is_no_failure() -> None:
+    accepted = Command(exit_codes=(0, 3))
+    assert values(accepted, raw(LINE.replace("exit 0", "exit 3")))["time"] == 0.250000001
+    with pytest.raises(TrialFailed, match="exit code 0"):
+        Command(exit_codes=(3,)).parse((raw(LINE),))
+
+
+def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None:
+    failed = failure("", "", 137)
+    assert str(failed) == "bench: ended by signal 9: it printed nothing"
+    assert "it may want more memory than the instance has" in failed.hint
+    assert str(failure("", "", 139)).startswith("bench: ended by signal 11: ")
+
+
+@pytest.mark.parametrize("name", ["top", "stty", "tty"])
+def test_a_command_that_wants_a_terminal_is_told_that_there_is_none(name: str) -> None:
+    (words,) = (each for each in sample("terminal") if each.argv[3] == name)
+    with pytest.raises(TrialFailed) as failed:
+        Command().parse((words,))
+    assert "it has no terminal, and nothing on its standard input" in failed.value.hint
+
+
+# --- how it is run ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inside(FakeHost):
+    """An inside that answers each command with the next output; the last one stays."""
+
+    outputs: Sequence[Output] = (Output((), 0, LINE.encode(), b"", 0.25),)
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, **_: object) -> Output:
+        if argv[:3] == MEASURED:
+            output = self.outputs[min(len(self.calls), len(self.outputs) - 1)]
+            self.calls.append(argv)
+            return replace(output, argv=argv)
+        self.calls.append((*argv, f"{timeout:g}"))
+        return Output(argv, 0, b"", b"", 0.0)
+
+
+def inside(*outputs: Output) -> Inside:
+    limits = Limits((0,), 1 << 29, 4096)
+    return Inside(1.0, "", limits, outputs) if outputs else Inside(1.0, "", limits)
+
+
+def runs(workload: Command, host: FakeHost | None) -> tuple[Raw, ...]:
+    instance = Instance("one", host, None, "none", processes=lambda: ())
+    return tuple(workload.measure(Setup(instance, inside(), ())))
+
+
+def test_a_run_is_a_turn_and_as_many_count_as_begin_within_the_duration() -> None:
+    found = runs(Command("bench --quick 'two words'", duration=0.6, warm_up=2), host := inside())
+    assert host.calls == 5 * [(*MEASURED, "bench", "--quick", "two words")]
+    assert [each.warm_up for each in found] == [True, True, False, False, False]
+    assert next(value.turns for value in read_values(Command(), found)) == 3 * (0.250000001,)
+
+
+def test_a_run_that_takes_longer_than_the_duration_counts_once() -> None:
+    assert [each.warm_up for each in runs(Command("bench", duration=0.1), inside())] == [True, False]
+
+
+def test_short_runs_are_twenty_at_most() -> None:
+    short = Output((), 0, LINE.encode(), b"", 0.001)
+    assert sum(not each.warm_up for each in runs(Command("bench", duration=60.0), inside(short))) == 20
+
+
+def test_a_number_of_runs_counts_whatever_they_take() -> None:
+    workload = Command(("bench",), runs=3, duration=0.1, warm_up=0)
+    assert [each.warm_up for each in runs(workload, inside())] == 3 * [False]
+    assert (workload.rounds, workload.shortened_by) == (3, "runs")
+    assert (Command().rounds, Command().shortened_by) == (20, "duration")
+    assert [workload.seconds(), Command().seconds()] == pytest.approx([0.6, 1.2])
+
+
+def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
+    found = runs(Command("bench", prepare="sync -f /srv", runs=2, timeout=7.0), host := inside())
+    assert host.calls == 3 * [("sync", "-f", "/srv", "7"), (*MEASURED, "bench")]
+    assert [each.argv for each in found] == 3 * [(*MEASURED, "bench")]
+
+
+def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
+    fails = Output((), 0, LINE.replace("exit 0", "exit 1").encode(), b"no disk\n", 0.1)
+    host = inside(fails)
+    with pytest.raises(TrialFailed, match="bench: exit code 1: no disk"):
+        runs(Command("bench"), host)
+    assert len(host.calls) == 1
+
+
+def test_a_command_that_cannot_be_started_has_the_reason_of_the_system() -> None:
+    missing = Output((), 127, b"", b"measure: bench: No such file or directory\n", 0.1)
+    with pytest.raises(TrialFailed, match=r"^bench: No such file or directory$"):
+        runs(Command("bench"), inside(missing))
+
+
+@dataclass(frozen=True)
+class Endless(FakeHost):
+    """An inside where nothing ends."""
+
+    def run(self, *argv: str, timeout: float, **_: object) -> Output:
+        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "", Output(argv, 124, b"so far", b"", timeout))
+
+
+def test_a_command_without_an_end_fails_with_what_it_had_printed() -> None:
+    with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$") as failed:
+        runs(Command("bench"), Endless(1.0, "", Limits((0,), 1 << 29, 4096)))
+    assert failed.value.output is not None
+    assert failed.value.output.stdout == b"so far"
+    assert "no terminal" in failed.value.hint
+
+
+def test_without_an_inside_it_fails() -> None:
+    with pytest.raises(TrialFailed, match="the command runs inside"):
+        runs(Command("bench"), None)
+
+
+def test_the_program_that_must_be_there_is_the_first_that_runs() -> None:
+    assert Command("bench --quick").programs == ("bench",)
+    assert Command("/srv/built", prepare="cp /opt/bench /srv/built").programs == ("cp",)
+
+
+# --- what a suite says -----------------------------------------------------------------------------------------------
+
+
+def planned(lines: str) -> Command:
+    text = f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "command"\n{lines}'
+    workload = parse_suite(text, "mine.toml").workloads[0].workload
+    assert isinstance(workload, Command)
+    return workload
+
+
+def test_a_suite_has_a_command_as_a_line_or_as_words_and_its_metrics_as_tables() -> None:
+    table = '[[workloads.metrics]]\nname = "iops"\npointer = "/jobs/0/read/iops"\nunit = "operations/s"\n'
+    found = planned(f'command = ["fio", "a file"]\npackages = ["fio"]\nexit_codes = [0, 3]\n{table}better = "higher"\n')
+    assert (found.command, found.packages, found.exit_codes) == (("fio", "a file"), ("fio",), (0, 3))
+    assert [(each.name, each.pointer, each.unit) for each in found.metrics] == [
+        ("iops", "/jobs/0/read/iops", "operations/s")
+    ]
+    assert planned("command = \"grep -c '|' 'a file'\"").command == "grep -c '|' 'a file'"
+
+
+TIME = '[[workloads.metrics]]\nname = "time"\nbetter = "lower"\npattern = "(a)"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "hint"),
+    [
+        ('command = "a | b"', '.command: "a | b" cannot be used', "no shell runs it, which | is for"),
+        ('command = "a 2>&1"', '.command: "a 2>&1" cannot be used', "no shell runs it, which 2>&1 is for"),
+        ('command = "it\'s"', '.command: "it\'s" cannot be used', "cannot be split into words: no closing quotation"),
+        ('command = ""', '.command: "" cannot be used', "name a program"),
+        ("command = []", ".command: a list cannot be used", "name a program"),
+        ('command = ["a", "\\u0000"]', ".command: a list cannot be used", "no word may have a zero byte"),
+        ('packages = ["--simulate"]', ".packages: a list cannot be used", "not a name of a Debian package"),
+        ("exit_codes = []", ".exit_codes: a list cannot be used", "name at least one"),
+        ("exit_codes = [256]", ".exit_codes[0]: 256 is too large", "write 255 or less"),
+        ("timeout = 60", ".timeout: 60 cannot be used", "a duration needs its unit"),
+        (TIME, ": there are two metrics named time", "change the settings of this table"),
+        (TIME.replace("pattern", "patern"), ".metrics[0].patern: unknown key", "remove it"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(lines: str, what: str, hint: str) -> None:
+    with pytest.raises(SuiteError) as refused:
+        planned(lines)
+    fault = refused.value.faults[0]
+    assert fault.what.startswith(f"mine.toml: workloads[0]{what}")
+    assert hint in fault.hint
+
+
+# --- real runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", ["native", "crun", "gvisor"])
+def test_real_runs_of_sysbench_give_its_rate_and_what_it_used(stack: str) -> None:
+    raws = sample(f"sysbench-{stack}")
+    found = {value.metric: value for value in read_values(Command(metrics=(RATE,)), raws)}
+    assert found.keys() == {"rate", "time", "user", "system", "memory"}
+    assert 0.05 < found["time"].value < 0.5
+    assert found["user"].value + found["system"].value <= 1.5 * found["time"].value
+    assert found["rate"].value > 100
+    assert len(found["rate"].turns) == sum(not each.warm_up for each in raws)
+
+
+def test_a_real_report_in_json_is_read_by_a_pointer() -> None:
+    counted = [each for each in sample("fio") if not each.warm_up]
+    iops = OwnMetric(name="iops", unit="operations/s", better="higher", pointer="/jobs/0/read/iops")
+    assert values(Command(metrics=(iops,)), counted[0])["iops"] > 0
+
+
+def test_a_real_result_on_standard_error_is_found_there() -> None:
+    counted = sample("dd")[-1]
+    rate = OwnMetric(name="rate", unit="GB/s", better="higher", pattern=r", ([0-9.]+) [GM]B/s$")
+    assert counted.errors.endswith("B/s\n")
+    assert values(Command(metrics=(rate,)), counted)["rate"] > 0
