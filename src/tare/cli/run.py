@@ -36,7 +36,7 @@ from tare.machines import Facts
 from tare.model import Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
-from tare.report.terminal import matrix
+from tare.report.terminal import matrix, means
 from tare.report.words import answer
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.runner import Work, work_through
@@ -267,8 +267,11 @@ def _finish(session: Session, console: Console, stopped: str) -> None:
     failed = [trial for trial in run.trials if trial.status == "failed"]
     if ok:
         summary = summarize(run)
-        Console(file=sys.stdout).print(matrix(summary, console.width))
-        Console(file=sys.stdout, highlight=False).print(answer(summary, run.record.measured_on)[0], markup=False)
+        out = Console(file=sys.stdout, highlight=False)
+        out.print(matrix(summary, console.width))
+        if table := means(summary):
+            out.print(table)
+        out.print(answer(summary, run.record.measured_on)[0], markup=False)
         _report(run, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)

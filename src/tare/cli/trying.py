@@ -15,7 +15,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.suites.suite import parse_suite
 from tare.suites.tried import Tried
 
-_BUDGET, _TIMEOUT = "1m", "20s"  # a command without an end, on five stacks, is one for two minutes
+_BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is one for two minutes
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
 

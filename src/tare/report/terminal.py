@@ -12,6 +12,7 @@ from rich.text import Text
 from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
 from tare.report.words import trust
 from tare.statistics.cells import Cell, Summary
+from tare.units import format_quantity
 
 STYLES = {
     "better": "bold bright_blue",
@@ -56,6 +57,28 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
         grid = [[cells[(row, column) if turned else (column, row)] for column in part] for row in rows]
         tables.append(_table(_Names(rows, part), grid, summary, _Look(turned, narrow, notes)))
     return _finish(tables, summary, notes)
+
+
+def means(summary: Summary) -> Table | None:
+    """Make the table of what was measured in the end: the mean over trials of each metric of a single workload.
+
+    Gives None where there are several workloads, or a sweep, whose points would not fit.
+    """
+    if len(summary.workloads) != 1 or any(cell.point is not None for cell in summary.cells):
+        return None
+    found = {(cell.stack, cell.metric): cell for cell in summary.cells}
+    metrics = {cell.metric: "↑" if cell.better == "higher" else "↓" for cell in summary.cells}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("mean", no_wrap=True, overflow="ellipsis", max_width=26)
+    for metric, arrow in metrics.items():
+        table.add_column(Text(f"{clean(metric)} {arrow}"))
+    for stack in summary.stacks:
+        table.add_row(Text(clean(stack)), *(_mean(found.get((stack, metric))) for metric in metrics))
+    return table
+
+
+def _mean(cell: Cell | None) -> Text:
+    return Text("-" if cell is None or cell.mean is None else clean(format_quantity(cell.mean, cell.unit)))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     assert ([stack.name for stack in suite.stacks], suite.margin, suite.budget_seconds) == (
         ["native", "gvisor"],
         0.02,
-        60,
+        120,
     )
     assert (workload.command, workload.packages, workload.timeout) == (("sysbench", "cpu", "run"), ("sysbench",), 20)
     assert [(each.name, each.unit) for each in workload.metrics] == [("rate", "events/s")]

@@ -8,8 +8,9 @@ from rich.console import Console
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
+from tare.model import Metric
 from tare.report.numbers import cut, plus_minus
-from tare.report.terminal import matrix
+from tare.report.terminal import matrix, means
 from tare.statistics.summarize import summarize
 
 
@@ -19,6 +20,16 @@ def _lines(run: Run, width: int = 100) -> list[str]:
     output = console.file
     assert isinstance(output, io.StringIO)
     return output.getvalue().splitlines()
+
+
+def _means(run: Run) -> list[list[str]] | None:
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    if (table := means(summarize(run))) is None:
+        return None
+    console.print(table)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return [line.split() for line in output.getvalue().splitlines()]
 
 
 def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
@@ -88,6 +99,22 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[blink]no[/blink]" in text
+
+
+def test_a_single_workload_has_the_means_of_all_its_metrics_below_the_matrix() -> None:
+    record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("time", "Time", "s", "lower", headline=False)))
+    values = [measured("speed", 12_000.0), measured("time", 0.25, better="lower")]
+    trials = [make_trial("native", 0, values), make_trial("docker", 0, [measured("speed", 1000.0)])]
+    found = _means(make_run(trials, [record]))
+    assert found is not None
+    assert found[1] == ["mean", "speed", "↑", "time", "↓"]
+    assert found[3] == ["native", "12k", "iterations/s", "250", "ms"]
+    assert found[4] == ["docker", "1k", "iterations/s", "-"]
+
+
+def test_several_workloads_or_a_sweep_have_no_such_table() -> None:
+    assert _means(_many(2, 2)) is None
+    assert _means(believable_run()) is None
 
 
 @pytest.mark.parametrize(
