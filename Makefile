@@ -25,7 +25,7 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := chromium clang-format procps rustfmt-web shellcheck
+TEST_PACKAGES := busybox-static chromium clang-format musl-tools procps rustfmt-web shellcheck skopeo umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
@@ -52,7 +52,7 @@ check: setup test-packages
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache --no-logo
-	clang-format --dry-run -Werror programs/*.c programs/*.h
+	clang-format --dry-run -Werror programs/*.c programs/*.h programs/*/*.c
 	/usr/bin/rustfmt --check --edition 2024 --config-path programs/unikernel programs/unikernel/*/src/*.rs
 	shellcheck $(SCRIPTS) .ci/run
 
@@ -108,4 +108,4 @@ picture: setup test-packages
 format: setup test-packages
 	.venv/bin/ruff format
 	.venv/bin/ruff check --fix
-	clang-format -i programs/*.c programs/*.h
+	clang-format -i programs/*.c programs/*.h programs/*/*.c

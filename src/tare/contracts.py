@@ -141,7 +141,8 @@ class Setup:
     `disks_moved` gives what the disks of the machine under test have moved so far.
     `cold_read_bytes` is what the disks of the machine under test have read during a cold start; None for a warm one.
     A command that drives the server has `patience_seconds` beyond the time that it should take. `further` is for
-    workloads of one round, whose instance is the only one alive; None for others.
+    workloads of one round, whose instance is the only one alive; None for others. `start` is what runs a command in an
+    image that others have built as that says: its user, environment and folder, and its entry point before the words.
     """
 
     instance: Instance
@@ -153,6 +154,7 @@ class Setup:
     cold_read_bytes: int | None = None
     patience_seconds: float = 30.0
     further: Further | None = None
+    start: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class RunRecord:
     `stop_reason` is empty while a run goes on, or if it was killed. `machines` took part, by role: `controller`,
     `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
     packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
-    that were wanted from one sample of the telemetry to the next.
+    that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
+    built, with its digest.
     """
 
     format: int
@@ -76,6 +77,7 @@ class RunRecord:
     clients: dict[str, str] = field(default_factory=dict)
     tuning: tuple[Tuning, ...] = ()
     sample_seconds: float = 0.1
+    image_origin: str = ""
 
     @property
     def measured_on(self) -> Facts:

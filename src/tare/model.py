@@ -57,7 +57,8 @@ class Image:
 
     `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
     a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
-    `name version` for each package.
+    `name version` for each package. `origin` names the image that it was made of, with its digest; empty for one of
+    Debian's packages. `start` runs a command in it as its own configuration says; empty without one.
     """
 
     digest: str
@@ -68,11 +69,52 @@ class Image:
     initrd: Path
     packages: str
     disk_bytes: int = 0
+    origin: str = ""
+    start: tuple[str, ...] = ()
 
     @property
     def tag(self) -> str:
         """Its name in container engines."""
         return image_tag(self.digest)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image that others have built, as a suite names it.
+
+    `transport` is one of skopeo's with what divides it from the `name`, such as `docker://`; it is empty for a root
+    file system, and `name` the absolute path of its directory or tar file. A registry is asked with the `credentials`
+    of this file, or else with those that skopeo finds. It may unpack to `most_bytes`.
+    """
+
+    transport: str
+    name: str
+    credentials: str = ""
+    most_bytes: int = 8 << 30
+
+    def __str__(self) -> str:
+        """Write it as a suite does."""
+        return f"{self.transport}{self.name}"
+
+    def pinned(self, digest: str) -> str:
+        """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""
+        if self.transport != "docker://":
+            return f"{self}@{digest}"
+        folder, slash, last = self.name.partition("@")[0].rpartition("/")
+        return f"{self.transport}{folder}{slash}{last.partition(':')[0]}@{digest}"
+
+
+@dataclass(frozen=True)
+class ImageWanted:
+    """What a suite says of its image: a Debian release with further packages, or a `source`.
+
+    `files` are pairs of an absolute path in the image, and the path of a file or folder of this machine.
+    """
+
+    release: Release = "bookworm"
+    packages: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    source: Source | None = None
 
 
 def image_tag(digest: str = "") -> str:

@@ -11,9 +11,10 @@ import typer
 from tare.cli.console import Console
 from tare.errors import TareError
 from tare.hosts.lock import only_one
+from tare.images.adopted import wanted_image
 from tare.images.image import built_image
-from tare.images.recipes import client_recipe, guest_recipe
-from tare.model import Release
+from tare.images.recipes import client_recipe
+from tare.model import ImageWanted, Release
 from tare.suites.suite import read_suite
 
 
@@ -26,7 +27,7 @@ def image(
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""
     read = read_suite(suite) if suite else None
     workloads = [planned.workload for planned in read.workloads] if read else None
-    release = read.release if read else release
+    wanted = read.image if read else ImageWanted(release)
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")
     console = Console(stderr=True)
@@ -35,6 +36,6 @@ def image(
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
-        built = built_image(say, guest_recipe(workloads, release))
-        built_image(say, client_recipe(workloads, release))
+        built = wanted_image(wanted, workloads, say)
+        built_image(say, client_recipe(workloads, wanted.release))
     print(built.digest)

@@ -28,9 +28,9 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
 from tare.hosts.tuning import look
+from tare.images.adopted import lacking, wanted_image
 from tare.images.image import built_image, carried
-from tare.images.programs import missing_programs
-from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
+from tare.images.recipes import client_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
 from tare.machines import Facts
 from tare.model import Image, Limits, Problem
@@ -80,10 +80,14 @@ def carry_out(session: Session, command: str) -> None:
     with only_one(), stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
-        recipe = guest_recipe(session.workloads, session.suite.release)
-        image = built_image(lambda text: console.print(text, style="dim"), recipe)
-        if lacking := missing_programs(image.root, [name for each in session.workloads for name in each.programs]):
-            raise SuiteError(lacking)
+        again = session.resumed.record.image_origin if session.resumed else ""
+
+        def say(text: str) -> None:
+            console.print(text, style="dim", markup=False)
+
+        image = wanted_image(session.suite.image, session.workloads, say, again)
+        if missing := lacking(image, [name for each in session.workloads for name in each.programs]):
+            raise SuiteError(missing)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
             stopped = _work(session, machines, image, console)
     _finish(session, console, stopped)
@@ -141,7 +145,7 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
     nested = [stack for stack in suite.stacks if makes_machine(stack.layers) and stack.name not in unusable]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     outer = built_image(say, machine_recipe(inner)) if nested else None
-    loads = built_image(say, client_recipe(session.workloads, suite.release))
+    loads = built_image(say, client_recipe(session.workloads, suite.image.release))
     placement = placed(machines, suite.limits.cpus)
     if machines.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
@@ -217,6 +221,7 @@ def _record(session: Session, machines: Reached, wanted: Wanted) -> RunRecord:
             for planned in suite.workloads
         ),
         image=wanted.image.digest,
+        image_origin=wanted.image.origin,
         packages=wanted.image.packages,
         clients={wanted.loads.digest: wanted.loads.packages},
         machine=machines.server.facts(),

@@ -33,6 +33,14 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     package: Annotated[
         list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
     ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
+            metavar="IMAGE",
+        ),
+    ] = "",
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,14 +63,18 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """Run one command on bare metal and elsewhere, and say what it costs there.
 
     The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
-    nothing on its standard input. It writes a run folder like every other.
+    nothing on its standard input; or in an image that others have built, as that says. It writes a run folder like
+    every other.
     """
     if not command:
         raise UsageError("no command to try", _EXAMPLE)
+    if source and package:
+        raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
     tried = Tried(
         command=tuple(command),
         stacks=_stacks(on),
         packages=tuple(package or ()),
+        source=source,
         metrics=tuple(metric or ()),
         prepare=prepare,
         warm_up=warm_up,

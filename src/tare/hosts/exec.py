@@ -23,6 +23,9 @@ from tare.machines import Facts
 from tare.model import Output
 
 RUN = "/usr/lib/tare/run"
+TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
+START = "/usr/lib/tare/start"  # likewise: starts a program as the image says
+_NOT_FOUND = 127
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`
 
 
@@ -97,23 +100,30 @@ class ExecHost:
         """Copy a file in; see `Host.put`."""
         mode = f"{source.stat().st_mode & 0o7777:o}"
         script = 'cat > "$1" && chmod "$2" "$1"'
-        self.run("sh", "-c", script, "sh", str(target), mode, timeout=900, input=source)
+        self._by_tool("sh", "-c", script, "sh", str(target), mode, timeout=900, data=source)
 
     def get(self, source: PurePosixPath, target: Path) -> None:
         """Copy a file out; see `Host.get`."""
-        target.write_bytes(self.run("cat", str(source), timeout=60).stdout)
+        target.write_bytes(self._by_tool("cat", str(source), timeout=60).stdout)
 
     def read(self, path: str) -> str:
         """Read a file; see `Host.read`."""
-        return self.run("cat", path, timeout=30, check=False).text
+        return self._by_tool("cat", path, timeout=30, check=False).text
 
     def write(self, path: str, text: str) -> None:
         """Write a file; see `Host.write`."""
-        self.run("sh", "-c", 'umask 077 && cat > "$1"', "sh", path, timeout=30, input=text.encode())
+        self._by_tool("sh", "-c", 'umask 077 && cat > "$1"', "sh", path, timeout=30, data=text.encode())
 
     def gather(self, folder: str, name: str) -> str:
         """Read files; see `Host.gather`."""
-        return self.run("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
+        return self._by_tool("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
+
+    def _by_tool(self, *argv: str, timeout: float, data: bytes | Path = b"", check: bool = True) -> Output:
+        """Run a tool of the inside, or where that has none the one that tare has put there."""
+        output = self.run(*argv, timeout=timeout, input=data, check=False)
+        if output.exit_code == _NOT_FOUND:
+            output = self.run(TOOLS, *argv, timeout=timeout, input=data, check=False)
+        return checked(output) if check else output
 
     def facts(self) -> Facts:
         """Read the facts that the inside reports."""

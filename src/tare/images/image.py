@@ -21,6 +21,7 @@ from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
+from tare.images.inside import put_files
 from tare.images.kept import in_use, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
@@ -38,7 +39,7 @@ def cached_image(recipe: Recipe | None = None) -> Image | None:
     """Give the image of a recipe if it has been built on this machine; it is kept while this process runs."""
     link = _link(recipe or guest_recipe())
     home = link.resolve()
-    return _image(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
+    return image_of(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
@@ -54,25 +55,22 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     images, link = private_state_folder() / "images", _link(recipe)
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
-    with _scratch(images) as scratch:
+    with building(images) as scratch:
         say("image: compiling the programs")
         _compile(scratch / "overlay")
+        put_files(scratch / "overlay", recipe.files)
         if recipe.server:
             shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
         say(f"image: installing Debian {recipe.release}")
         _bootstrap(recipe, scratch)
         say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
-        digest = hashlib.sha256()
-        with (scratch / "root.tar").open("rb") as archive:
-            while chunk := archive.read(1 << 20):
-                digest.update(chunk)
-        home = images / digest.hexdigest()
+        home = images / hash_of(scratch / "root.tar")
         keep_built(scratch, home)
     in_use(home)
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
-    return _image(home.name)
+    return image_of(home.name)
 
 
 def keep_built(scratch: Path, home: Path) -> None:
@@ -89,7 +87,8 @@ def _link(recipe: Recipe) -> Path:
     return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
-def _image(digest: str) -> Image:
+def image_of(digest: str) -> Image:
+    """Give the image with this hash of its content, which has been built."""
     home = state_folder() / "images" / digest
     return Image(
         digest=digest,
@@ -113,7 +112,7 @@ def image_on(host: Host) -> Image | None:
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
-        image = _image(link.resolve().name)
+        image = image_of(link.resolve().name)
         if isinstance(host, LocalHost):
             return image
         target = located(image)
@@ -126,7 +125,7 @@ def carried(host: Host, image: Image) -> Image:
     """Copy an image to another host, unless that has it; 120 MB. It is kept there under its hash."""
     target = located(image)
     if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
-        ours, home = _image(image.digest), target.root.parent  # `image` may be as it is on the host around that one
+        ours, home = image_of(image.digest), target.root.parent  # `image` may be as it is on the host around that one
         host.run("mkdir", "-p", str(home), timeout=30)
         # tar and the engines read a compressed archive, too; it saves minutes over SSH to an emulated machine.
         host.put(_packed(ours.archive), PurePosixPath(target.archive))
@@ -186,7 +185,8 @@ def _check(missing: list[Problem]) -> None:
 
 
 @contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
+def building(parent: Path) -> Iterator[Path]:
+    """Give a folder to build in, which is gone after the block; a full disk becomes a TareError."""
     folder = Path(tempfile.mkdtemp(prefix="tare-building-", dir=parent))
     folder.chmod(0o755)
     try:
@@ -203,11 +203,15 @@ def _compile(overlay: Path) -> None:
     """Build our C programs into `overlay`/usr/lib/tare."""
     target = overlay / "usr/lib/tare"
     target.mkdir(parents=True)
-    flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     for source in program_sources():
         if source.suffix == ".c":
-            binary = target / source.stem
-            _HOST.run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
+            compile_program(source, target / source.stem)
+
+
+def compile_program(source: Path, binary: Path) -> None:
+    """Build a program of ours that is linked statically."""
+    flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    _HOST.run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
@@ -245,6 +249,21 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
         return
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
     shutil.copy(root / "boot/initrd", scratch / "initrd")
+    make_disk(recipe, scratch)
+
+
+def make_disk(recipe: Recipe, scratch: Path) -> None:
+    """Make the disk of what is in `root`, with the room that a recipe has."""
+    root = scratch / "root"
     installed = _HOST.run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
     wanted = recipe.disk_bytes(int(installed))
     _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)
+
+
+def hash_of(archive: Path) -> str:
+    """Give the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with archive.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -80,7 +80,7 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
         return
     for folder in images.glob(f"{GOING}*"):
         shutil.rmtree(folder, ignore_errors=True)  # another tare may remove it, too
-    for link in (*images.glob("recipes/*"), *images.glob("roots/*")):
+    for link in (*images.glob("recipes/*"), *images.glob("roots/*"), *images.glob("adopted/*")):
         if not link.exists():
             link.unlink(missing_ok=True)
     troubles = [trouble for each in gone if _is_image(each.path) for trouble in forgotten(_HOST, each.path.name)]

@@ -12,28 +12,25 @@ from tare.launch import ENVIRONMENT
 _MOST_LINKS = 40  # as the kernel follows
 
 
-def missing_programs(root: Path, programs: Sequence[str]) -> list[Fault]:
-    """Give a fault for each program that the file system below `root` does not have."""
-    return [_fault(root, program) for program in dict.fromkeys(programs) if not _has(root, program)]
+def missing_programs(root: Path, programs: Sequence[str], environment: Sequence[str] = ENVIRONMENT) -> list[Fault]:
+    """Give a fault for each program that the file system below `root` does not have, with this PATH."""
+    path = dict(each.split("=", 1) for each in environment)["PATH"].split(":")
+    return [_fault(root, program, path) for program in dict.fromkeys(programs) if not _has(root, program, path)]
 
 
-def _fault(root: Path, program: str) -> Fault:
+def _fault(root: Path, program: str, path: Sequence[str]) -> Fault:
     if " " in program:
         hint = f"it is one word with spaces: leave out its quotes, or write sh -c '{program}'"
         return Fault(f"{program}: the image has no such program", hint)
     otherwise = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
-    known = {name for folder in _path() for name in _names(_inside(root, folder))}
+    known = {name for folder in path for name in _names(_inside(root, folder))}
     return Fault(f"{program}: the image has no such program", did_you_mean(program, known, otherwise))
 
 
-def _has(root: Path, program: str) -> bool:
+def _has(root: Path, program: str, path: Sequence[str]) -> bool:
     """Tell whether an engine would find the program: by its path, or in the folders of PATH."""
-    places = [program] if "/" in program else [f"{folder}/{program}" for folder in _path()]
+    places = [program] if "/" in program else [f"{folder}/{program}" for folder in path]
     return any(_is_program(_inside(root, place)) for place in places)
-
-
-def _path() -> Sequence[str]:
-    return dict(each.split("=", 1) for each in ENVIRONMENT)["PATH"].split(":")
 
 
 def _is_program(path: Path | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tare import plugins
 from tare.contracts import Workload
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
+from tare.images.inside import hash_of_files
 from tare.images.micro import LINUX, program_folder
 from tare.launch import Technology
 from tare.model import Release
@@ -50,6 +51,7 @@ class Recipe:
     modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
     room_bytes: int = _GIB  # for what is written to its disk
     server: bool = True  # whether our own server is in it
+    files: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # a suite's; without them, the key is as before
 
     @property
     def build_bytes(self) -> int:
@@ -64,17 +66,27 @@ class Recipe:
     def key(self) -> str:
         """Hash of the package names, our programs, and how they are built."""
         digest = hashlib.sha256(repr((self, DROPPED, MAKE_DISK, LINUX.key if self.server else "")).encode())
+        digest.update(hash_of_files(self.files).encode())
         for source in sorted(program_sources()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
         return digest.hexdigest()
 
 
-def guest_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the image for these workloads; by default for all but those with large packages."""
+def guest_recipe(
+    workloads: Iterable[Workload] | None = None,
+    release: Release = "bookworm",
+    packages: Sequence[str] = (),
+    files: tuple[tuple[str, str], ...] = (),
+) -> Recipe:
+    """Give the recipe of the image for these workloads; by default for all but those with large packages.
+
+    A suite may want further packages and files.
+    """
     chosen = _usual_workloads() if workloads is None else tuple(workloads)
     room_bytes = max([_GIB, *(each.disk_bytes for each in chosen)])
-    return Recipe(release, _union(GUEST, (each.packages for each in chosen)), room_bytes=room_bytes)
+    wanted = _union(GUEST, (packages, *(each.packages for each in chosen)))
+    return Recipe(release, wanted, room_bytes=room_bytes, files=files)
 
 
 def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:

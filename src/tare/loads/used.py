@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tare.contracts import Host
 from tare.errors import TimedOut, TrialFailed, printed
-from tare.hosts.exec import RUN
+from tare.hosts.exec import RUN, START
 from tare.hosts.lines import last_lines
 from tare.model import Metric, Raw, Value
 from tare.units import format_duration
@@ -63,7 +63,8 @@ def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> Used:
     found = _LINE.fullmatch(raw.text)
     if found is None:
         raise TrialFailed(f"nobody knows what the command used; {printed(raw.text)}", _SHOWN)
-    name, code = raw.argv[len(_MEASURED)], int(found["code"])
+    name = next(word for word in raw.argv[len(_MEASURED) :] if word != START)
+    code = int(found["code"])
     if code not in exit_codes:
         said = last_lines(raw.errors.strip() or found["output"].strip()) or "it printed nothing"
         raise TrialFailed(f"{name}: {_ending(code)}: {said}", _hint(code, found["output"] + raw.errors))

@@ -58,7 +58,13 @@ class FurtherInstances(Further):
             server = exits.enter_context(served(instance, workload))
             exits.enter_context(_explained(server.why))
             server.await_answer(client, self.patience_seconds)
-            setup = Setup(instance, client, tuple(notes.marks), patience_seconds=self.patience_seconds)
+            setup = Setup(
+                instance,
+                client,
+                tuple(notes.marks),
+                patience_seconds=self.patience_seconds,
+                start=testbed.image.start,
+            )
             yield Another(setup, shortage.swapped_bytes)
 
     def cost(self) -> Footprint:

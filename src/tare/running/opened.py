@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 
 from tare.contracts import Setup, Workload
 from tare.errors import Unavailable
+from tare.images.adopted import wanted_image
 from tare.images.image import built_image, carried
-from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
+from tare.images.recipes import client_recipe, machine_recipe
 from tare.machines import Hosts
-from tare.model import Limits, Problem, Release
+from tare.model import ImageWanted, Limits, Problem
 from tare.running.layers import Notes, started, whole
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.testbed import Wanted, find_unusable, give_image, placed, prepared_testbed, reached
@@ -31,7 +32,7 @@ class Asked:
     stack: Stack
     hosts: Hosts = field(default_factory=Hosts)
     limits: LimitsWanted = field(default_factory=LimitsWanted)
-    release: Release = "bookworm"
+    image: ImageWanted = field(default_factory=ImageWanted)
     workloads: tuple[Workload, ...] | None = None
 
 
@@ -39,8 +40,8 @@ class Asked:
 def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
-    image = built_image(say, guest_recipe(asked.workloads, asked.release))
-    loads = built_image(say, client_recipe(asked.workloads, asked.release))
+    image = wanted_image(asked.image, asked.workloads, say)
+    loads = built_image(say, client_recipe(asked.workloads, asked.image.release))
     with reached(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
         if asked.hosts.server is not None:
             carried(machines.server, image)
@@ -55,7 +56,7 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
             notes = Notes()
             say(f"starting {stack.name}")
             with started(testbed, stack.layers, None, notes) as parts:
-                yield Setup(whole(parts), parts[-1].testbed.client, tuple(notes.marks))
+                yield Setup(whole(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

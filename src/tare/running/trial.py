@@ -233,6 +233,7 @@ class Attempt:
             within.client,
             tuple(notes.marks),
             notes.limits,
+            start=testbed.image.start,
             drop_caches=lambda: drop_caches(_kernels(parts, outermost)),
             disks_moved=lambda: disks_moved(outermost.host),
             cold_read_bytes=cold_read_bytes,

@@ -21,9 +21,10 @@ from tare import plugins
 from tare.contracts import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
 from tare.machines import Hosts, Machine
-from tare.model import LimitsWanted, Lowered, Release
+from tare.model import ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key
+from tare.suites.image import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size
 
@@ -73,7 +74,7 @@ class Suite:
     text: str
     hosts: Hosts = field(default_factory=Hosts)
     sample_seconds: float = 0.1
-    release: Release = "bookworm"
+    image: ImageWanted = field(default_factory=ImageWanted)
 
     @property
     def control(self) -> str:
@@ -147,13 +148,6 @@ class _TelemetryTable:
     every: Annotated[Duration, AfterValidator(_not_too_often)] = 0.1
 
 
-@dataclass(frozen=True)
-class _ImageTable:
-    """The table `[image]`: what every instance runs."""
-
-    release: Release = "bookworm"
-
-
 _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 
@@ -210,7 +204,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     _check_tables(document)
     suite = document.build(("suite",), _SuiteTable)
     limits = document.build(("limits",), _LimitsTable)
-    image = document.build(("image",), _ImageTable)
+    image = read_image(document)
     telemetry = document.build(("telemetry",), _TelemetryTable)
     stacks = read_stacks(document)
     wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
@@ -236,7 +230,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         text=text,
         hosts=hosts,
         sample_seconds=telemetry.every,
-        release=image.release,
+        image=image,
     )
 
 

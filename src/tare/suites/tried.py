@@ -21,11 +21,15 @@ _METRIC_HINT = "for example --metric 'total: ([0-9.]+) -> total s lower'"
 
 @dataclass(frozen=True)
 class Tried:
-    """A command and what is said about it, as texts of the command line; what is empty is left to the suite."""
+    """A command and what is said about it, as texts of the command line; what is empty is left to the suite.
+
+    `source` names an image that others have built.
+    """
 
     command: tuple[str, ...]
     stacks: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    source: str = ""
     metrics: tuple[str, ...] = ()
     prepare: str = ""
     warm_up: int | None = None
@@ -52,7 +56,8 @@ class Tried:
             "duration": "500ms",  # so that the first block ends soon
             "timeout": self.timeout,
         }
-        tables = [_table("[suite]", of_suite), _table("[[workloads]]", settings)]
+        image = [_table("[image]", {"from": self.source})] if self.source else []
+        tables = [_table("[suite]", of_suite), *image, _table("[[workloads]]", settings)]
         tables += [_table("[[workloads.metrics]]", metric) for metric in self._metrics()]
         return _checked("\n".join(tables))
 

@@ -8,7 +8,9 @@ not in it: that is the workload `startup`.
 
 One run of the command is a turn, so that stacks alternate, however long it takes. It has no terminal, nothing on its
 standard input, the environment `PATH` and `HOME`, and it is root. What it leaves running is ended. A line is split into
-words as a shell does it, but no shell runs it: write `sh -c '…'` for one.
+words as a shell does it, but no shell runs it: write `sh -c '…'` for one. In an image that others have built (`from` of
+`[image]`), user, environment and folder are the image's, and its entry point comes before the words, as in engines;
+what prepares the command has none.
 
 Settings: `command`, a list of words or a line; `packages`, Debian's, which the image has for it; `metrics`, tables of
 `name`, `pattern` or `pointer`, `unit` and `better`; `prepare`, a command that runs before each run and does not count;
@@ -92,11 +94,11 @@ class Command(Workload):
         if inside is None:
             raise TrialFailed(f"{setup.instance.name}: the command runs inside", "leave this stack out")
         for _ in range(self.warm_up):
-            yield replace(raw := self._run(inside), warm_up=True)
+            yield replace(raw := self._run(inside, setup.start), warm_up=True)
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
         spent_seconds = 0.0
         for _ in range(self.rounds):
-            raw = self._run(inside)
+            raw = self._run(inside, setup.start)
             yield raw
             self.parse((raw,))
             spent_seconds += raw.seconds
@@ -115,7 +117,7 @@ class Command(Workload):
         counted = self.runs * _USUAL_SECONDS if self.runs else self.duration
         return self.warm_up * _USUAL_SECONDS + counted
 
-    def _run(self, inside: Host) -> Raw:
+    def _run(self, inside: Host, start: Sequence[str]) -> Raw:
         if self.prepare:
-            inside.run(*words_of(self.prepare), timeout=self.timeout)
-        return measured(inside, "run", *words_of(self.command), timeout=self.timeout)
+            inside.run(*start, *(("--only",) if start else ()), *words_of(self.prepare), timeout=self.timeout)
+        return measured(inside, "run", *start, *words_of(self.command), timeout=self.timeout)

@@ -38,6 +38,11 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     ("words", "error"),
     [
         (("--on", "native"), "error: no command to try\n"),
+        (
+            ("--from", "oci:a", "--package", "fio", "--", "true"),
+            "error: --package is for an image of Debian's packages",
+        ),
+        (("--on", "native", "--from", "a:b", "--", "true"), 'error: tare try: image.from: "a:b": "a:" is no kind'),
         (("--on", "nativ", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "nativ"\n'),
         (("--on", "", "--", "true"), "error: tare try: suite.stacks: missing\n"),
         (("--on", "native", "--budget", "5", "--", "true"), 'error: tare try: suite.budget: "5" cannot be used\n'),

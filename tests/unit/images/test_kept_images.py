@@ -14,7 +14,7 @@ import pytest
 from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import kept
-from tare.images.image import _scratch, cached_image
+from tare.images.image import building, cached_image
 from tare.images.kept import Stored, forgotten, in_use, make_room, superfluous
 from tare.images.recipes import Recipe
 
@@ -97,15 +97,18 @@ def test_no_more_goes_than_there_has_to_be_room_for() -> None:
 def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> None:
     made(images / OLD, 20, 103)
     made(images / NEW, 1)
+    (images / "adopted").mkdir()
     for name, digest in (("old", OLD), ("new", NEW)):
         (images / "recipes" / name).symlink_to(f"../{digest}")
+        (images / "adopted" / name).symlink_to(f"../{digest}")
     disk = images / "nested-0123.qcow2"
     disk.write_bytes(bytes(4096))
     os.utime(disk, (0, 0))
     said: list[str] = []
     make_room(images, 0, said.append)
-    assert sorted(path.name for path in images.iterdir()) == [NEW, "recipes"]
+    assert sorted(path.name for path in images.iterdir()) == [NEW, "adopted", "recipes"]
     assert [path.name for path in (images / "recipes").iterdir()] == ["new"]
+    assert [path.name for path in (images / "adopted").iterdir()] == ["new"]
     assert said == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
 
 
@@ -207,7 +210,7 @@ def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_pat
 
 def test_a_disk_that_is_full_while_it_is_built_is_told_too_and_the_half_of_it_goes(images: Path) -> None:
     def fill() -> None:
-        with _scratch(images) as scratch, Path("/dev/full").open("wb") as full:
+        with building(images) as scratch, Path("/dev/full").open("wb") as full:
             (scratch / "root.tar").touch()
             full.write(b"image")
 

@@ -19,6 +19,7 @@ from shelf import (
 )
 
 from tare.errors import SuiteError
+from tare.model import ImageWanted
 from tare.suites.suite import LimitsWanted, Stack, parse_suite, read_suite
 
 # --- good suites
@@ -36,7 +37,7 @@ def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
     assert suite.margin == 0.03
     assert suite.seed == 1
     assert suite.limits == LimitsWanted(cpus=1, memory_bytes=536870912, open_files=4096)
-    assert suite.release == "bookworm"
+    assert suite.image == ImageWanted()
     [planned] = suite.workloads
     assert (planned.name, planned.use) == ("redis", "redis")
     assert settings(planned) == Redis()
@@ -94,7 +95,7 @@ def test_every_setting_of_a_suite_is_read() -> None:
     assert (suite.baseline, suite.blocks, suite.budget_seconds) == ("docker-bridge", 12, 600.0)
     assert (suite.margin, suite.seed) == (0.05, 7)
     assert suite.limits == LimitsWanted(cpus=2, memory_bytes=1073741824, open_files=1024)
-    assert suite.release == "trixie"
+    assert suite.image == ImageWanted("trixie")
     assert suite.sample_seconds == 1.0
     assert [planned.name for planned in suite.workloads] == ["redis-set", "redis"]
     assert settings(suite.workloads[0]) == Redis(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tare.errors import SuiteError, UsageError
+from tare.model import Source
 from tare.suites.suite import parse_suite
 from tare.suites.tried import Tried
 from tare.workloads.command import Command
@@ -32,6 +35,13 @@ def test_the_least_is_a_suite_with_the_command_alone() -> None:
         '[suite]\nname = "try-sysbench"\nstacks = ["native", "crun"]\n\n'
         '[[workloads]]\nuse = "command"\nname = "sysbench"\ncommand = ["sysbench", "cpu", "run"]\nduration = "500ms"\n'
     )
+
+
+def test_an_image_of_others_is_the_suites_image() -> None:
+    suite = parse_suite(replace(LEAST, source="docker-archive:/app.tar").suite(), "try")
+    assert suite.image.source == Source("docker-archive:", "/app.tar")
+    with pytest.raises(SuiteError, match=r"image.from: .* is no kind of image"):
+        parse_suite(replace(LEAST, source="nginx:1").suite(), "try")
 
 
 def test_all_that_is_said_is_in_the_suite_and_every_word_is_as_it_was() -> None:

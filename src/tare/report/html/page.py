@@ -145,7 +145,7 @@ def page(summary: Summary, run: Run) -> Page:
         machines=_machines(run),
         noise=run.record.noise,
         tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),
-        image=run.record.image,
+        image=" of ".join(filter(None, (run.record.image, run.record.image_origin))),
         packages=run.record.packages,
         clients=tuple(run.record.clients.items()),
         stacks=tuple(stack_facts(stack, run) for stack in summary.stacks),

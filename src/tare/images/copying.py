@@ -1,0 +1,267 @@
+"""Images of others, brought into an OCI layout by skopeo: from registries, engines and archives, or from a plain root.
+
+What the image says of its size is checked before it is copied, and what it holds before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from tare.errors import TareError
+from tare.hosts.local import LocalHost
+from tare.images.layers import Size, counted, too_large
+from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
+from tare.model import Output, Source
+
+_HOST = LocalHost()
+_LOOK_SECONDS = 300.0
+_COPY_SECONDS = 3600.0
+_TAG = "image"
+_MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
+_FORMS = 4  # of what is unpacked: layers, directory, archive and disk
+
+
+def _rule(what: str, hint: str, *patterns: str) -> tuple[re.Pattern[str], str, str]:
+    return re.compile("|".join(patterns)), what, hint
+
+
+# What a line of skopeo's means, and what to do.
+_REFUSALS = (
+    _rule(
+        "the registry refuses",
+        '`skopeo login REGISTRY` writes credentials, or name your file of them: credentials = "…" in [image]',
+        *("unauthorized", "authentication required", "access to the resource is denied", "Forbidden", r"\bdenied\b"),
+    ),
+    _rule(
+        "the registry has no such image",
+        "look at its name and its tag",
+        *("manifest unknown", "name unknown", "repository name not known", "Not Found"),
+    ),
+    _rule(
+        "the registry does not answer",
+        "check its name, and that this machine reaches it",
+        *("dial tcp", "i/o timeout", "no such host", "TLS handshake", "x509", "server gave HTTP response"),
+    ),
+    _rule("Docker's daemon does not answer", "systemctl start docker", "Cannot connect to the Docker daemon"),
+    _rule(
+        "the image is not for this machine's architecture",
+        "build it for this architecture, too",
+        *("no image found in manifest list", "no image found in image index", "no matching manifest"),
+    ),
+    _rule(
+        "there is no image of this name",
+        "look at its name and its tag",
+        *("no descriptor found", "does not resolve to an image", "No such image", "identifier is not an image"),
+        *("not found in archive", "Tag .* not found", "more than one image"),
+    ),
+    _rule("there is no such file", "give the path of the image", "no such file or directory"),
+    _rule(
+        "this is no whole image",
+        "get or build it again",
+        *(
+            "unexpected EOF",
+            r"\bEOF\b",
+            "invalid tar header",
+            "gzip: invalid",
+            "[Dd]igest did not match",
+            "does not match",
+        ),
+        *("unexpected end of JSON", "invalid character", "manifest.json not found", "not a directory"),
+    ),
+    _rule(
+        "no disk is left", "remove files, or let TARE_HOME name a folder on a larger disk", "no space left on device"
+    ),
+)
+
+
+def this_architecture() -> str:
+    """Give Go's name of this machine's architecture."""
+    return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
+
+
+def digest_of(source: Source, scratch: Path) -> str:
+    """Give the digest that names the very image: of its manifest, or of the tar file of a root file system.
+
+    A directory is packed for that. Raises TareError if there is no such image, or if it is too large.
+    """
+    if not source.transport:
+        return f"sha256:{_packed_root(source, scratch)}"
+    output = _skopeo(
+        source, "inspect", "--raw", *_credentials(source, "--authfile"), str(source), seconds=_LOOK_SECONDS
+    )
+    raw = output.stdout
+    if not choose(raw, this_architecture()) and b'"layers"' in raw:
+        _check_room(source, read_manifest(raw), scratch)
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def copied(source: Source, digest: str, scratch: Path) -> Path:
+    """Copy an image into a layout in `scratch`; gives its folder."""
+    layout = scratch / "layout"
+    if not source.transport:
+        _wrapped(scratch, layout)
+        return layout
+    origin = source.pinned(digest) if source.transport == "docker://" else str(source)
+    options = ("--quiet", *_credentials(source, "--src-authfile"))
+    _skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
+    return layout
+
+
+def manifest_in(layout: Path) -> Manifest:
+    """Read the manifest of the image in a layout."""
+    described = json.loads((layout / "index.json").read_bytes())["manifests"]
+    return read_manifest(blob(layout, str(described[0]["digest"])).read_bytes())
+
+
+def blob(layout: Path, digest: str) -> Path:
+    """Give the file of a part of the image in a layout."""
+    return layout / "blobs/sha256" / digest.removeprefix("sha256:")
+
+
+def check_layers(source: Source, layout: Path, manifest: Manifest) -> Size:
+    """Count what the image unpacks to; raises TareError if that is too much for its limit or the disk."""
+    _check_room(source, manifest, layout)
+    if any(layer.media_type.endswith("zstd") for layer in manifest.layers):
+        hint = f"skopeo copy --dest-compress-format gzip {source} oci-archive:image.tar"
+        raise TareError("its layers are compressed by zstd, which umoci does not unpack", hint)
+    size = counted((blob(layout, layer.digest) for layer in manifest.layers), source.most_bytes)
+    _check_free(source, _FORMS * size.content_bytes, layout)
+    return size
+
+
+def unpacked(source: Source, layout: Path, root: Path) -> None:
+    """Unpack an image by umoci, which keeps every file within `root`, wherever paths and links lead."""
+    around = root.with_name("unpacking")  # all that whiteouts could reach, should a path ever lead out of the root
+    around.mkdir()
+    argv = ("umoci", "raw", "unpack", "--image", f"{layout}:{_TAG}", str(around / "root"))
+    output = _HOST.run(*argv, timeout=_COPY_SECONDS, check=False)
+    if output.exit_code:
+        words = output.stderr.decode("utf-8", "replace").strip().rpartition("\u2a2f")[2].strip()
+        raise TareError(f"{source}: cannot be unpacked: {words[-300:]}", "get or build the image again")
+    (around / "root").rename(root)
+    around.rmdir()
+
+
+# --- skopeo --------------------------------------------------------------------------------------------------------
+
+
+def _skopeo(source: Source, *arguments: str, seconds: float) -> Output:
+    output = _HOST.run("skopeo", *arguments, timeout=seconds, check=False)
+    if output.exit_code:
+        raise refusal(source, output.stderr.decode("utf-8", "replace"))
+    return output
+
+
+def refusal(source: Source, printed: str) -> TareError:
+    """Turn what skopeo printed into an error of ours."""
+    found = _MESSAGE.findall(printed)
+    words = (found[-1] if found else printed.strip()).replace('\\"', '"')
+    last = words.removeprefix(f'Error parsing image name "{source}": ')[-300:]
+    for pattern, what, hint in _REFUSALS:
+        if pattern.search(words):
+            return TareError(f"{source}: {what}: {last}", hint)
+    return TareError(f"{source}: skopeo cannot copy it: {last}", f"try by hand: skopeo inspect {source}")
+
+
+def _credentials(source: Source, option: str) -> tuple[str, ...]:
+    return (f"{option}={source.credentials}",) if source.credentials and source.transport == "docker://" else ()
+
+
+# --- a root file system without a configuration --------------------------------------------------------------------
+
+
+def _packed_root(source: Source, scratch: Path) -> str:
+    """Put a root's tar archive, not compressed, into `scratch`; gives its SHA-256."""
+    path, target = Path(source.name), scratch / "layer.tar"
+    if path.is_dir():
+        pack(path, target)
+    elif not path.is_file():
+        raise TareError(f"{source}: there is no such file", "give the path of a directory or a tar file")
+    try:
+        with path.open("rb") if path.is_file() else target.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            stream = gzip.GzipFile(fileobj=file) if packed else file
+            return _hashed(stream, None if path.is_dir() else target, source.most_bytes)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TareError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
+
+
+def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: int) -> str:
+    digest, length = hashlib.sha256(), 0
+    with (target or Path(os.devnull)).open("wb") as file:
+        while chunk := stream.read(1 << 20):
+            length += len(chunk)
+            if length > 2 * most_bytes + (1 << 20):  # with the headers of its files
+                raise too_large(most_bytes)
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()
+
+
+def pack(root: Path, archive: Path) -> None:
+    """Write a directory as a tar archive: the same content gives the same bytes."""
+    options = (
+        "--one-file-system",
+        "--sort=name",
+        "--numeric-owner",
+        "--xattrs",
+        "--xattrs-include=*",
+        "--format=posix",
+    )
+    times = "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"
+    _HOST.run("tar", "-C", str(root), *options, times, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+
+
+def _wrapped(scratch: Path, layout: Path) -> None:
+    """Make a layout of the one layer in `scratch`; the image says nothing of how to start it."""
+    blobs = layout / "blobs/sha256"
+    blobs.mkdir(parents=True)
+    archive = scratch / "layer.tar"
+    with archive.open("rb") as file:
+        layer = hashlib.file_digest(file, "sha256").hexdigest()
+    size = archive.stat().st_size
+    archive.rename(blobs / layer)
+
+    def keep(value: Mapping[str, object]) -> dict[str, object]:
+        text = json.dumps(value).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        (blobs / digest).write_bytes(text)
+        return {"digest": f"sha256:{digest}", "size": len(text)}
+
+    kind = "application/vnd.oci.image"
+    own = {"architecture": this_architecture(), "os": "linux"}
+    configuration = keep({**own, "config": {}, "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]}})
+    layers = [{"mediaType": f"{kind}.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
+    described = {"mediaType": f"{kind}.config.v1+json", **configuration}
+    manifest = keep({"schemaVersion": 2, "config": described, "layers": layers})
+    tagged = {
+        "mediaType": f"{kind}.manifest.v1+json",
+        **manifest,
+        "annotations": {"org.opencontainers.image.ref.name": _TAG},
+    }
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [tagged]}), encoding="utf-8")
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}', encoding="utf-8")
+
+
+def _check_room(source: Source, manifest: Manifest, folder: Path) -> None:
+    """Refuse an image whose own words of its size are too large already."""
+    if manifest.size_bytes > source.most_bytes:
+        raise too_large(source.most_bytes)
+    _check_free(source, manifest.size_bytes, folder)
+
+
+def _check_free(source: Source, need_bytes: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if need_bytes > free:
+        what = f"{source}: {free >> 20} MiB of disk are free, and it needs {need_bytes >> 20}"
+        raise TareError(what, "remove files, or let TARE_HOME name a folder on a larger disk")

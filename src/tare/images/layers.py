@@ -1,0 +1,189 @@
+"""What a layer of an image holds, counted before anything is unpacked: a small file can unpack to a whole disk.
+
+A layer is a tar archive, compressed by gzip or not. Its headers are read as the program reads them that unpacks it, so
+that a size means the same to both.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from tare.errors import TareError
+
+_BLOCK = 512
+_CHUNK = 1 << 20
+_MOST_HEADER_BYTES = 1 << 20  # of one file: its long name, its attributes
+_MOST_FILES = 2_000_000
+_WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: the size in their header means nothing
+_LONG = b"LKxg"  # headers of the next file
+_CHARACTERS, _BLOCKS = b"3", b"4"
+_CLIMBING = (b"..", b".wh.", b".wh..", b".wh...")
+# Those that every engine makes in a container: null, zero, full, random, urandom, tty, console, ptmx.
+_HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
+_DAMAGED = "get or build the image again"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What layers unpack to."""
+
+    content_bytes: int = 0
+    files: int = 0
+
+
+def counted(layers: Iterable[Path], most_bytes: int) -> Size:
+    """Count what layers unpack to; raises TareError if it is more, is damaged, or has what cannot be unpacked here.
+
+    It reads no more than that from layers that would unpack to more.
+    """
+    content_bytes = files = 0
+    for layer in layers:
+        for each in _sizes_in(layer, most_bytes):
+            content_bytes, files = content_bytes + each, files + 1
+            if content_bytes > most_bytes:
+                raise too_large(most_bytes)
+            if files > _MOST_FILES:
+                raise TareError(f"the image has more than {_MOST_FILES} files", "choose a smaller image")
+    return Size(content_bytes, files)
+
+
+def _sizes_in(layer: Path, most_bytes: int) -> Iterator[int]:
+    try:
+        with layer.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield from _sizes(gzip.GzipFile(fileobj=file) if packed else file, most_bytes)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TareError(f"the image is damaged: a layer of it cannot be unpacked: {error}", _DAMAGED) from error
+
+
+def too_large(most_bytes: int) -> TareError:
+    """Give the error of an image that is larger than it may be."""
+    what = f"the image unpacks to more than {most_bytes >> 20} MiB"
+    return TareError(what, 'choose a smaller one, or let it be larger: limit = "…" in [image]')
+
+
+def _sizes(stream: BinaryIO | gzip.GzipFile, most_bytes: int) -> Iterator[int]:
+    """Give the size of each file's content, one after the other."""
+    said = _Said()  # by extended headers, which count more
+    while True:
+        header = _read(stream, _BLOCK)
+        if not header.strip(b"\0"):
+            return
+        _check_sum(header)
+        kind, size = header[156:157], _number(header[124:136])
+        if kind in _LONG:
+            if size > _MOST_HEADER_BYTES:
+                raise TareError("the image has a file with a name or attributes of over 1 MiB", "choose another image")
+            said.hear(kind, _read(stream, _padded(size))[:size])
+            continue
+        if kind == b"S":
+            raise _sparse()
+        for path in (_written(header), *said.paths):
+            _refuse_climbing(path)
+        _refuse_device(header, kind)
+        size = 0 if kind in _WITHOUT_CONTENT else size if said.size is None else said.size
+        said = _Said()
+        if size > most_bytes:
+            raise too_large(most_bytes)
+        _skip(stream, _padded(size))
+        yield size
+
+
+@dataclass
+class _Said:
+    """What the headers before a file's own say of it."""
+
+    size: int | None = None
+    paths: list[bytes] = field(default_factory=list)
+
+    def hear(self, kind: bytes, text: bytes) -> None:
+        """Take another header: a long name, or records of `LENGTH NAME=VALUE` and a line's end."""
+        if kind == b"L":
+            self.paths.append(text.partition(b"\0")[0])
+        while text and kind == b"x":
+            length, blank, _ = text.partition(b" ")
+            if not blank or not length.isdigit() or not len(length) + 2 < int(length) <= len(text):
+                raise TareError("the image is damaged: the attributes of a file cannot be read", _DAMAGED)
+            name, _, value = text[len(length) + 1 : int(length) - 1].partition(b"=")
+            self._record(name, value)
+            text = text[int(length) :]
+
+    def _record(self, name: bytes, value: bytes) -> None:
+        if name.startswith(b"GNU.sparse."):
+            raise _sparse()
+        if name == b"path":
+            self.paths.append(value)
+        if name == b"size":
+            if not value.isdigit() or len(value) > 18:
+                raise TareError("the image is damaged: a file's size is no number", _DAMAGED)
+            self.size = int(value)
+
+
+def _written(header: bytes) -> bytes:
+    """Give the path in a file's own header; the one before it, in the ustar format, has its folders."""
+    name = header[:100].partition(b"\0")[0]
+    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    return prefix + b"/" + name if prefix else name
+
+
+def _refuse_climbing(path: bytes) -> None:
+    """Refuse a path out of its folder, and the whiteout of one: umoci removes what is above the root for `.wh...`."""
+    if any(part in _CLIMBING for part in path.split(b"/")):
+        what = f"the image has a path that leads out of a folder: {path[:200].decode('utf-8', 'replace')!r}"
+        raise TareError(what, "choose another image: this one may do harm")
+
+
+def _read(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("it ends early")
+    return data
+
+
+def _skip(stream: BinaryIO | gzip.GzipFile, size: int) -> None:
+    while size > 0:
+        size -= len(_read(stream, min(size, _CHUNK)))
+
+
+def _padded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _check_sum(header: bytes) -> None:
+    """Refuse what is no header: its bytes, with blanks for the sum itself, have the sum that it states."""
+    if sum(header[:148]) + 8 * 0x20 + sum(header[156:]) != _number(header[148:156]):
+        raise TareError("the image is damaged: a layer of it is no tar archive", _DAMAGED)
+
+
+def _number(field: bytes) -> int:
+    """Read a number: octal digits, or with the first bit set the bytes of a number."""
+    if field[:1] >= b"\x80":
+        number = int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
+    else:
+        digits = field.strip(b" \0")
+        if digits.strip(b"01234567"):
+            raise TareError("the image is damaged: a layer of it has a size that is no number", _DAMAGED)
+        number = int(digits or b"0", 8)
+    if number >= 1 << 63:
+        raise TareError("the image is damaged: a layer of it has a size below 0", _DAMAGED)
+    return number
+
+
+def _sparse() -> TareError:
+    return TareError("the image has a sparse file, which can hold any size", "pack it without holes: tar without -S")
+
+
+def _refuse_device(header: bytes, kind: bytes) -> None:
+    if kind not in (_CHARACTERS, _BLOCKS):
+        return
+    device = (_number(header[329:337]), _number(header[337:345]))
+    if kind == _BLOCKS or device not in _HARMLESS:
+        name = header[:100].rstrip(b"\0").decode("utf-8", "replace")
+        what = f"the image has a device in it: {name!r}, {device[0]}:{device[1]}"
+        raise TareError(what, "build it without: an engine makes the devices that a container may use")

@@ -1,0 +1,64 @@
+"""The table `[image]` of a suite: what every instance runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from tare.errors import UsageError
+from tare.model import ImageWanted, Release, Source
+from tare.suites.document import Document
+from tare.suites.source import EXAMPLE, read_source
+from tare.units import Size
+
+_KEY = ("image",)
+
+
+def _package(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
+        raise ValueError('write names of Debian packages, for example "php-fpm"')
+    return name
+
+
+def _place(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise ValueError('write a path from the root of the image, for example "/srv/app"')
+    return path
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """The table `[image]`: what every instance runs. `from` is a word of Python, and is read apart."""
+
+    release: Release = "bookworm"
+    packages: tuple[Annotated[str, AfterValidator(_package)], ...] = ()
+    files: dict[Annotated[str, AfterValidator(_place)], str] = field(default_factory=dict)
+    credentials: str = ""
+    limit: Annotated[Size, Field(gt=0)] = Source.most_bytes
+
+
+def read_image(document: Document) -> ImageWanted:
+    """Read what the image is made of. Paths become absolute, because `--resume` may run in another folder."""
+    table: ImageTable = document.build(_KEY, ImageTable, ("from",)) or ImageTable()
+    written = document.table(_KEY)
+    files = tuple((target, str(Path(source).absolute())) for target, source in sorted(table.files.items()))
+    if "from" not in written:
+        for name in ("credentials", "limit"):
+            if name in written:
+                document.fault((*_KEY, name), "there is no image to get", f'write from = "{EXAMPLE}"')
+        return ImageWanted(table.release, table.packages, files)
+    for name in ("release", "packages"):
+        if name in written:
+            document.fault((*_KEY, name), "an image that others have built is taken as it is", f"leave {name} out")
+    text = document.required(_KEY, "from", EXAMPLE)
+    try:
+        source = read_source(EXAMPLE if text is None else text)
+    except UsageError as error:
+        document.fault((*_KEY, "from"), str(error), error.hint)
+        return ImageWanted()
+    credentials = str(Path(table.credentials).absolute()) if table.credentials else ""
+    return ImageWanted(source=replace(source, credentials=credentials, most_bytes=table.limit), files=files)

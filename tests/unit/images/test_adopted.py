@@ -1,0 +1,242 @@
+"""An image that others have built is taken over with its very bytes, and its program started as an engine would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oci_made import file, folder, layer, layout, link
+
+from tare.errors import TareError
+from tare.hosts.exec import START
+from tare.images.adopted import Adoption, configuration_of, lacking, packages_of
+from tare.images.image import building
+from tare.images.inside import hash_of_files, put_files, text_in
+from tare.model import Image, Source
+
+BUSYBOX = Path("/bin/busybox")
+PROBE = Path(__file__).parents[2] / "support/probe.c"
+CONFIG = {
+    "Entrypoint": ["probe", "first word", "$HOME;"],
+    "Cmd": ["usual"],
+    "Env": ["PATH=/nothing:/app:/usr/bin", "GREETING=a b=c"],
+    "User": "4711:4712",
+    "WorkingDir": "/srv/work here",
+}
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("skopeo", "umoci", "musl-gcc", "mke2fs"))) or not BUSYBOX.exists(),
+    reason="apt-get install skopeo umoci musl-tools e2fsprogs busybox-static",
+)
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can unpack what belongs to others")
+Adopt = Callable[..., Image]
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A program of musl's that prints how it was started."""
+    binary = tmp_path_factory.mktemp("probe") / "probe"
+    subprocess.run(("musl-gcc", "-static", "-Os", "-o", str(binary), str(PROBE)), check=True, timeout=60)
+    return binary.read_bytes()
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Adopt:
+    """Take over an image of these layers, beside which an image of tare's own is laid."""
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    images, base = tmp_path / "home/images", tmp_path / "base"
+    images.mkdir(parents=True)
+    own = base / "usr/lib/tare"
+    own.mkdir(parents=True)
+    (own / "init").write_bytes(b"init\n")
+    (base / "kernel").write_bytes(b"kernel\n")
+    ours = Image("0" * 64, base, base, base, base / "kernel", base / "kernel", "")
+
+    def take(*layers: bytes, wanted: Source | None = None, files: Any = (), **config: Any) -> Image:
+        made = tmp_path / f"image-{len(list(tmp_path.iterdir()))}"
+        source = wanted or Source("oci:", f"{layout(made, *layers, config=config)}:latest")
+        with building(images) as scratch:
+            return Adoption(source, files, ours, 1 << 20, scratch, BUSYBOX).image(images, said.append)
+
+    return take
+
+
+def start(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the image's program in a chroot, by root and with an environment and groups that it must not get."""
+    command = ("chroot", "--groups=5,6", str(image.root), *image.start, *arguments)
+    environment = {"PATH": os.environ["PATH"], "SECRET": "1", "TARE_RUN_1": "mark"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+
+
+@needs_tools
+@only_root
+def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(adopt: Adopt, probe: bytes) -> None:
+    image = adopt(layer(file("app/probe", probe, 0o755)), **CONFIG)
+    done = start(image)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert lines[:7] == [
+        "user 4711 4711 4712 4712",
+        "groups",
+        "folder /srv/work here",
+        "argument [probe]",
+        "argument [first word]",
+        "argument [$HOME;]",
+        "argument [usual]",
+    ]
+    assert [line for line in lines if line.startswith("variable")] == [
+        "variable [GREETING=a b=c]",
+        "variable [HOME=/]",
+        "variable [PATH=/nothing:/app:/usr/bin]",
+    ]
+    assert "/etc/hosts there" in lines
+    given = start(image, "given", "", "code=41")
+    assert given.returncode == 41
+    assert "argument [first word]\nargument [$HOME;]\nargument [given]\nargument []\n" in given.stdout
+    only = start(image, "--only", "/app/probe", "code=3")
+    assert (only.returncode, only.stdout.count("argument")) == (3, 2)
+    for words, code in ((("--only", "none"), 127), (("--only", "/etc/hosts"), 126), (("--only", "/etc/hosts/x"), 127)):
+        assert start(image, *words).returncode == code
+    assert image.packages == ""
+    assert lacking(image, ["given"]) == []  # the entry point is there, and the word is its own
+    assert configuration_of(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
+    assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
+        *("busybox", "init", "start", "start.words")
+    ]
+
+
+@needs_tools
+@only_root
+def test_the_same_image_in_another_form_gives_the_same_bytes_and_is_cached(
+    adopt: Adopt, tmp_path: Path, said: list[str]
+) -> None:
+    made = layout(tmp_path / "one", layer(folder("etc"), file("etc/hosts", b"own\n"), file("app", b"1", 0o4711)))
+    archive = tmp_path / "two.tar"
+    words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
+    subprocess.run(words, check=True, timeout=60, capture_output=True)
+    one = adopt(wanted=Source("oci:", f"{made}:latest"))
+    two = adopt(wanted=Source("docker-archive:", str(archive)))
+    assert one.digest == two.digest
+    assert one.origin.startswith(f"oci:{made}:latest@sha256:")
+    assert two.origin.startswith(f"docker-archive:{archive}@sha256:")
+    assert (one.start, one.disk_bytes) == ((START,), 1 << 30)
+    assert (one.root / "etc/hosts").read_text() == "own\n"
+    assert (one.root / "app").stat().st_mode & 0o7777 == 0o4711
+    assert text_in(one.kernel.parent, "kernel") == "kernel\n"
+    said.clear()
+    again = adopt(wanted=Source("docker-archive:", str(archive)))
+    assert again == two
+    assert said == [f"image: looking at docker-archive:{archive}"]
+    assert [path for path in one.root.parents[1].iterdir() if path.name.startswith("tare-")] == []
+
+
+@needs_tools
+@only_root
+@pytest.mark.parametrize("place", ["proc", "dev", "sys", "usr", "usr/lib", "usr/lib/tare", "srv", "run", "tmp"])
+def test_a_link_where_tare_mounts_or_writes_is_refused_and_nothing_is_left(
+    place: str, adopt: Adopt, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    with pytest.raises(TareError, match=f"the image has no folder at /{place} but a symbolic link"):
+        adopt(layer(link(place, f"{tmp_path}/outside")))
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert list((tmp_path / "home/images").iterdir()) == []
+
+
+@needs_tools
+@only_root
+@pytest.mark.parametrize("name", ["passwd", "group"])
+def test_accounts_behind_a_link_are_not_read(name: str, adopt: Adopt, tmp_path: Path) -> None:
+    (tmp_path / "accounts").write_text("app:x:1500:1501:::\n")
+    with pytest.raises(TareError, match=r"the image has no (user app|group app)"):
+        adopt(
+            layer(folder("etc"), link(f"etc/{name}", f"{tmp_path}/accounts")),
+            User="app" if name == "passwd" else "1:app",
+        )
+
+
+@needs_tools
+@only_root
+def test_an_image_for_another_machine_is_refused_before_it_is_unpacked(adopt: Adopt, tmp_path: Path) -> None:
+    made = layout(tmp_path / "other", layer(file("a")), platform=("linux", "s390x"))
+    with pytest.raises(TareError, match=f"^oci:{made}:latest: the image is for s390x, and this machine is "):
+        adopt(wanted=Source("oci:", f"{made}:latest"))
+
+
+@needs_tools
+@only_root
+def test_an_archive_of_images_is_no_root_file_system(adopt: Adopt, tmp_path: Path) -> None:
+    made, archive = layout(tmp_path / "one", layer(file("a"))), tmp_path / "image.tar"
+    words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
+    subprocess.run(words, check=True, timeout=60, capture_output=True)
+    with pytest.raises(TareError, match="this is an archive of images") as error:
+        adopt(wanted=Source("", str(archive)))
+    assert error.value.hint == f"write docker-archive:{archive} or oci-archive:{archive}"
+
+
+@needs_tools
+@only_root
+def test_files_of_a_suite_are_laid_over_the_image_and_make_another_one(adopt: Adopt, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "sub").mkdir(parents=True)
+    (own / "sub/tool").write_text("1")
+    (own / "sub/tool").chmod(0o755)
+    (own / "to").symlink_to("sub/tool")
+    data, files = layer(file("srv/app/sub", b"in the way")), (("/srv/app", str(own)),)
+    with pytest.raises(TareError, match="the image has no folder at /srv/app/sub but a file"):
+        adopt(data, files=files)
+    made = layout(tmp_path / "one", layer(file("srv/app/old", b"old")))
+    wanted = Source("oci:", f"{made}:latest")
+    image = adopt(wanted=wanted, files=files)
+    assert (image.root / "srv/app/sub/tool").stat().st_mode & 0o777 == 0o755
+    assert str((image.root / "srv/app/to").readlink()) == "sub/tool"
+    assert (image.root / "srv/app/old").read_text() == "old"
+    (own / "sub/tool").write_text("2")
+    assert adopt(wanted=wanted, files=files).digest != image.digest
+
+
+def test_files_cannot_leave_the_image(tmp_path: Path) -> None:
+    root, own = tmp_path / "root", tmp_path / "own"
+    root.mkdir()
+    own.write_text("x")
+    (root / "way").symlink_to(tmp_path)
+    for target in ("/../escaped", "/way/escaped", "/", "/a/../../escaped"):
+        with pytest.raises(TareError):
+            put_files(root, ((target, str(own)),))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "root"]
+    put_files(root, (("/", str(_folder(tmp_path / "more"))),))
+    assert (root / "there").read_text() == "1"
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    (path / "there").write_text("1")
+    return path
+
+
+def test_the_hash_of_files_follows_names_content_and_permissions(tmp_path: Path) -> None:
+    own = _folder(tmp_path / "own")
+    seen = {hash_of_files(()), hash_of_files((("/a", str(own)),)), hash_of_files((("/b", str(own)),))}
+    (own / "there").write_text("2")
+    seen.add(hash_of_files((("/a", str(own)),)))
+    (own / "there").chmod(0o700)
+    seen.add(hash_of_files((("/a", str(own)),)))
+    assert len(seen) == 5
+    with pytest.raises(TareError, match="there is no such file"):
+        hash_of_files((("/a", f"{own}/none"),))
+
+
+def test_the_packages_of_a_debian_are_read_from_its_status() -> None:
+    status = "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\nPackage: b\nVersion: 4\nDescription: x\n y\n"
+    assert packages_of(status) == "a 1:2-3\nb 4\n"
+    assert packages_of("") == ""
+    assert packages_of("Package: a\n\nVersion: 1\n") == ""

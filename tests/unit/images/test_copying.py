@@ -1,0 +1,326 @@
+"""Images come from wherever skopeo finds them, nothing of them leaves their folder, and refusals have a reason."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oci_made import KIND, file, folder, hard_link, layer, layout, link, write_index
+from registry import USER, registry
+
+from tare.errors import TareError
+from tare.images import copying
+from tare.images.layers import Size
+from tare.model import Source
+
+pytestmark = [
+    pytest.mark.skipif(not (shutil.which("skopeo") and shutil.which("umoci")), reason="apt-get install skopeo umoci"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can unpack what belongs to others"),
+]
+
+APP = layer(folder("app"), file("app/run", b"#!app\n", 0o755), file("app/old", b"1"))
+NEWER = layer(file("app/.wh.old"), file("app/new", b"22"))
+CONFIG = {"Entrypoint": ["/app/run"], "User": "7:8"}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    return layout(tmp_path / "image", APP, NEWER, config=CONFIG)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials and no engine of this machine."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+
+
+def skopeo(*words: str) -> None:
+    subprocess.run(("skopeo", *words), check=True, capture_output=True, timeout=60)
+
+
+def source(tmp_path: Path, kind: str) -> Source:
+    """Name the image at `tmp_path`/image in another form, which is made."""
+    name = f"{tmp_path}/made-{kind}{':app:1' if kind == 'docker-archive' else ':1'}"
+    if kind == "oci":
+        name = f"{tmp_path}/image:latest"
+    else:
+        skopeo("copy", "--quiet", f"oci:{tmp_path}/image:latest", f"{kind}:{name}")
+    return Source(f"{kind}:", name)
+
+
+def taken(wanted: Source, scratch: Path) -> Path:
+    """Give the root of an image, as it is taken over."""
+    here = copying.copied(wanted, copying.digest_of(wanted, scratch), scratch)
+    copying.check_layers(wanted, here, copying.manifest_in(here))
+    copying.unpacked(wanted, here, scratch / "root")
+    return scratch / "root"
+
+
+def names(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", ["docker-archive", "oci", "oci-archive"])
+def test_every_form_of_an_image_gives_the_same_files(kind: str, tmp_path: Path, made: Path, scratch: Path) -> None:  # noqa: ARG001
+    root = taken(source(tmp_path, kind), scratch)
+    assert names(root) == ["app", "app/new", "app/run"]  # the whiteout is obeyed, and no file
+    assert stat.S_IMODE((root / "app/run").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("kind", ["docker-archive", "oci", "oci-archive"])
+def test_the_digest_is_that_of_the_very_image(kind: str, tmp_path: Path, made: Path, scratch: Path) -> None:  # noqa: ARG001
+    wanted = source(tmp_path, kind)
+    digest = copying.digest_of(wanted, scratch)
+    assert copying.digest_of(wanted, scratch) == digest
+    here = copying.copied(wanted, digest, scratch)
+    (text,) = [path.read_text() for path in (here / "blobs/sha256").iterdir() if b"Entrypoint" in path.read_bytes()]
+    assert json.loads(text)["config"] == CONFIG
+    manifest = copying.manifest_in(here)
+    assert copying.blob(here, manifest.configuration).read_text() == text
+    assert copying.check_layers(wanted, here, manifest) == Size(9, 5)
+
+
+@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz"])
+def test_a_root_file_system_is_an_image_without_a_program(form: str, tmp_path: Path, scratch: Path) -> None:
+    root = tmp_path / "plain"
+    (root / "srv").mkdir(parents=True)
+    (root / "srv/page").write_text("page")
+    os.chown(root / "srv/page", 33, 33)
+    wanted = Source("", str(root))
+    if form != "folder":
+        wanted = Source("", str(tmp_path / "plain.tar"))
+        copying.pack(root, Path(wanted.name))
+    if form == "tar.gz":
+        Path(wanted.name).write_bytes(gzip.compress(Path(wanted.name).read_bytes()))
+    found = taken(wanted, scratch)
+    assert names(found) == ["srv", "srv/page"]
+    assert (found / "srv/page").stat().st_uid == 33
+    text = copying.blob(scratch / "layout", copying.manifest_in(scratch / "layout").configuration).read_text()
+    assert json.loads(text)["config"] == {}
+
+
+def test_two_packings_of_a_folder_have_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        (tmp_path / "plain" / name).mkdir(parents=True)
+    for number in range(2):
+        copying.pack(tmp_path / "plain", tmp_path / f"{number}")
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+# --- strangers' layers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        lambda _: [layer(file("../../../../outside/new", b"evil"))],
+        lambda out: [layer(file(f"{out}/new", b"evil"))],
+        lambda out: [layer(link("way", out), file("way/new", b"evil"))],
+        lambda out: [layer(link("way", f"../../../../../../../../..{out}")), layer(file("way/new", b"evil"))],
+        lambda out: [layer(link("way", out)), layer(file("way/.wh.kept"))],
+        lambda out: [layer(link("way", out)), layer(file("way/.wh..wh..opq"))],
+        lambda out: [layer(link("way", f"{out}/kept"), file("way", b"evil"))],
+        lambda out: [layer(folder("way")), layer(link("way", out)), layer(file("way/kept", b"evil"))],
+        lambda _: [layer(file(".wh..."))],
+        lambda _: [layer(file("../.wh.outside"))],
+    ],
+)
+def test_nothing_outside_is_changed_whatever_paths_and_links_lead_to(
+    hostile: Callable[[str], list[bytes]], tmp_path: Path, scratch: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    layout(tmp_path / "image", *hostile(str(outside)))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with suppress(TareError):  # that umoci gives up is right, too
+        taken(Source("oci:", f"{tmp_path}/image:latest"), scratch)
+    assert (outside / "kept").read_text() == "kept"
+    assert names(outside) == ["kept"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert {path.name for path in scratch.iterdir()} <= {"layout", "root"}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../../../../../../etc/passwd", "way/passwd"])
+def test_a_hard_link_to_a_file_outside_is_refused(target: str, tmp_path: Path, scratch: Path) -> None:
+    data = layer(link("way", "/etc"), hard_link("stolen", target))
+    with pytest.raises(TareError, match=r"cannot be unpacked: .*stolen"):
+        taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+
+
+def test_links_of_the_image_and_setuid_bits_are_kept(tmp_path: Path, scratch: Path) -> None:
+    data = layer(file("a", b"x", 0o4755), hard_link("b", "a"), link("c", "/a"))
+    root = taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+    assert (root / "a").samefile(root / "b")
+    assert stat.S_IMODE((root / "b").stat().st_mode) == 0o4755
+    assert str((root / "c").readlink()) == "/a"
+
+
+def test_a_layer_cannot_redirect_an_overlay(tmp_path: Path, scratch: Path) -> None:
+    data = layer(file("a", b"x", attributes={"SCHILY.xattr.trusted.overlay.redirect": "/etc"}))
+    root = taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+    assert os.listxattr(root / "a") == []
+
+
+def test_an_opaque_folder_hides_what_was_below_it(tmp_path: Path, scratch: Path) -> None:
+    data = (layer(folder("a"), file("a/x"), file("a/y")), layer(file("a/.wh..wh..opq"), file("a/z")))
+    assert names(taken(Source("oci:", f"{layout(tmp_path / 'image', *data)}:latest"), scratch)) == ["a", "a/z"]
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_an_image_that_says_that_it_is_too_large_is_not_even_copied(tmp_path: Path, made: Path, scratch: Path) -> None:  # noqa: ARG001
+    wanted = Source("oci:", f"{tmp_path}/image:latest", most_bytes=100)
+    with pytest.raises(TareError, match="unpacks to more than 0 MiB"):
+        copying.digest_of(wanted, scratch)
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_image_that_unpacks_to_more_than_it_may_is_not_unpacked(tmp_path: Path, scratch: Path) -> None:
+    bomb = layer(file("zeros", bytes(32 << 20)))
+    wanted = Source("oci:", f"{layout(tmp_path / 'image', APP, bomb)}:latest", most_bytes=16 << 20)
+    with pytest.raises(TareError, match="the image unpacks to more than 16 MiB"):
+        taken(wanted, scratch)
+    assert not (scratch / "root").exists()
+
+
+def test_an_image_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path, made: Path, scratch: Path) -> None:
+    _with_manifest(made, lambda fields: fields["layers"][0].update(size=1 << 50))
+    wanted = Source("oci:", f"{tmp_path}/image:latest", most_bytes=1 << 60)
+    with pytest.raises(TareError, match="MiB of disk are free, and it needs 1073741824"):
+        copying.digest_of(wanted, scratch)
+
+
+def _with_manifest(made: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Give an image another manifest."""
+    described = json.loads((made / "index.json").read_bytes())["manifests"][0]
+    fields = json.loads(copying.blob(made, described["digest"]).read_bytes())
+    change(fields)
+    text = json.dumps(fields).encode()
+    digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    copying.blob(made, digest).write_bytes(text)
+    write_index(made, [{**described, "digest": digest, "size": len(text)}])
+
+
+def test_layers_of_zstd_are_refused_with_the_command_that_helps(made: Path) -> None:
+    _with_manifest(made, lambda fields: fields["layers"][1].update(mediaType=f"{KIND}.layer.v1.tar+zstd"))
+    with pytest.raises(TareError, match="zstd") as error:
+        copying.check_layers(Source("oci:", str(made)), made, copying.manifest_in(made))
+    assert "--dest-compress-format gzip" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (("docker-archive:", "none.tar"), "there is no such file"),
+        (("oci:", "none"), "there is no such file"),
+        (("oci:", "image:other"), "there is no image of this name"),
+        (("docker-archive:", "text"), "this is no whole image"),
+        (("oci-archive:", "text"), "this is no whole image"),
+        (("oci:", "text"), "this is no whole image"),
+        (("docker-daemon:", "app:1"), "Docker's daemon does not answer"),
+        (("docker://", "127.0.0.1:1/app"), "the registry does not answer"),
+        (("", "none"), "there is no such file"),
+        (("", "text"), "the image is damaged: a layer of it"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_the_reason(
+    wanted: tuple[str, str], says: str, tmp_path: Path, scratch: Path
+) -> None:
+    transport, name = wanted
+    layout(tmp_path / "image", APP)
+    (tmp_path / "text").write_text("no image\n" * 100)
+    place = name if transport in ("docker-daemon:", "docker://") else f"{tmp_path}/{name}"
+    with pytest.raises(TareError, match=says) as error:
+        taken(Source(transport, place), scratch)
+    assert error.value.hint
+    assert "\n" not in str(error.value) + error.value.hint
+
+
+def test_a_truncated_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
+    data = os.urandom(200_000)
+    layout(tmp_path / "image", layer(file("a", data)))
+    for kind in ("docker-archive", "oci-archive"):
+        wanted = source(tmp_path, kind)
+        path = Path(wanted.name.split(":")[0])
+        path.write_bytes(path.read_bytes()[:-150_000])
+        with pytest.raises(TareError, match=f"^{kind}:.*: (this is no whole image|skopeo cannot copy it)"):
+            taken(wanted, scratch)
+
+
+def test_a_layer_of_another_content_than_its_digest_is_refused(tmp_path: Path, made: Path, scratch: Path) -> None:
+    largest = copying.manifest_in(made).layers[0]
+    path = copying.blob(made, largest.digest)
+    path.write_bytes(gzip.compress(layer(file("other"))).ljust(path.stat().st_size, b"\0")[: path.stat().st_size])
+    with pytest.raises(TareError, match=r"this is no whole image|skopeo cannot copy it"):
+        taken(Source("oci:", f"{tmp_path}/image:latest"), scratch)
+
+
+# --- a registry ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A file that allows skopeo to talk to a registry without TLS, as users have one for theirs."""
+    path = tmp_path / ".config/containers/registries.conf"  # in the home of these tests
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def allow(plain: Path, address: str) -> None:
+    plain.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+
+
+def test_an_image_of_a_registry_is_pinned_by_its_digest(plain: Path, made: Path, scratch: Path) -> None:
+    with registry({"app": made}) as address:
+        allow(plain, address)
+        wanted = Source("docker://", f"{address}/app:latest")
+        digest = copying.digest_of(wanted, scratch)
+        assert wanted.pinned(digest) == f"docker://{address}/app@{digest}"
+        newer = layout(made.parent / "newer", layer(file("newer")))
+        for name in ("index.json", *(f"blobs/sha256/{path.name}" for path in (newer / "blobs/sha256").iterdir())):
+            shutil.copy(newer / name, made / name)  # the tag moves
+        assert copying.digest_of(wanted, scratch) != digest
+        pinned = Source("docker://", wanted.pinned(digest).removeprefix("docker://"))
+        assert names(taken(pinned, scratch)) == ["app", "app/new", "app/run"]
+
+
+def test_a_registry_that_refuses_is_told_and_the_users_own_credentials_open_it(
+    plain: Path, tmp_path: Path, made: Path, scratch: Path
+) -> None:
+    with registry({"app": made}, private=True) as address:
+        allow(plain, address)
+        with pytest.raises(TareError, match="the registry refuses") as error:
+            copying.digest_of(Source("docker://", f"{address}/app"), scratch)
+        assert "credentials = " in error.value.hint
+        own = tmp_path / "auth.json"
+        own.write_text(json.dumps({"auths": {address: {"auth": base64.b64encode(USER.encode()).decode()}}}))
+        assert names(taken(Source("docker://", f"{address}/app", str(own)), scratch)) == ["app", "app/new", "app/run"]
+
+
+def test_a_registry_without_the_image_is_told(plain: Path, made: Path, scratch: Path) -> None:
+    with registry({"app": made}) as address:
+        allow(plain, address)
+        for name in ("other", "app:2"):
+            with pytest.raises(TareError, match=r"the registry has no such image|there is no image of this name"):
+                copying.digest_of(Source("docker://", f"{address}/{name}"), scratch)

@@ -1,0 +1,115 @@
+"""The table [image] of a suite, and the names of images that others have built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shelf import NATIVE, REDIS, faults, read
+
+from tare.errors import UsageError
+from tare.model import ImageWanted, Source
+from tare.suites.source import read_source
+
+KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"
+DIGEST = f"sha256:{'0' * 64}"
+
+
+def wanted(table: str) -> ImageWanted:
+    return read(f"{NATIVE}[image]\n{table}\n{REDIS}").image
+
+
+def test_packages_and_files_are_put_into_debians_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = wanted('packages = ["php-fpm", "g++"]\nfiles = { "/srv/b" = "b", "/srv/a" = "/own/a" }')
+    files = (("/srv/a", "/own/a"), ("/srv/b", f"{tmp_path}/b"))
+    assert found == ImageWanted("bookworm", ("php-fpm", "g++"), files)
+
+
+def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = wanted('from = "docker://r.example/a:1"\ncredentials = "auth.json"\nlimit = "2GiB"')
+    assert found == ImageWanted(source=Source("docker://", "r.example/a:1", f"{tmp_path}/auth.json", 2 << 30))
+    usual = wanted('from = "oci:a"\nfiles = { "/b" = "b" }')
+    assert usual == ImageWanted(files=(("/b", f"{tmp_path}/b"),), source=Source("oci:", f"{tmp_path}/a", "", 8 << 30))
+
+
+@pytest.mark.parametrize(
+    ("table", "what", "hint"),
+    [
+        ('from = ""', 'image.from: "" names no image', KINDS),
+        ('from = "oci:"', 'image.from: "oci:" names no image', KINDS),
+        ('from = "a b"', 'image.from: "a b" names no image', KINDS),
+        ("from = 1", "image.from: 1 is not a text", "write it in quotes"),
+        (
+            'from = "docker-archve:a.tar"',
+            'image.from: "docker-archve:a.tar": "docker-archve:" is no kind of image',
+            'did you mean "docker-archive:"?',
+        ),
+        ('from = "nginx:1"', 'image.from: "nginx:1": "nginx:" is no kind of image', KINDS),
+        ('form = "oci:a"', "image.form: unknown key", 'did you mean "from"?'),
+        (
+            'from = "oci:a"\nrelease = "trixie"',
+            "image.release: an image that others have built is taken as it is",
+            "leave release out",
+        ),
+        (
+            'from = "oci:a"\npackages = ["x1"]',
+            "image.packages: an image that others have built is taken as it is",
+            "leave packages out",
+        ),
+        ('limit = "1GiB"', "image.limit: there is no image to get", 'write from = "docker-archive:app.tar"'),
+        (
+            'packages = ["x; reboot"]',
+            'image.packages[0]: "x; reboot" cannot be used',
+            'write names of Debian packages, for example "php-fpm"',
+        ),
+        ('from = "oci:a"\nlimit = "0MiB"', 'image.limit: "0MiB" is too small', "write more than 0"),
+        ('files = "x"', 'image.files: "x" ', ""),
+    ],
+)
+def test_a_fault_of_the_table_is_told_with_its_key(table: str, what: str, hint: str) -> None:
+    found = faults(f"{NATIVE}[image]\n{table}\n{REDIS}")
+    assert [(f": {what}" in fault[0], fault[1].startswith(hint)) for fault in found] == [(True, True)], found
+
+
+@pytest.mark.parametrize("target", ["srv/app", "/srv/../etc", "../x"])
+def test_a_file_is_put_below_the_root_of_the_image(target: str) -> None:
+    ((what, hint),) = faults(f'{NATIVE}[image]\nfiles = {{ "{target}" = "x" }}\n{REDIS}')
+    assert ": image.files" in what
+    assert hint == 'write a path from the root of the image, for example "/srv/app"'
+
+
+@pytest.mark.parametrize(
+    ("text", "transport", "name"),
+    [
+        ("docker-archive:/a/b.tar:app:1", "docker-archive:", "/a/b.tar:app:1"),
+        ("oci:/a:latest", "oci:", "/a:latest"),
+        ("oci-archive:/a.tar", "oci-archive:", "/a.tar"),
+        ("containers-storage:localhost/app:1", "containers-storage:", "localhost/app:1"),
+        ("docker-daemon:app:1", "docker-daemon:", "app:1"),
+        ("docker://registry.example:5000/a/b@" + DIGEST, "docker://", "registry.example:5000/a/b@" + DIGEST),
+        ("/srv/root", "", "/srv/root"),
+        ("/srv/root:1.tar", "", "/srv/root:1.tar"),
+    ],
+)
+def test_an_image_is_named_as_skopeo_names_it_or_by_a_path(text: str, transport: str, name: str) -> None:
+    assert read_source(text) == Source(transport, name)
+    assert str(read_source(text)) == text
+
+
+def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_source("docker-archive:a.tar").name == f"{tmp_path}/a.tar"
+    assert read_source("./a:1").name == f"{tmp_path}/a:1"
+    with pytest.raises(UsageError):
+        read_source("a:1")
+
+
+@pytest.mark.parametrize("name", ["r.example:5000/a/b", "r.example:5000/a/b:1", f"r.example:5000/a/b:1@{DIGEST[:-1]}1"])
+def test_a_registrys_image_is_pinned_by_its_digest_alone(name: str) -> None:
+    assert Source("docker://", name).pinned(DIGEST) == f"docker://r.example:5000/a/b@{DIGEST}"
+
+
+def test_other_images_keep_their_name_beside_the_digest() -> None:
+    assert Source("docker-daemon:", "app:1").pinned(DIGEST) == f"docker-daemon:app:1@{DIGEST}"
