@@ -6,7 +6,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unik
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
+_REGISTRY = "docker://"
 
 
 # --- hosts ---------------------------------------------------------------------------------------------------------
@@ -98,10 +99,14 @@ class Source:
 
     def pinned(self, digest: str) -> str:
         """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""
-        if self.transport != "docker://":
+        if self.transport != _REGISTRY:
             return f"{self}@{digest}"
         folder, slash, last = self.name.partition("@")[0].rpartition("/")
         return f"{self.transport}{folder}{slash}{last.partition(':')[0]}@{digest}"
+
+    def again(self, origin: str) -> Source:
+        """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
+        return replace(self, name=origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 from oci_made import file, layer, layout
 
 from tare import plugins
-from tare.contracts import Host
+from tare.contracts import Host, Setup
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.adopted import Adoption
@@ -24,6 +24,8 @@ from tare.images.kept import forgotten
 from tare.launch import Technology
 from tare.model import Image, Source
 from tare.running.layers import Notes, Testbed, started
+from tare.technologies.native import Native
+from tare.workloads.command import Command
 
 pytestmark = [
     pytest.mark.machine,
@@ -97,3 +99,12 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
         inside.write("/srv/written", "by tare")
         inside.get(PurePosixPath("/srv/written"), lone.root.parent / "got")
         assert (lone.root.parent / "got").read_text() == "by tare"
+
+
+def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: Testbed) -> None:
+    with started(replace(testbed, image=lone, volume_bytes=0), (Native(),), 17008, Notes()) as (part,):
+        workload = Command(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
+        setup = Setup(part.instance, testbed.client, (), start=lone.start)
+        for raw in workload.measure(setup):
+            assert raw.text.startswith(SEEN)
+            assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0

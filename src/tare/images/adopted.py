@@ -50,14 +50,11 @@ def wanted_image(
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
         return built_image(say, recipe)
-    source = wanted.source
-    if again.startswith("docker://"):
-        source = replace(source, name=again.removeprefix("docker://"))
     _refuse_missing()
     base = built_image(say, _BASE)
     images = private_state_folder() / "images"
     with building(images) as scratch:
-        adoption = Adoption(source, wanted.files, base, recipe.room_bytes, scratch)
+        adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
         return adoption.image(images, say)
 
 

@@ -7,6 +7,7 @@ is `run`, which ends what the command leaves behind: it would be in the way of t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.contracts import Host
@@ -49,11 +50,11 @@ def measured(inside: Host, label: str, *argv: str, timeout: float) -> Raw:
     try:
         output = inside.run(*_MEASURED, *argv, timeout=timeout, check=False)
     except TimedOut as error:
-        what = f"{argv[0]}: did not end within {format_duration(timeout)}"
+        what = f"{_name(argv)}: did not end within {format_duration(timeout)}"
         raise TimedOut(what, _ENDLESS, error.output) from error
     errors = output.stderr.decode("utf-8", "replace")
     if output.exit_code:
-        what = last_lines(errors.strip()) or f"{argv[0]}: {output.argv[0]} ended with exit code {output.exit_code}"
+        what = last_lines(errors.strip()) or f"{_name(argv)}: {output.argv[0]} ended with exit code {output.exit_code}"
         raise TrialFailed(what.removeprefix("measure: "), _SHOWN, output)
     return Raw(label, output.argv, output.text, output.seconds, errors=errors)
 
@@ -63,16 +64,20 @@ def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> Used:
     found = _LINE.fullmatch(raw.text)
     if found is None:
         raise TrialFailed(f"nobody knows what the command used; {printed(raw.text)}", _SHOWN)
-    name = next(word for word in raw.argv[len(_MEASURED) :] if word != START)
-    code = int(found["code"])
+    name, code = _name(raw.argv[len(_MEASURED) :]), int(found["code"])
     if code not in exit_codes:
-        said = last_lines(raw.errors.strip() or found["output"].strip()) or "it printed nothing"
+        said = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("start: ") or "it printed nothing"
         raise TrialFailed(f"{name}: {_ending(code)}: {said}", _hint(code, found["output"] + raw.errors))
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     numbers = (float(found["wall"]), float(found["user"]), float(found["system"]), float(found["memory"]))
     values = (Value(metric.name, None, number) for metric, number in zip(METRICS, numbers, strict=True))
     return Used(found["output"], tuple(values), code)
+
+
+def _name(argv: Sequence[str]) -> str:
+    """Name the command, without what starts it in an image that others have built."""
+    return next((word for word in argv if word != START), START)
 
 
 def _ending(code: int) -> str:

@@ -111,5 +111,13 @@ def test_a_registrys_image_is_pinned_by_its_digest_alone(name: str) -> None:
     assert Source("docker://", name).pinned(DIGEST) == f"docker://r.example:5000/a/b@{DIGEST}"
 
 
+def test_a_run_that_goes_on_takes_the_very_image_of_a_registry_and_no_other() -> None:
+    wanted = Source("docker://", "r.example/a:1", "auth.json")
+    assert wanted.again("") == wanted
+    assert wanted.again(wanted.pinned(DIGEST)) == Source("docker://", f"r.example/a@{DIGEST}", "auth.json")
+    archive = Source("docker-archive:", "/a.tar")
+    assert archive.again(archive.pinned(DIGEST)) == archive
+
+
 def test_other_images_keep_their_name_beside_the_digest() -> None:
     assert Source("docker-daemon:", "app:1").pinned(DIGEST) == f"docker-daemon:app:1@{DIGEST}"

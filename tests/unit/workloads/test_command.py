@@ -12,6 +12,7 @@ from tare_fake.technology import FakeHost
 
 from tare.contracts import Instance, Setup
 from tare.errors import SuiteError, TimedOut, TrialFailed
+from tare.hosts.exec import START
 from tare.loads.own_metrics import OwnMetric
 from tare.model import Limits, Output, Raw
 from tare.running.values import read_values
@@ -158,9 +159,9 @@ def inside(*outputs: Output) -> Inside:
     return Inside(1.0, "", limits, outputs) if outputs else Inside(1.0, "", limits)
 
 
-def runs(workload: Command, host: FakeHost | None) -> tuple[Raw, ...]:
+def runs(workload: Command, host: FakeHost | None, start: tuple[str, ...] = ()) -> tuple[Raw, ...]:
     instance = Instance("one", host, None, "none", processes=lambda: ())
-    return tuple(workload.measure(Setup(instance, inside(), ())))
+    return tuple(workload.measure(Setup(instance, inside(), (), start=start)))
 
 
 def test_a_run_is_a_turn_and_as_many_count_as_begin_within_the_duration() -> None:
@@ -191,6 +192,19 @@ def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
     found = runs(Command("bench", prepare="sync -f /srv", runs=2, timeout=7.0), host := inside())
     assert host.calls == 3 * [("sync", "-f", "/srv", "7"), (*MEASURED, "bench")]
     assert [each.argv for each in found] == 3 * [(*MEASURED, "bench")]
+
+
+def test_in_an_image_of_others_it_is_started_as_that_says_and_is_named_by_its_own_first_word() -> None:
+    workload = Command("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
+    runs(workload, host := inside(), (START,))
+    assert host.calls == [(START, "--only", "sync", "/srv", "7"), (*MEASURED, START, "bench", "--quick")]
+    lacks = Output(
+        (), 0, LINE.replace("exit 0", "exit 127").encode(), b"start: bench: No such file or directory\n", 0.1
+    )
+    with pytest.raises(TrialFailed, match=r"^bench: exit code 127: bench: No such file or directory$"):
+        runs(Command("bench"), inside(lacks), (START,))
+    with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$"):
+        runs(Command("bench"), Endless(1.0, "", Limits((0,), 1 << 29, 4096)), (START,))
 
 
 def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
