@@ -109,6 +109,8 @@ class Killer(Watcher):
     address: str = ""
     killed: int = 0
 
+    def turn_ended(self, step: Step, seconds: float) -> None: ...
+
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         super().turns_begin(begun, left)
         if (begun.block.workload, begun.number) == ("load-dies", _KILLED_AT):

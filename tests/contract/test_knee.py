@@ -32,6 +32,8 @@ class _Silent:
     def starts(self, step: Step) -> None:
         """Do nothing."""
 
+    def turn_ended(self, step: Step, seconds: float) -> None: ...
+
     def turns_begin(self, number: int, stacks: int) -> None:
         """Do nothing."""
 

@@ -43,6 +43,9 @@ class Lines:
         """Keep the time left, and print nothing: there are many rounds."""
         self._left = left
 
+    def turn_ended(self, step: Step, seconds: float) -> None:
+        """Print nothing, likewise."""
+
     def trial_ended(self, trial: Trial) -> None:
         """Print the result of a trial."""
         what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
@@ -103,7 +106,8 @@ class Screen:
     def __init__(self, live: Live, run: Callable[[], Run]) -> None:
         self._live = live
         self._run = run
-        self._table: RenderableType = Text("the first results come with the first block", style="dim")
+        self._table: RenderableType | None = None  # before the first block is complete
+        self._turns: dict[str, float] = {}  # the seconds of each stack's latest one
         self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: _Now | None = None
 
@@ -114,6 +118,10 @@ class Screen:
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         """Show which turns these are."""
         self._now = _Now(begun, None, left)
+
+    def turn_ended(self, step: Step, seconds: float) -> None:
+        """Keep how long it took, for as long as there is no table."""
+        self._turns[step.stack] = seconds
 
     def trial_ended(self, trial: Trial) -> None:
         """Show a failure at once."""
@@ -132,7 +140,14 @@ class Screen:
             for word, text, style in (("failed", what, "red"), ("  hint", hint, "dim"))
             if text
         ]
-        return Group(self._table, *lines, self._progress())
+        return Group(self._table or self._first(), *lines, self._progress())
+
+    def _first(self) -> RenderableType:
+        """Say what is known before a block is complete: how long the latest turns took."""
+        grid = Table.grid(padding=(0, 2))
+        for stack, seconds in self._turns.copy().items():
+            grid.add_row(Text(clean(stack)), Text(f"{format_duration(seconds)} in its turn"))
+        return Group(grid, Text("the first results come with the first block", style="dim"))
 
     def _progress(self) -> RenderableType:
         if self._now is None:

@@ -39,6 +39,9 @@ class Progress(Protocol):
     def turns_begin(self, number: int, stacks: int) -> None:
         """Be told that so many stacks have another turn each; they are counted from 0 in a block."""
 
+    def turn_ended(self, step: Step, seconds: float) -> None:
+        """Be told how long the turn of a stack took."""
+
 
 @dataclass
 class Rounds:
@@ -168,5 +171,12 @@ class _Turns:
         while going:
             self.progress.turns_begin(self.count, len(going))
             self.chance.shuffle(going)
-            going = [attempt for attempt in going if attempt.take_turn(self.count, self.since)]
+            going = [attempt for attempt in going if self._has_more(attempt)]
             self.count += 1
+
+    def _has_more(self, attempt: Attempt) -> bool:
+        began = monotonic()
+        has_more = attempt.take_turn(self.count, self.since)
+        if has_more:
+            self.progress.turn_ended(attempt.step, monotonic() - began)
+        return has_more

@@ -38,6 +38,9 @@ class Watch(Protocol):
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         """Take note of what turns begin. This is done between two turns, which are short: it must take no time."""
 
+    def turn_ended(self, step: Step, seconds: float) -> None:
+        """Take note of a stack's turn; this, too, must take no time."""
+
     def trial_ended(self, trial: Trial) -> None:
         """Take note of a finished trial."""
 
@@ -153,6 +156,9 @@ class _Said:
         if self.schedule.takes_turns:
             left = self.schedule.time_left(self._course.turns_begin(number))
             self.watch.turns_begin(Turns(self.schedule.blocks[0], number, self._course.turns, stacks), left)
+
+    def turn_ended(self, step: Step, seconds: float) -> None:
+        self.watch.turn_ended(step, seconds)
 
 
 _RESUMED = Caution(

@@ -133,12 +133,25 @@ def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() ->
     assert "1 stack in turns" in shown(2, None, 50.0, stacks=1)
 
 
+def test_before_the_first_block_is_complete_the_screen_says_how_long_turns_take() -> None:
+    view, console = screen()
+    view.turn_ended(STEP, 2.0)
+    view.turn_ended(STEP, 1.02)
+    view.turn_ended(NEXT, 0.0301)
+    text = drawn(view, console)
+    assert "native  1.02 s in its turn" in text
+    assert "docker  30.1 ms in its turn" in text
+    view.block_ended(BLOCK)
+    assert "in its turn" not in drawn(view, console)
+
+
 def test_lines_say_nothing_of_turns() -> None:
     console, file = plain()
     lines = Lines(console)
     lines.trial_begins(STEP, NEXT, LEFT)
     for number in range(11):
         lines.turns_begin(Turns(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
+        lines.turn_ended(STEP, 0.1)
     assert file.getvalue() == ""
     lines.block_ended(BLOCK)
     assert file.getvalue() == "block 3 of 10 (dhrystone) done, about 20 s left\n"
