@@ -235,6 +235,17 @@ def test_the_catalogue_says_what_a_plugin_lacks(
     assert listed["redis"]["settings"].endswith('duration = "1s"')
 
 
+def test_a_workload_that_needs_a_setting_is_listed_without_what_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "workloads", bhyve=WORKLOAD.replace("    metrics =", "    size: int\n    metrics ="))
+    monkeypatch.syspath_prepend(tmp_path)
+    workloads(as_json=True)
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["workloads"]}
+    assert (listed["bhyve"]["title"], listed["bhyve"]["metrics"], listed["bhyve"]["packages"]) == ("bhyve", [], [])
+    assert listed["command"]["metrics"][0]["name"] == "time"
+
+
 def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "workloads", bhyve=WORKLOAD)
     monkeypatch.syspath_prepend(tmp_path)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tare import plugins
 from tare.cli.console import Console
+from tare.contracts import Workload
 from tare.doctor.usable import look_at
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
@@ -97,12 +98,21 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
             "nests": plugin.nests,
         }
     else:
-        entry |= {
-            "metrics": [dataclasses.asdict(metric) for metric in plugin().all_metrics],
-            "packages": list(plugin().packages),
-            "client_packages": list(plugin().client_packages),
-        }
+        entry |= _of_workload(plugin)
     return entry
+
+
+def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
+    """Give what a workload has with its default settings; nothing for one that needs a setting."""
+    try:
+        workload = plugin()
+    except TypeError:
+        return {"metrics": [], "packages": [], "client_packages": []}
+    return {
+        "metrics": [dataclasses.asdict(metric) for metric in workload.all_metrics],
+        "packages": list(workload.packages),
+        "client_packages": list(workload.client_packages),
+    }
 
 
 def settings_of(plugin: type[Any]) -> list[str]:

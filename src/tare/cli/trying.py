@@ -97,7 +97,7 @@ def _stacks(on: str | None) -> tuple[str, ...]:
     only_root("try")
     isolate_mounts()
     with Console(stderr=True).status("looking at this machine"):
-        found = tuple(quick(LocalHost()))
+        found = quick(LocalHost())
     if len(found) < 2:
         raise TareError("nothing here starts quickly but bare metal", "`tare doctor` says what may be installed")
     return found

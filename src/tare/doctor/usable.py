@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tare import plugins
 from tare.contracts import Host
 from tare.errors import TareError
+from tare.launch import Technology
 from tare.model import Problem
 
 
@@ -29,20 +29,19 @@ class Usable:
         return not self.problems
 
 
-def quick(host: Host) -> Iterator[str]:
+def quick(host: Host) -> tuple[str, ...]:
     """Give the names of the technologies that can be used here, start quickly, and run commands: bare metal first."""
-    found = {name: plugins.find("technologies", name) for name in plugins.names("technologies")}
-    for name in sorted(found, key=lambda each: (found[each].family != "bare metal", each)):
-        one = found[name]
-        if one.starts_quickly and one.family != "unikernel" and not one.gives_machine and _is_usable(one, host):
-            yield name
+    found = [each for name in plugins.names("technologies") if (each := _quick(name, host))]
+    return tuple(each.name for each in sorted(found, key=lambda one: (one.family != "bare metal", one.name)))
 
 
-def _is_usable(technology: type[Any], host: Host) -> bool:
+def _quick(name: str, host: Host) -> Technology | None:
     try:
-        return not technology().problems(host)
+        technology: Technology = plugins.find("technologies", name)()
+        is_quick = technology.starts_quickly and technology.family != "unikernel" and not technology.gives_machine
+        return technology if is_quick and not technology.problems(host) else None
     except Exception:  # noqa: BLE001 - somebody else's plug-in breaks only itself
-        return False
+        return None
 
 
 def look_at(host: Host) -> Iterator[Usable]:
