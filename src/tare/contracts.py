@@ -195,7 +195,8 @@ class Workload(ABC):
     `datagrams`: the server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in
     the images, not `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the
     other stacks. With one round, stacks are measured one after the other. `searches`: it chooses its points while it
-    measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial.
+    measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial. `own_server`: its
+    server is the user's, which an image that others have built starts as that says.
 
     What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
     """
@@ -208,6 +209,7 @@ class Workload(ABC):
     datagrams: ClassVar[bool] = False
     large_packages: ClassVar[bool] = False
     searches: ClassVar[bool] = False
+    own_server: ClassVar[bool] = False
 
     @property
     @abstractmethod

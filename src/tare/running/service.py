@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -67,8 +67,11 @@ class Server:
 
 
 @contextmanager
-def served(instance: Instance, workload: Workload) -> Iterator[Server]:
-    """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network."""
+def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) -> Iterator[Server]:
+    """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
+
+    `start` is the image's, see `Setup`: for a server of the user's.
+    """
     # Only bare metal shares the machine's network: its service must listen on one address alone.
     listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
@@ -88,6 +91,6 @@ def served(instance: Instance, workload: Workload) -> Iterator[Server]:
             Path(file.name).chmod(0o644)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     printed: deque[str] = deque(maxlen=_LINES)
-    with instance.inside.spawn(*service.argv) as process:
+    with instance.inside.spawn(*(start if workload.own_server else ()), *service.argv) as process:
         process.listen(lambda line: printed.append(line.text) if line else None)
         yield Server(instance.address, service, process, printed)

@@ -223,7 +223,7 @@ class Attempt:
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
         # The server must still run at the last sample: its counters vanish with it.
-        self._server = self._open.enter_context(served(instance, workload))
+        self._server = self._open.enter_context(served(instance, workload, testbed.image.start))
         self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.

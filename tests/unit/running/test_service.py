@@ -109,6 +109,40 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
 
 
 @dataclass(frozen=True)
+class OfYours(GivenUp):
+    """It prints a variable that only the image sets."""
+
+    own_server: ClassVar[bool] = True
+
+    def service(self, listen: str) -> Service:
+        usual = super().service(listen)
+        return replace(usual, argv=("sh", "-c", 'echo "mark $MARK"; read -r _ <"$1"', "server", self.pipe))
+
+
+@dataclass(frozen=True)
+class OfTares(OfYours):
+    """The same, as a workload of tare's would run it."""
+
+    own_server: ClassVar[bool] = False
+
+
+def test_a_server_of_the_users_is_started_as_the_image_says_and_no_other_is(pipe: str, tmp_path: Path) -> None:
+    testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
+    testbed = replace(testbed, image=replace(testbed.image, start=("env", "MARK=set")))
+    for workload, says in ((OfYours(pipe), "mark set"), (OfTares(pipe), "mark")):
+        with Attempt(testbed, STEP, (Reachable(),), workload) as attempt:
+            attempt.start()
+            attempt.measure_from(0)
+            while attempt.take_turn(0, time.monotonic()):
+                pass
+            process = attempt._server.process
+            while process and process.running():
+                time.sleep(0.01)
+            _, raw = attempt.end()
+        assert raw[-1].text == says
+
+
+@dataclass(frozen=True)
 class Guest(LocalHost):
     """A guest with counters of swap."""
 
