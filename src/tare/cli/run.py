@@ -37,7 +37,7 @@ from tare.model import Image, Limits, Problem
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, means
-from tare.report.words import answer
+from tare.report.words import in_brief
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed, reached
@@ -276,7 +276,7 @@ def _finish(session: Session, console: Console, stopped: str) -> None:
         out.print(matrix(summary, console.width))
         if table := means(summary):
             out.print(table)
-        out.print(answer(summary, run.record.measured_on)[0], markup=False)
+        out.print(" ".join(in_brief(summary, run.record.measured_on)), markup=False)
         _report(run, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)

@@ -18,9 +18,7 @@ _HIDDEN = "decided on values in steps that are larger than their noise, which is
 def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
     """Give the sentences that say what is known: first the ranking or what is decided, then what is still open."""
     sentences = [
-        *_known(summary, machine),
-        *_inseparable(summary),
-        *_dearest(summary),
+        *in_brief(summary, machine),
         *_beside(summary),
         *_unranked(summary),
         *_too_few(summary),
@@ -28,6 +26,11 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
         *_doubts(summary),
     ]
     return tuple(sentences)
+
+
+def in_brief(summary: Summary, machine: Facts) -> tuple[str, ...]:
+    """Give the sentences that say which stacks are cheap and which are not."""
+    return (*_known(summary, machine), *_inseparable(summary), *_dearest(summary))
 
 
 def trust(summary: Summary) -> list[str]:

@@ -10,7 +10,7 @@ from runs import DHRYSTONE, MACHINE, believable_run, make_run, measured
 
 from tare.model import Metric
 from tare.report import find
-from tare.report.words import answer
+from tare.report.words import answer, in_brief
 from tare.statistics.summarize import summarize
 
 
@@ -26,6 +26,14 @@ def test_the_answer_names_the_cheapest_and_what_cannot_be_told_apart() -> None:
     assert any(
         "gvisor (failed in nginx: nginx did not answer on port 8080 within 20 s)" in sentence for sentence in sentences
     )
+
+
+def test_in_brief_the_answer_says_which_stacks_are_cheap_and_which_are_not() -> None:
+    summary = summarize(believable_run())
+    brief = in_brief(summary, MACHINE)
+    assert brief == answer(summary, MACHINE)[: len(brief)]
+    assert "the cheapest of" in brief[0]
+    assert brief[-1].startswith("The most expensive was qemu-tcg")
 
 
 def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
