@@ -126,7 +126,7 @@ class Schedule:
         """
         if self.budget_seconds is None:
             return self
-        left = self.budget_seconds - (time.monotonic() - self.began)
+        left = max(0.0, self.budget_seconds - (time.monotonic() - self.began))  # a last block may take longer
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
             return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))

@@ -67,6 +67,12 @@ def test_an_order_that_was_made_for_too_short_a_time_is_not_kept_once_everything
     assert _order(replace(short, budget_seconds=1777.0)) == _ROUNDS
 
 
+def test_where_a_block_took_more_than_what_was_left_of_the_budget_the_others_are_still_put_in_order() -> None:
+    late = replace(_schedule(60.0, done=15), began=time.monotonic() - 61.0)
+    assert _order(late, {"startup": 0.0, "dhrystone": 0.2, "whetstone": 1.1}) == "d5 d6 d7 w5 w6 w7 s5 s6 s7"
+    assert not late.fits()
+
+
 def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
     pace = Pace({"dhrystone": Dhrystone()})
     for seconds in (40.0, 2.0, 3.0):
