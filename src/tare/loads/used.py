@@ -15,7 +15,7 @@ from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.exec import RUN, START
 from tare.hosts.lines import last_lines
 from tare.model import Metric, Raw, Value
-from tare.units import format_duration
+from tare.units import format_duration, format_size
 
 METRICS = (
     Metric("time", "Wall time", "s", "lower"),
@@ -30,6 +30,7 @@ _LINE = re.compile(
     rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
     re.ASCII,
 )
+_MOST_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
 _ASKS = re.compile(r"\btty\b|terminal|stdin|standard input|end of file|\bEOF\b|inappropriate ioctl", re.IGNORECASE)
 _SHOWN = "`tare show` has the whole output"
 _NOBODY = "it has no terminal, and nothing on its standard input"
@@ -52,6 +53,10 @@ def measured(inside: Host, label: str, *argv: str, timeout: float) -> Raw:
     except TimedOut as error:
         what = f"{_name(argv)}: did not end within {format_duration(timeout)}"
         raise TimedOut(what, _ENDLESS, error.output) from error
+    if (size := len(output.stdout) + len(output.stderr)) > _MOST_BYTES:
+        most = format_size(_MOST_BYTES)
+        what = f"{_name(argv)}: it printed {format_size(size)}, and a run folder keeps {most} of each run"
+        raise TrialFailed(what, "let it write to a file in the instance, or to /dev/null, as in sh -c '… > /dev/null'")
     errors = output.stderr.decode("utf-8", "replace")
     if output.exit_code:
         what = last_lines(errors.strip()) or f"{_name(argv)}: {output.argv[0]} ended with exit code {output.exit_code}"

@@ -221,6 +221,13 @@ def test_a_command_that_cannot_be_started_has_the_reason_of_the_system() -> None
         runs(Command("bench"), inside(missing))
 
 
+def test_more_output_than_a_run_folder_should_keep_fails_the_trial() -> None:
+    most = Output((), 0, (600 << 10) * b"a" + LINE.encode(), (400 << 10) * b"b", 0.1)
+    assert runs(Command("bench", runs=1), inside(most))
+    with pytest.raises(TrialFailed, match=r"^bench: it printed 1.1\d MiB, and a run folder keeps 1 MiB of each run$"):
+        runs(Command("bench"), inside(replace(most, stderr=(600 << 10) * b"b")))
+
+
 @dataclass(frozen=True)
 class Endless(FakeHost):
     """An inside where nothing ends."""
