@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +19,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.facts import read_facts
 from tare.hosts.lines import shown
 from tare.hosts.process import checked
+from tare.hosts.purpose import Purpose
 from tare.hosts.resident import MOST_INPUT_BYTES, Resident
 from tare.machines import Facts
 from tare.model import Output
@@ -37,6 +39,13 @@ class ExecHost:
         self.prefix = prefix
         self.supervisor = RUN  # its path inside; empty until it is there
         self.resident: Resident | None = None
+        self.purpose: Purpose | None = None  # of the commands that the resident process starts
+
+    def serving(self, purpose: Purpose) -> ExecHost:
+        """Give the same host for commands that have a purpose; its resident process, if it has one, is shared."""
+        other = copy(self)
+        other.purpose = purpose
+        return other
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
         """Give the command line for the outer host that runs a command inside."""
@@ -56,13 +65,14 @@ class ExecHost:
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         if self.resident is None or size > MOST_INPUT_BYTES:
             return self.outer.run(*self.wrap(*argv), timeout=timeout, input=data, check=False)
-        return self.resident.run(argv, name, timeout, data if isinstance(data, bytes) else data.read_bytes())
+        whole = data if isinstance(data, bytes) else data.read_bytes()
+        return self.resident.run(argv, name, timeout, whole, self.purpose)
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`. `run` watches the life line, unless the command does (`life_line`)."""
         if self.resident is not None:
             supervised = argv if life_line else (self.supervisor, "--", *argv)
-            return self.resident.spawn(supervised, argv[0], life_line)
+            return self.resident.spawn(supervised, argv[0], life_line, self.purpose)
         guard = () if life_line or not self.supervisor else (self.supervisor, "-s", "--")
         return self.outer.spawn(*self.wrap(*guard, *argv), life_line=True)
 

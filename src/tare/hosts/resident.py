@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tare.contracts import Process
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.lines import Lines, shown
+from tare.hosts.purpose import Purpose
 from tare.model import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
@@ -75,10 +76,15 @@ class Resident:
             if session:
                 session.close()
 
-    def run(self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"") -> Output:
-        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` gives."""
+    def run(
+        self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"", purpose: Purpose | None = None
+    ) -> Output:
+        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` gives.
+
+        Where its purpose is gone, it is ended; then this raises TrialFailed.
+        """
         began = time.monotonic()
-        command = _Collected(self._running(), argv, name)
+        command = _Collected(self._running(), argv, name, purpose)
         try:
             command.begin(data)
             if not command.ended.wait(timeout):
@@ -90,9 +96,11 @@ class Resident:
         return Output(tuple(argv), code, bytes(command.stdout), bytes(command.stderr), seconds, cpu_seconds)
 
     @contextmanager
-    def spawn(self, argv: Sequence[str], name: str, life_line: bool) -> Iterator[Process]:
+    def spawn(
+        self, argv: Sequence[str], name: str, life_line: bool, purpose: Purpose | None = None
+    ) -> Iterator[Process]:
         """Start a command, called `name`, for the block; see `Host.spawn`."""
-        command = ResidentProcess(self._running(), argv, name)
+        command = ResidentProcess(self._running(), argv, name, purpose)
         try:
             command.begin()
             yield command
@@ -214,10 +222,11 @@ class _Session:
 class _Command(ABC):
     """A command that a resident process runs for us."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
         self.argv = tuple(argv)
         self.name = name
         self.session = session
+        self.purpose = purpose or Purpose()
         self.number = next(session.numbers)
         self.ended = threading.Event()
         self._result: tuple[int, float] | None = None
@@ -232,6 +241,7 @@ class _Command(ABC):
         self.session.add(self)
         self._begun = True
         self.session.send(self, *lines)
+        self.purpose.add(self)  # once it can be ended
 
     def _input(self, data: bytes) -> Iterator[str]:
         for start in range(0, len(data), _CHUNK_BYTES):
@@ -247,10 +257,11 @@ class _Command(ABC):
                 self.session.send(self, f"end {self.number}")
                 self.ended.wait(_ENDING_SECONDS)
         self.session.remove(self)
+        self.purpose.remove(self)
 
     def result(self) -> tuple[int, float]:
         """Give its exit code, and the seconds of CPU that it has used; raises the reason why nobody knows."""
-        if self._result is None:
+        if self._fault or self._result is None:
             raise self._fault or ResidentEnded(f"{self.name}: nobody knows how it ended", shown(self.argv))
         return self._result
 
@@ -272,12 +283,23 @@ class _Command(ABC):
         """Give the reason why it has no result."""
         return fault.of(self.name, shown(self.argv))
 
+    def give_up(self, why: str) -> None:
+        """End it before its time; who waits for its end is then told why."""
+        if not self.ended.is_set():
+            self._fault = self.in_vain(why)
+            with suppress(TrialFailed):
+                self.session.send(self, f"end {self.number}")
+
+    def in_vain(self, why: str) -> TrialFailed:
+        """Give the reason why it has no purpose."""
+        return TrialFailed(f"{self.name}: {why}", shown(self.argv))
+
 
 class _Collected(_Command):
     """A command whose output is wanted as a whole."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
-        super().__init__(session, argv, name)
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
+        super().__init__(session, argv, name, purpose)
         self.stdout, self.stderr = bytearray(), bytearray()
 
     def take(self, is_error: bool, data: bytes, seconds: float) -> None:  # noqa: ARG002 - as commands are asked
@@ -288,8 +310,8 @@ class _Collected(_Command):
 class ResidentProcess(_Command):
     """A command whose output is wanted in lines, as they come: a `Process`."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str) -> None:
-        super().__init__(session, argv, name)
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
+        super().__init__(session, argv, name, purpose)
         self.pid = session.process.pid
         self._lines = Lines(name, self.errors, shown(argv))
         self._errors = bytearray()
@@ -335,7 +357,7 @@ class ResidentProcess(_Command):
         if self._rest:
             self._lines.add(_line(self._rest, time.monotonic()))
         super().end(code, cpu_seconds)
-        self._lines.end()
+        self._lines.end(self._fault)
 
     def fail(self, fault: _Fault) -> None:
         """Note why nobody knows how it has ended; who reads on is told so."""

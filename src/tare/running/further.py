@@ -60,7 +60,7 @@ class FurtherInstances(Further):
             server.await_answer(client, self.patience_seconds)
             setup = Setup(
                 instance,
-                client,
+                server.asking(client),
                 tuple(notes.marks),
                 patience_seconds=self.patience_seconds,
                 start=testbed.image.start,
@@ -118,10 +118,10 @@ def _looking(shortage: Shortage) -> Iterator[None]:
 
 @contextmanager
 def _told(shortage: Shortage) -> Iterator[None]:
-    """Tell failures for lack of memory from others."""
+    """Tell failures for lack of memory from others; some say it themselves."""
     try:
         yield
-    except Unreachable:
+    except (Unreachable, OutOfMemory):
         raise
     except TrialFailed as error:
         if killer := shortage.killer():

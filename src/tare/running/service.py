@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
 from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TimedOut, TrialFailed
-from tare.model import Raw, Service
+from tare.hosts.exec import ExecHost
+from tare.hosts.purpose import Purpose
+from tare.model import Line, Raw, Service
 from tare.running.layers import KNOCK
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
@@ -28,6 +30,11 @@ class Server:
     service: Service | None = None
     process: Process | None = None
     printed: Collection[str] = ()  # its last lines of standard output
+    purpose: Purpose = field(default_factory=Purpose)  # of its loads
+
+    def asking(self, client: Host) -> Host:
+        """Give the client for loads that are ended when the server has: some go on without it for ever."""
+        return client.serving(self.purpose) if isinstance(client, ExecHost) else client
 
     def await_answer(self, client: Host, patience_seconds: float = 30.0) -> None:
         """Wait until the client can connect to it; raises TimedOut, or TrialFailed once it has ended."""
@@ -92,5 +99,13 @@ def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) ->
             instance.inside.put(Path(file.name), PurePosixPath(path))
     printed: deque[str] = deque(maxlen=_LINES)
     with instance.inside.spawn(*(start if workload.own_server else ()), *service.argv) as process:
-        process.listen(lambda line: printed.append(line.text) if line else None)
-        yield Server(instance.address, service, process, printed)
+        server = Server(instance.address, service, process, printed)
+
+        def hear(line: Line | None) -> None:
+            if line is None:
+                server.purpose.gone("ended, as its server has")
+            else:
+                printed.append(line.text)
+
+        process.listen(hear)
+        yield server

@@ -230,7 +230,7 @@ class Attempt:
         alone = workload.rounds == 1
         setup = Setup(
             instance,
-            within.client,
+            self._server.asking(within.client),
             tuple(notes.marks),
             notes.limits,
             start=testbed.image.start,

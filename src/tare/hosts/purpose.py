@@ -1,0 +1,47 @@
+"""What commands are run for, such as a server that they ask: once that is gone, nobody has to wait for them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from tare.errors import TrialFailed
+
+
+class Command(Protocol):
+    """A command that runs."""
+
+    def give_up(self, why: str) -> None:
+        """End it before its time; who waits for its end is then told why."""
+
+    def in_vain(self, why: str) -> TrialFailed:
+        """Give the reason why it has no result."""
+
+
+class Purpose:
+    """The purpose of some commands. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._why = ""
+        self._commands: set[Command] = set()
+        self._changing = threading.Lock()
+
+    def gone(self, why: str) -> None:
+        """End all of its commands, those to come as well; who waits for them is told why."""
+        with self._changing:
+            self._why = self._why or why
+            commands, self._commands = self._commands, set()
+        for command in commands:
+            command.give_up(why)
+
+    def add(self, command: Command) -> None:
+        """Take note of a command that has been started; raises TrialFailed where the purpose is gone."""
+        with self._changing:
+            if self._why:
+                raise command.in_vain(self._why)
+            self._commands.add(command)
+
+    def remove(self, command: Command) -> None:
+        """Forget a command that has ended."""
+        with self._changing:
+            self._commands.discard(command)
