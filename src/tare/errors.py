@@ -58,7 +58,7 @@ class TimedOut(TrialFailed):
 
 
 class OutOfMemory(TrialFailed):
-    """A kernel has ended a process of the instance for lack of memory."""
+    """A kernel has ended a process of the instance for lack of memory, or could not boot with what it had."""
 
 
 class Unreachable(TrialFailed):

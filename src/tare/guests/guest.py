@@ -6,12 +6,13 @@ The kernel's command line carries what programs/guest.c needs. The guest says on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tare.contracts import Host, Process
-from tare.errors import TimedOut, TrialFailed
+from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
@@ -26,6 +27,9 @@ TOOLS: Mapping[str, str] = {"ip": "iproute2"}
 DOOR_PORT = 17006
 REACH = "usr/lib/tare/reach"
 OPEN = "tare-guest: door of "
+# The kernel says the second one in its panic, when nothing is left that it could end.
+_SHORT = re.compile(r"Out of memory|deadlocked on memory")
+_ENTERED = re.compile(r"^\S+: (?=ended|printed nothing)")  # the program that put the monitor into its control group
 
 
 @dataclass(frozen=True)
@@ -64,26 +68,49 @@ def command_line(launch: Launch, root: str = "/dev/vda", console: str = "ttyS0")
     return " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
 
 
+@dataclass
+class _Said:
+    """What a guest that boots has said: its last line, why its kernel gave up, and that it had too little memory."""
+
+    last: str = ""
+    panic: str = ""
+    short: str = ""
+
+    def take(self, text: str) -> None:
+        """Take note of a line."""
+        self.last = text.strip() or self.last
+        self.panic = self.last if "Kernel panic" in text else self.panic
+        self.short = self.last if _SHORT.search(text) else self.short
+
+    def fault(self, kind: type[TrialFailed], why: str, launch: Launch) -> TrialFailed:
+        """Give the reason why it has not booted."""
+        had = f"it had {launch.limits.memory_bytes >> 20} MiB of memory"
+        if self.short:
+            what = f"the guest did not boot for lack of memory: its kernel said {self.short[-200:]!r}"
+            return OutOfMemory(what, f"{had}, and its own kernel needs more")
+        hint = f"its last line was: {self.last[-200:]!r}" if self.last else f"its kernel said nothing; {had}"
+        if self.panic:
+            hint = f"its kernel said: {self.panic[-200:]!r}"
+        return kind(f"the guest did not boot: {why}", hint)
+
+
 def watch_boot(console: Process, launch: Launch) -> str:
     """Read the console until the guest's door is open, and mark the moments of its boot; gives its kernel's release.
 
-    Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again.
+    Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again, and
+    OutOfMemory if its kernel says that this is why.
     """
-    last = panic = ""
+    said = _Said()
     while True:
         try:
             line = console.read_line(launch.start_seconds)
         except TrialFailed as error:
-            words = str(error).removeprefix("sh: ")  # the shell has only put the monitor into its control group
             kind = TimedOut if isinstance(error, TimedOut) else TrialFailed
-            raise kind(f"the guest did not boot: {words}", f"its last line was: {last[-200:]!r}") from error
-        last = line.text.strip() or last
-        panic = last if "Kernel panic" in line.text else panic
+            raise said.fault(kind, _ENTERED.sub("", str(error)), launch) from error
+        said.take(line.text)
         if "Linux version" in line.text:
             if any(mark.name == "kernel" for mark in launch.timeline.marks):
-                raise TrialFailed(
-                    "the guest did not boot: it began again", f"before that, it printed: {panic[-200:]!r}"
-                )
+                raise said.fault(TrialFailed, "it began again", launch)
             launch.timeline.mark("kernel", line.seconds)
         if "tare-guest: userspace" in line.text:
             launch.timeline.mark("userspace", line.seconds)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.contracts import Host, Instance, Process
-from tare.errors import TareError, TimedOut, TrialFailed, Unavailable
+from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement, fewer_cpus
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.facts import read_cores
@@ -356,6 +356,6 @@ def named(technology: Technology, nested: bool) -> Iterator[None]:
             raise
         what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
         if isinstance(error, TrialFailed):
-            kind = TimedOut if isinstance(error, TimedOut) else TrialFailed
+            kind = next(kind for kind in (TimedOut, OutOfMemory, TrialFailed) if isinstance(error, kind))
             raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error

@@ -13,6 +13,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import SLOTS
 from tare.model import Mark
 from tare.running.further import FurtherInstances
+from tare.running.layers import named
 from tare.workloads.startup import Startup
 
 TIMELINE = (Mark("requested", 100.0), Mark("userspace", 101.5), Mark("ready", 102.0))
@@ -125,6 +126,20 @@ def test_another_failure_stays_what_it_is(tmp_path: Path, error: TrialFailed) ->
 def test_a_machine_that_is_lost_lacks_no_memory(tmp_path: Path) -> None:
     with pytest.raises(Unreachable):
         fail_in(further(tmp_path), Unreachable("the connection was lost"), killed=1)
+
+
+def test_one_that_says_itself_that_it_lacked_memory_needs_nobody_else_to_say_so(tmp_path: Path) -> None:
+    error = OutOfMemory("the guest did not boot for lack of memory")
+    with pytest.raises(OutOfMemory) as failure:
+        fail_in(further(tmp_path), error, killed=1)
+    assert failure.value is error
+
+
+@pytest.mark.parametrize("kind", [TrialFailed, TimedOut, OutOfMemory])
+def test_a_layer_that_fails_is_named_and_its_failure_stays_of_the_kind_that_it_is(kind: type[TrialFailed]) -> None:
+    with pytest.raises(TrialFailed, match=r"^in the layer fake: it broke$") as failure, named(Fake(), nested=True):
+        raise kind("it broke")
+    assert type(failure.value) is kind
 
 
 def test_one_that_does_not_start_leaves_its_slot(tmp_path: Path) -> None:

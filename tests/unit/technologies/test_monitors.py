@@ -96,7 +96,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     with LocalHost().spawn("sh", "-c", script, "sh", *said) as console, pytest.raises(TrialFailed) as caught:
         guest.watch_boot(console, launch)
     assert str(caught.value) == "the guest did not boot: it began again"
-    assert caught.value.hint == "before that, it printed: 'Kernel panic - not syncing: no root'"
+    assert caught.value.hint == "its kernel said: 'Kernel panic - not syncing: no root'"
 
 
 def test_a_guest_whose_door_is_open_has_told_its_moments_and_its_kernel(launch: Launch) -> None:

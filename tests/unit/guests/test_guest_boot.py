@@ -1,0 +1,83 @@
+"""What the console of a booting guest says: consoles of Debian's kernel 6.1 with 64, 68 and 72 MiB, captured."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+
+from tare.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.guests import guest
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.launch import Launch
+from tare.model import Image, Limits
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
+PANIC = "Kernel panic - not syncing: System is deadlocked on memory"
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    archive, disk, kernel = tmp_path / "root.tar", tmp_path / "disk", tmp_path / "kernel"
+    image = Image("0" * 64, tmp_path / "root", archive, disk, kernel, tmp_path / "initrd", "")
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
+    limits = Limits((1,), 64 << 20, 4096)
+    folder = tmp_path / "tare-1"
+    return Launch(
+        "tare-test-1", image, limits, network, (17007,), folder, network.ledger, lambda *_: None, start_seconds=0.3
+    )
+
+
+def failure(launch: Launch, text: str, then: str = "") -> TrialFailed:
+    """Let a console say a text and then do something, by which the guest has not booted."""
+    console = f'printf "%s" "$1"; {then}'
+    with LocalHost().spawn("sh", "-c", console, "sh", text) as process, pytest.raises(TrialFailed) as caught:
+        guest.watch_boot(process, launch)
+    return caught.value
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("64-mib.txt", "0.915104"), ("68-mib.txt", "1.329365")])
+def test_a_kernel_that_has_too_little_memory_to_boot_says_so(name: str, seconds: str, launch: Launch) -> None:
+    error = failure(launch, (SAMPLES / name).read_text())
+    assert type(error) is OutOfMemory
+    said = f"[    {seconds}] {PANIC}"
+    assert str(error) == f"the guest did not boot for lack of memory: its kernel said '{said}'"
+    assert error.hint == "it had 64 MiB of memory, and its own kernel needs more"
+
+
+@pytest.mark.parametrize(("boots", "then"), [(1, "sleep 60"), (2, "")], ids=["it hangs", "it boots again"])
+def test_it_does_so_too_where_its_monitor_does_not_end(boots: int, then: str, launch: Launch) -> None:
+    assert type(failure(launch, boots * (SAMPLES / "64-mib.txt").read_text(), then)) is OutOfMemory
+
+
+def test_a_text_that_is_cut_off_before_the_reason_tells_no_lack_of_memory(launch: Launch) -> None:
+    whole = (SAMPLES / "64-mib.txt").read_text()
+    error = failure(launch, whole[: whole.index("Out of memory")])
+    assert type(error) is TrialFailed
+    assert str(error).startswith("the guest did not boot: ended")
+    assert error.hint == "its last line was: '[    0.914945]'"
+
+
+def test_another_panic_is_told_by_its_words_and_not_by_the_last_line(launch: Launch) -> None:
+    panic = "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)"
+    error = failure(
+        launch, (SAMPLES / "64-mib.txt").read_text().replace("Out of memory", "Out of").replace(PANIC, panic)
+    )
+    assert type(error) is TrialFailed
+    assert error.hint == f"its kernel said: '[    0.915104] {panic}'"
+
+
+def test_a_kernel_that_says_nothing_and_ends_or_hangs_is_told_with_its_memory(launch: Launch) -> None:
+    for then, kind, why in (("", TrialFailed, "ended: no output"), ("sleep 60", TimedOut, "printed nothing for 0.3 s")):
+        error = failure(launch, "", then)
+        assert (type(error), str(error)) == (kind, f"the guest did not boot: {why}")
+        assert error.hint == "its kernel said nothing; it had 64 MiB of memory"
+
+
+def test_a_guest_that_boots_tells_its_kernel(launch: Launch) -> None:
+    with LocalHost().spawn("cat", str(SAMPLES / "72-mib.txt")) as console:
+        assert guest.watch_boot(console, launch) == "6.1.0-56-cloud-amd64"
+    assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]
