@@ -2,12 +2,13 @@
 
 The OSv paper (section 3.3) halved the memory of a machine, from 1 GiB, until its server failed or was much slower. So
 does this, and then looks for the smallest memory between the last two: always in their geometric middle, until they are
-no further apart than `precision`. Each memory is that of a fresh instance, which takes turns with the trial's own; that
-one has all the memory that the suite gives, and the goal is a share of its throughput in the same rounds. Chance slows
-one of two instances, too: one that is too slow is tried again, and the goal is missed when three are on end. An
-instance that does not start, ends, or does not answer in time has missed it at once. Its *fate* is in the raw output:
-it answered, it answered with pages in swap, a kernel ended a process of it, it was late, or it failed otherwise, with
-the reason: docs/decisions/further-instances.md.
+no further apart than `precision`. Each memory is that of a fresh instance, which takes turns with another fresh one.
+That one has all the memory that the suite gives, and the goal is a share of its throughput in the same rounds. Both are
+fresh, as some become faster with use: Redis in gVisor by half within a second. Chance slows one of two instances, too:
+one that is too slow is tried again, and the goal is missed when three are on end. An instance that does not start,
+ends, or does not answer in time has missed it at once. Its *fate* is in the raw output: it answered, it answered with
+pages in swap, a kernel ended a process of it or could not boot for lack of memory, it was late, or it failed otherwise,
+with the reason: docs/decisions/further-instances.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Further, Setup
+from tare.contracts import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.loads.further import WithFurther
 from tare.loads.load import MOST_CLIENTS
@@ -62,7 +63,7 @@ class UnderPressure(WithFurther):
                 what = f"{self.name} meets its goal with {format_size(search.high)}"
                 raise TrialFailed(f"{what}, and less is not tried", f"set least below {format_size(self.least)}")
             tried: list[Raw] = []
-            for raw in self._tried(setup, further, limit_bytes, number):
+            for raw in self._tried(further, limit_bytes, number):
                 tried.append(raw)
                 yield raw
             search = search.after(self._read([raw for raw in tried if not raw.warm_up]), self.goal)
@@ -92,23 +93,25 @@ class UnderPressure(WithFurther):
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: in each try, both instances are measured."""
-        return _USUAL_TRIES * (_START_SECONDS + 2 * self.load.seconds())
+        return 2 * _USUAL_TRIES * (_START_SECONDS + self.load.seconds())
 
-    def _tried(self, setup: Setup, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
-        """Measure a fresh instance with this memory in turns with the trial's own; the last output is its fate."""
+    def _tried(self, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
+        """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""
         told = Told(limit_bytes, further.limit_bytes, "answered")
-        try:
-            with further.started(self.load, limit_bytes) as another, ExitStack() as exits:
-                full, less = (_begun(exits, self.load.measure(each)) for each in (setup, another.setup))
-                yield from _in_turns(full, less)
-                swapped_bytes = another.swapped_bytes()
-                told = replace(told, fate="swapped" if swapped_bytes else "answered", swapped_bytes=swapped_bytes)
-        except Unreachable:
-            raise
-        except TrialFailed as error:
-            reason = f"{error} ({error.hint})" if error.hint else str(error)
-            told = replace(told, fate=_fate_of(error), reason=reason)
-            yield from _last_words(error.output)
+        with ExitStack() as outer:
+            whole = _started_whole(outer, further, self.load)
+            try:
+                with further.started(self.load, limit_bytes) as another, ExitStack() as exits:
+                    full, less = (_begun(exits, self.load.measure(each.setup)) for each in (whole, another))
+                    yield from _in_turns(full, less)
+                    swapped_bytes = another.swapped_bytes()
+                    told = replace(told, fate="swapped" if swapped_bytes else "answered", swapped_bytes=swapped_bytes)
+            except Unreachable:
+                raise
+            except TrialFailed as error:
+                reason = f"{error} ({error.hint})" if error.hint else str(error)
+                told = replace(told, fate=_fate_of(error), reason=reason)
+                yield from _last_words(error.output)
         yield told.written(number)
 
     def _read(self, raw: Sequence[Raw]) -> Try:
@@ -129,6 +132,18 @@ class UnderPressure(WithFurther):
         return tuple(value.value for each in own for value in self.load.parse([each]))
 
 
+def _started_whole(exits: ExitStack, further: Further, load: Workload) -> Another:
+    """Start an instance with all the memory; where that fails, it is no fate of a try but a failed trial."""
+    try:
+        return exits.enter_context(further.started(load))
+    except TrialFailed as error:
+        raise _failed_whole(error) from error
+
+
+def _failed_whole(error: TrialFailed) -> TareError:
+    return error if isinstance(error, Unreachable) else TareError(f"with all its memory: {error}", error.hint)
+
+
 def _begun(exits: ExitStack, measuring: Iterable[Raw]) -> Iterator[Raw]:
     """Begin to measure; what it has started ends with the block."""
     if isinstance(measuring, Generator):
@@ -146,7 +161,7 @@ def _in_turns(full: Iterator[Raw], less: Iterator[Raw]) -> Iterator[Raw]:
             if raw is None:
                 ended = True
                 continue
-            # Whether the client was the bottleneck is asked of the trial's own instance.
+            # Whether the client was the bottleneck is asked of the instance that has all the memory.
             client_cpu = raw.client_cpu if side == _FULL else None
             yield replace(raw, label=f"{side}{raw.label}", client_cpu=client_cpu)
         sides.reverse()
@@ -157,9 +172,9 @@ def _next_of(measuring: Iterator[Raw], side: str) -> Raw | None:
     try:
         return next(measuring, None)
     except TrialFailed as error:
-        if side == _LESS or isinstance(error, Unreachable):
+        if side == _LESS:
             raise
-        raise TareError(f"with all its memory: {error}", error.hint) from error
+        raise _failed_whole(error) from error
 
 
 def _fate_of(error: TrialFailed) -> Fate:

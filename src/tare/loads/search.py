@@ -22,7 +22,7 @@ _FINE_STEP, _STEP = 4096, 1 << 20
 
 @dataclass(frozen=True)
 class Told:
-    """What is written of a try: the limit, that of the trial's own instance, and how it went."""
+    """What is written of a try: the limit, all the memory, and how it went."""
 
     limit_bytes: Annotated[int, Field(gt=0)]
     full_bytes: Annotated[int, Field(gt=0)]
