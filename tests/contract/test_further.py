@@ -11,11 +11,13 @@ import pytest
 
 from tare.contracts import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.model import Service
+from tare.loads.search import told_by
+from tare.model import Mark, Service
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served
 from tare.technologies.native import Native
+from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.idle import Idle
 from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity
@@ -124,3 +126,43 @@ def test_an_idle_instance_costs_what_its_processes_do_and_its_image_is_a_folder(
     assert 0 < found["process_memory"] <= found["memory"] < 16 * MIB
     assert found["image"] > 50 * MIB
     assert "reported" not in found  # the machine's memory is not its own
+
+
+_SWAPS = """
+fallocate --length 64M /srv/tare-swap
+chmod 600 /srv/tare-swap
+mkswap /srv/tare-swap >&2
+swapon /srv/tare-swap
+head --bytes=32M /dev/zero | tail --lines=1 >/dev/null # it keeps a line
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Swapping(Redis):
+    """Redis in a guest that has a file to swap to, after a program that took more memory than the guest has."""
+
+    def service(self, listen: str) -> Service:
+        service = super().service(listen)
+        return replace(service, argv=("sh", "-ec", _SWAPS, "sh", *service.argv))
+
+
+@dataclass(frozen=True)
+class SwappingMemory(RedisMemory):
+    """Redis under pressure in such guests."""
+
+    @property
+    def load(self) -> Swapping:
+        return Swapping(("SET",), (5,), duration=0.1)
+
+
+def test_a_guest_that_swaps_is_told_from_one_that_only_answers(
+    testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    moments = (Mark("requested", 0.0), Mark("ready", 4.0))
+    further = FurtherInstances(testbed, (QemuTcg(),), moments, patience_seconds=60.0)
+    with nothing_left(), testbed.kept:
+        *_, last = SwappingMemory()._tried(further, 80 * MIB, 1)
+    told = told_by(last)
+    assert told.fate == "swapped", told
+    assert told.swapped_bytes > 0
