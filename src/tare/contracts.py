@@ -14,10 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from tare.errors import TrialFailed
-from tare.machines import Facts
+from tare.machines import DiskBytes, Facts
 from tare.model import (
     Caution,
-    DiskBytes,
     Footprint,
     LimitsWanted,
     Line,

@@ -50,3 +50,27 @@ class Hosts:
 
     server: Machine | None = None
     client: Machine | None = None
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """The file system under a path that a workload uses, as the instance sees it.
+
+    `options` are the mount options that can change the cost of files, such as `relatime`, `sync` or `size=…`.
+    """
+
+    path: str
+    type: str
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Write it as people do: `tmpfs (relatime, size=64k)`."""
+        return f"{self.type} ({', '.join(self.options)})" if self.options else self.type
+
+
+@dataclass(frozen=True)
+class DiskBytes:
+    """What the disks of a machine have moved since it was booted."""
+
+    read: int
+    written: int

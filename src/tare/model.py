@@ -1,4 +1,4 @@
-"""The words of tare as values. It imports nothing of ours, so that everything else can import it.
+"""The words of tare as values. It imports only those of machines, so that everything else can import it.
 
 Units are base units everywhere inside tare: seconds, bytes, requests per second. Only the reports scale them.
 """
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from tare.machines import FileSystem
 
 Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
 Better = Literal["higher", "lower"]
@@ -179,30 +181,6 @@ class SetLimits:
 
     asked: Limits
     seen: SeenLimits
-
-
-@dataclass(frozen=True)
-class FileSystem:
-    """The file system under a path that a workload uses, as the instance sees it.
-
-    `options` are the mount options that can change the cost of files, such as `relatime`, `sync` or `size=…`.
-    """
-
-    path: str
-    type: str
-    options: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Write it as people do: `tmpfs (relatime, size=64k)`."""
-        return f"{self.type} ({', '.join(self.options)})" if self.options else self.type
-
-
-@dataclass(frozen=True)
-class DiskBytes:
-    """What the disks of a machine have moved since it was booted."""
-
-    read: int
-    written: int
 
 
 # --- instances -----------------------------------------------------------------------------------------------------

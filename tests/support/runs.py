@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tare.journal import Journal, Run, RunRecord, WorkloadRecord
-from tare.machines import Facts
+from tare.machines import Facts, FileSystem
 from tare.model import (
     Better,
     Caution,
-    FileSystem,
     Footprint,
     Limits,
     Mark,

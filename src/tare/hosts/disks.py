@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tare.contracts import Host
-from tare.model import DiskBytes
+from tare.machines import DiskBytes
 
 # Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
 _STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from tare.contracts import Host
-from tare.model import FileSystem
+from tare.machines import FileSystem
 
 # Mount options that can change the cost of reading, writing or syncing a file; those with a value without `=…`.
 _TELLING = {

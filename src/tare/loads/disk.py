@@ -13,7 +13,7 @@ from typing import Literal
 
 from tare.contracts import VOLUME, Host, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import DiskBytes
+from tare.machines import DiskBytes
 
 Place = Literal["root", "volume"]
 _ROOT = "/srv/tare-files"

@@ -15,20 +15,8 @@ from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.disks import ColdStart, disks_moved, drop_caches
 from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
-from tare.model import (
-    Caution,
-    FileSystem,
-    Footprint,
-    Layer,
-    Mark,
-    Measured,
-    Output,
-    Raw,
-    SetLimits,
-    Status,
-    Trial,
-    Turn,
-)
+from tare.machines import FileSystem
+from tare.model import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
 from tare.running.costs import cost_of
 from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, refuse_swapping, seen_limits
 from tare.running.further import FurtherInstances

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.model import Caution, FileSystem, Trial
+from tare.machines import FileSystem
+from tare.model import Caution, Trial
 
 _IN_MEMORY = {"ramfs", "rootfs", "tmpfs"}
 

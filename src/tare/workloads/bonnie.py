@@ -31,7 +31,8 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup
 from tare.errors import TrialFailed, printed
 from tare.loads.disk import OnDisk, share_seen
-from tare.model import DiskBytes, Metric, Raw, Value
+from tare.machines import DiskBytes
+from tare.model import Metric, Raw, Value
 from tare.units import Size, format_size
 
 _MEBIBYTE = 1024**2

@@ -30,7 +30,8 @@ from tare.errors import TrialFailed
 from tare.loads.disk import OnDisk, share_seen
 from tare.loads.json_report import Part, read_report
 from tare.loads.turns import filled_turns, rounds_of, turn_seconds
-from tare.model import DiskBytes, Metric, Raw, Sweep, Value
+from tare.machines import DiskBytes
+from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)

@@ -4,7 +4,7 @@ import pytest
 
 from tare.hosts.file_systems import file_systems_under, mounted_under
 from tare.hosts.local import LocalHost
-from tare.model import FileSystem
+from tare.machines import FileSystem
 
 # systemd-nspawn 252 on an overlay, as the container showed it.
 NSPAWN = """\

@@ -11,7 +11,8 @@ from tare.contracts import Host, Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.loads.disk import OnDisk, share_seen
-from tare.model import Caution, DiskBytes, Metric, Raw, Value
+from tare.machines import DiskBytes
+from tare.model import Caution, Metric, Raw, Value
 from tare.running.doubts import cache_cautions
 
 SIZE = 64 << 20

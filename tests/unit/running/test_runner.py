@@ -19,13 +19,11 @@ from tare_fake.workload import Odd
 
 from tare.contracts import Setup
 from tare.errors import TrialFailed
-from tare.hosts.local import LocalHost
 from tare.journal import Journal, load_raw
 from tare.machines import Facts
 from tare.model import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
 from tare.running.doubts import time_cautions
 from tare.running.schedule import TimeLeft
-from tare.running.testbed import find_unusable
 from tare.suites.plan import Step, plan, to_run
 from tare.workloads.dhrystone import Dhrystone
 
@@ -388,19 +386,6 @@ def test_a_block_whose_telemetry_cannot_be_written_is_doubted(bench: Bench) -> N
     bench.work(work)
     assert [trial.status for trial in bench.all_trials] == ["ok", "ok"]
     assert [[caution.kind for caution in trial.cautions] for trial in bench.all_trials] == [["telemetry"]] * 2
-
-
-def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
-    said: list[str] = []
-    found = find_unusable(suite("good:", 'bad: stack = "silent"').stacks, LocalHost(), said.append)
-    assert said == ["checking good", "checking bad"]
-    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
-
-
-def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> None:
-    found = find_unusable(suite("good:", 'bad: stack = "confused"').stacks, LocalHost(), lambda _: None)
-    assert list(found) == ["bad"]
-    assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
 
 
 def test_a_fake_says_that_it_is_made_up() -> None:

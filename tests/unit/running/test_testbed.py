@@ -1,4 +1,4 @@
-"""Where a run is done: its CPUs, and the doubt that an emulated machine throws on every trial."""
+"""Where a run is done: its CPUs, the doubt that an emulated machine throws on every trial, and what is usable there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from dataclasses import dataclass, field, replace
 
 import pytest
+from fakes import suite
 
 from tare.contracts import Host
 from tare.hosts.local import LocalHost
 from tare.machines import Facts, Hosts, Machine
-from tare.running.testbed import Reached, emulated, placed
+from tare.model import Problem
+from tare.running.testbed import Reached, emulated, find_unusable, placed
 
 CPU = "/sys/devices/system/cpu"
 FOUR = {f"{CPU}/online": "0-3\n"} | {
@@ -56,3 +58,16 @@ def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
     assert len(placement.server) == 1
     assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
     assert placement.cautions == ()
+
+
+def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
+    said: list[str] = []
+    found = find_unusable(suite("good:", 'bad: stack = "silent"').stacks, LocalHost(), said.append)
+    assert said == ["checking good", "checking bad"]
+    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
+
+
+def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> None:
+    found = find_unusable(suite("good:", 'bad: stack = "confused"').stacks, LocalHost(), lambda _: None)
+    assert list(found) == ["bad"]
+    assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")

@@ -14,7 +14,8 @@ from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.images.recipes import guest_recipe
-from tare.model import DiskBytes, Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.machines import DiskBytes
+from tare.model import Limits, Output, Raw, SeenLimits, SetLimits, Value
 from tare.workloads.bonnie import Bonnie
 
 SAMPLES = Path(__file__).parents[2] / "samples/bonnie"

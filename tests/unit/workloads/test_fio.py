@@ -15,7 +15,8 @@ from tare_fake.technology import FakeHost
 from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
-from tare.model import DiskBytes, Limits, Output, Raw, Value
+from tare.machines import DiskBytes
+from tare.model import Limits, Output, Raw, Value
 from tare.running.values import read_values
 from tare.workloads.fio import Fio
 

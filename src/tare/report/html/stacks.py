@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tare.journal import Run
-from tare.model import FileSystem, Limits, SetLimits, Trial
+from tare.machines import FileSystem
+from tare.model import Limits, SetLimits, Trial
 from tare.report.commands import alike
 from tare.report.limits import Limit, limits_of
 from tare.report.numbers import listing
