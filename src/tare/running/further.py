@@ -56,7 +56,7 @@ class FurtherInstances(Further):
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
             server = exits.enter_context(served(instance, workload, testbed.image.start))
-            exits.enter_context(_explained(server.why))
+            exits.enter_context(_explained(server.why_soon))
             server.await_answer(client, self.patience_seconds)
             setup = Setup(
                 instance,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from tare.model import Line, Raw, Service
 from tare.running.layers import KNOCK
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
+_NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
 _HINT = "see its raw output"
 _QUOTED = 200
 _LINES = 200
@@ -61,6 +63,13 @@ class Server:
             return ""
         last = self._said().rpartition("\n")[2]
         return f"{self.service.argv[0]} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
+
+    def why_soon(self) -> str:
+        """Tell that it has ended, also where the news is on its way: a load may hear of the end before tare does."""
+        until = time.monotonic() + _NEWS_SECONDS
+        while self.process is not None and self.process.running() and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.why()
 
     def last_words(self) -> tuple[Raw, ...]:
         """Give what it has printed, and then its standard error, as a raw output of a trial that failed."""

@@ -167,7 +167,7 @@ class Attempt:
             if isinstance(error, TrialFailed) and error.output is not None:
                 self._notes.raw.append(_last_words(error.output))
             self._notes.raw += self._server.last_words()
-            why = self._server.why()
+            why = self._server.why_soon()
             self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))

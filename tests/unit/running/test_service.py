@@ -23,6 +23,7 @@ from tare.launch import Launch, Technology
 from tare.model import Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
+from tare.running.service import Server
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 from tare.technologies.docker import Docker
@@ -106,6 +107,16 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.startswith("sh ended in the instance: it said 'cannot listen: in use'; ")
     assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
+
+
+def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_before() -> None:
+    service = Service(("given-up",), 1)
+    with LocalHost().spawn("sh", "-c", "sleep 0.1; echo no memory >&2; exit 1") as process:
+        server = Server("127.0.0.1", service, process)
+        assert server.why() == ""
+        assert server.why_soon() == "given-up ended in the instance: it said 'no memory'"
+    with LocalHost().spawn("sleep", "60") as process:
+        assert Server("127.0.0.1", service, process).why_soon() == ""
 
 
 @dataclass(frozen=True)
