@@ -18,6 +18,7 @@ from rich.console import Console
 from tare.cli.run import stoppable
 from tare.contracts import Host, Setup
 from tare.errors import TareError, UsageError, did_you_mean
+from tare.hosts.exec import TOOLS
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
@@ -79,8 +80,11 @@ def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int
     host = setup.client if client else setup.instance.inside
     if host is None:
         raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell beside it")
+    interactive = not command and os.isatty(0) and os.isatty(1)
+    if setup.start and not client:  # an image that others have built: it may have no tools
+        return attached(host.command_line(*(command or (TOOLS, "sh"))), "shared" if interactive else "kept")
     variables = [f"{ADDRESS}={setup.instance.address or ''}"] if client else []
-    if command or not (os.isatty(0) and os.isatty(1)):
+    if not interactive:
         return attached(host.command_line("env", *variables, *(command or ("sh",))), "kept")
     prompt = f"({name}{' client' * client}) \\w# "
     return _interactive(host, ("env", *variables, f"TERM={os.environ.get('TERM', 'linux')}"), prompt)

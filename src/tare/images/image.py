@@ -132,7 +132,8 @@ def carried(host: Host, image: Image) -> Image:
         for name in ("kernel", "initrd"):
             if getattr(ours, name).exists():
                 host.put(getattr(ours, name), PurePosixPath(getattr(target, name)))
-        script = 'mkdir "$1.new" && tar -C "$1.new" --numeric-owner -xf "$2" && mv "$1.new" "$1"'
+        unpack = 'tar -C "$1.new" --numeric-owner --xattrs --xattrs-include="*" -xf "$2"'
+        script = f'mkdir "$1.new" && {unpack} && mv "$1.new" "$1"'
         host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(target.root), str(target.archive), timeout=900)
     return target
 
