@@ -14,6 +14,7 @@ with the reason: docs/decisions/further-instances.md.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -32,7 +33,7 @@ from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Percent, Size, format_size
 
 _FULL, _LESS = "full: ", "less: "
-_USUAL_TRIES, _START_SECONDS = 14, 1.0
+_USUAL_HALVES, _START_SECONDS = 8, 0.2
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ class UnderPressure(WithFurther):
         return (Value("floor", None, float(search.high)), *values)
 
     def seconds(self) -> float:
-        """Estimate the seconds of `measure`: in each try, both instances are measured."""
-        return 2 * _USUAL_TRIES * (_START_SECONDS + self.load.seconds())
+        """Estimate the seconds of `measure`: each try starts and measures two instances."""
+        between = math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))
+        return 2 * (_USUAL_HALVES + between) * (_START_SECONDS + self.load.seconds())
 
     def _tried(self, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
         """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""

@@ -218,6 +218,12 @@ def test_each_fate_has_a_label_of_its_own_so_that_tare_show_has_them_all() -> No
     assert labels == [f"fate {number}" for number in range(1, 21)]
 
 
+def test_the_estimate_counts_the_halves_and_what_lies_between_the_last_two() -> None:
+    each = 0.2 + Counter().seconds()
+    assert Pressed(precision=0.5).seconds() == pytest.approx(2 * (8 + 1) * each)
+    assert Pressed(precision=0.05).seconds() == pytest.approx(2 * (8 + 4) * each)
+
+
 # --- the goal
 
 
