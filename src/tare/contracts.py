@@ -202,7 +202,6 @@ class Workload(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    sweep: ClassVar[Sweep | None] = None
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
     datagrams: ClassVar[bool] = False
@@ -219,6 +218,11 @@ class Workload(ABC):
     def all_metrics(self) -> Sequence[Metric]:
         """Every metric that it has values of: where `metrics` is a setting, there may be others beside the user's."""
         return self.metrics
+
+    @property
+    def sweep(self) -> Sweep | None:
+        """What it varies within a trial; None if nothing."""
+        return None
 
     @property
     def packages(self) -> Sequence[str]:
@@ -278,6 +282,10 @@ class Workload(ABC):
     def within(self, limits: LimitsWanted) -> Self:  # noqa: ARG002 - most fit into any
         """Give this workload with settings for which an instance with these limits has room."""
         return self
+
+    def brings(self) -> Sequence[str]:
+        """List what its settings, which may be a stranger's, start, for `tare plan`."""
+        return ()
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""

@@ -307,12 +307,16 @@ class Raw:
 class Service:
     """The server that a workload runs in the instance, and its TCP port.
 
-    tare first writes `files`: pairs of a path in the instance and a text.
+    tare first writes `files`: pairs of a path in the instance and a text. It is ready once it takes connections and,
+    with `ready_path`, answers that with the status. An image's own command has no `argv`.
     """
 
     argv: tuple[str, ...]
     port: int
     files: tuple[tuple[str, str], ...] = ()
+    ready_path: str = ""
+    ready_status: int = 200
+    ready_seconds: float = 30.0
 
 
 # --- trials --------------------------------------------------------------------------------------------------------

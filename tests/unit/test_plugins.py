@@ -201,9 +201,9 @@ def test_a_broken_plugin_breaks_only_itself(
             "workloads",
             WORKLOAD.replace("(Workload)", ""),
             (
-                "sweep, runs_inside, usual_port, datagrams, large_packages, searches, all_metrics, packages, "
-                "client_packages, programs, paths, volume_bytes, port, starts_cold, server, rounds, disk_bytes, "
-                "shortened_by, within, service"
+                "runs_inside, usual_port, datagrams, large_packages, searches, own_server, all_metrics, sweep, "
+                "packages, client_packages, programs, paths, volume_bytes, port, starts_cold, server, rounds, "
+                "disk_bytes, shortened_by, within, brings, service"
             ),
         ),
     ],

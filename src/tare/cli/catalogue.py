@@ -118,7 +118,12 @@ def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
 def settings_of(plugin: type[Any]) -> list[str]:
     """Write the settings of a plug-in that have a default, as in a suite."""
     types = typing.get_type_hints(plugin, include_extras=True)
-    fields = [
-        field for field in dataclasses.fields(plugin) if field.init and field.default not in (dataclasses.MISSING, None)
-    ]
-    return [f"{field.name} = {written(field.default, types[field.name])}" for field in fields]
+    defaults = {field.name: _default(field) for field in dataclasses.fields(plugin) if field.init}
+    return [f"{name} = {written(default, types[name])}" for name, default in defaults.items() if default is not None]
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    """Give the default of a setting; None without one."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory()

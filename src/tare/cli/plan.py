@@ -116,6 +116,8 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
 def _say_brought(console: Console, read: Suite) -> None:
     """List what the suite, which may be a stranger's, executes or opens outside tare."""
     lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
+    for planned in read.workloads:
+        lines += [f"{planned.name}: {what}" for what in planned.workload.brings()]
     for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
         if machine is not None:
             lines.append(f"{role}: as root on {machine.ssh}")

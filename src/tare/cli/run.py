@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
 from tare import __version__
 from tare.cli.console import Console
@@ -258,10 +259,25 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
     if before.image != now.image:
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
+    if other := _other_settings(before, now):
+        hint = "a file that the suite names may have changed: put it back as it was, or start a new run"
+        raise UsageError(f"settings are not those that the run began with: {', '.join(other)}", hint)
     fitted = {each.name: each.fits for each in before.tuning}
     if other := [each.name for each in now.tuning if fitted.get(each.name, each.fits) != each.fits]:
         hint = "`tare tune` shows them: set them as they were, or start a new run"
         raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
+
+
+def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
+    """Name the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
+    began = {each.name: each.settings for each in before.workloads}
+    written = TypeAdapter(dict[str, Any])
+    return [
+        f"{name} of {each.name}"
+        for each in now.workloads
+        for name, value in written.dump_python(each.settings, mode="json").items()
+        if began.get(each.name, {}).get(name, value) != value
+    ]
 
 
 def _finish(session: Session, console: Console, stopped: str) -> None:

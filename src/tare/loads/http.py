@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.loads.load import ClientCounts, rising_clients, server_address, server_port
+from tare.loads.requests import Request, put_requests
 from tare.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Size
@@ -39,6 +40,7 @@ _END = re.compile(
 )
 _NO_ERRORS = "connect 0, read 0, write 0, status 0"
 _LARGEST_HEAD = 1024  # bytes before a page
+_CLOSED = "a server that closes idle connections between turns needs a longer time-out for them, or keep_alive = false"
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
 
 
@@ -59,7 +61,7 @@ def page(size_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class WrkLoad(Workload):
-    """wrk asks a server for the same page, as a script of ours tells it."""
+    """wrk asks a server for the same page, or for several, as a script of ours tells it."""
 
     client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
 
@@ -70,16 +72,32 @@ class WrkLoad(Workload):
 
     @property
     def page_bytes(self) -> int:
-        """The size of the page, which every server has to give alike: an image of the user's has a page of its own."""
+        """The size of the page, which every server has to give alike: an image of the user's has a page of its own.
+
+        0 for answers of any size.
+        """
         return 1024
 
+    @property
+    def asked(self) -> tuple[Request, ...]:
+        """The requests, in their order; none for the page alone."""
+        return ()
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether a connection takes one request after the other, or one alone."""
+        return True
+
     @contextmanager
-    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int, *options: str) -> Iterator[Resident]:
+    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int) -> Iterator[Resident]:
         """Start wrk with a script that is on the client."""
-        place = f"{server_address(setup)}:{server_port(setup, self.name, HTTP_PORT)}"
+        place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
+        asked = put_requests(setup.client, self.asked, place, keep_alive=self.keep_alive)
+        header = () if self.keep_alive else ("-H", "Connection: close")
         # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
-        how = (f"-t{threads}", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(script), *options)
-        with resident(setup.client, "wrk", *how, f"http://{place}/file", str(clients), last="turn: done") as wrk:
+        how = (f"-t{threads}", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
+        argv = ("wrk", *how, f"http://{place}/file", str(clients), *asked)
+        with resident(setup.client, *argv, last="turn: done") as wrk:
             yield wrk
 
 
@@ -111,9 +129,8 @@ class HttpLoad(WrkLoad):
         the clients connect, is none.
         """
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
-        header = () if self.keep_alive else ("-H", "Connection: close")
         for clients in self.clients:
-            with self.wrk(setup, _SCRIPT_THERE, clients, 1, *header) as wrk:
+            with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
                 patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
                 for number in range(1 + self.rounds):
                     yield self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
@@ -142,7 +159,7 @@ class HttpLoad(WrkLoad):
 
 
 def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
-    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size.
+    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size, unless that is 0.
 
     What it read has heads, too, and parts of answers at its end.
     """
@@ -151,9 +168,10 @@ def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
     if found is None:
         raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
     if found["errors"] != _NO_ERRORS:
-        raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", _HINT, output)
+        hint = _HINT if ", read 0," in found["errors"] else _CLOSED
+        raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", hint, output)
     answers, read_bytes = int(found["answers"]), int(found["bytes"])
-    if not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
+    if page_bytes and not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
         each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
         hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
         raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)

@@ -67,12 +67,12 @@ def client_cpus(client: Host) -> int:
 def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1) -> Raw:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
-    The text is its standard output. `client_cpu` is its CPU time over the duration of the command, as a share of the
-    CPUs that it can use, 0 to 1; None if the client does not report it.
+    The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
+    command, as a share of the CPUs that it can use, 0 to 1; None if the client does not report it.
     """
     output = client.run(*argv, timeout=timeout)
     share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
-    return Raw(label, argv, output.text, output.seconds, share)
+    return Raw(label, argv, output.text, output.seconds, share, errors=output.stderr.decode("utf-8", "replace"))
 
 
 def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:

@@ -36,7 +36,8 @@ local WALL, OWN_CPU, AT_TIME, TIMER_SLACK, INTERRUPT = 1, 2, 1, 29, 2 -- as Linu
 local LEAD, LATE = 0.005, 0.001 -- seconds until a turn begins; seconds after which the client was late
 local moment = ffi.new("tare_moment")
 local made, threads_made = nil, 0 -- of wrk's main thread alone
-local turn, text, to_look_at -- of each thread, as all that follows
+local turn, texts, to_look_at -- of each thread, as all that follows
+local passed = 0 -- requests of the turns before: texts are sent in their order, again and again
 local next_number, due, delay, cpu_began
 
 local function now(clock)
@@ -108,6 +109,7 @@ local function plan(line)
 end
 
 local function await_turn()
+    passed = passed + (next_number and turn.count or 0)
     ffi.C.pthread_barrier_wait(turn.barrier) -- all requests of the turn are answered
     if number == 0 then
         if turn.latencies ~= nil then
@@ -129,7 +131,8 @@ function setup(thread)
 end
 
 function init(arguments)
-    turn, text, to_look_at = ffi.cast("tare_turn *", turn_address), wrk.format(), number == 0
+    turn, to_look_at = ffi.cast("tare_turn *", turn_address), number == 0
+    texts = arguments[2] and dofile(arguments[2]) or { wrk.format() }
     if number == 0 then
         turn.threads = tonumber(arguments[1])
         ffi.C.pthread_barrier_init(turn.barrier, nil, turn.threads)
@@ -139,9 +142,9 @@ end
 function request()
     if to_look_at then -- wrk asks the first thread for one request, to look at it, before it begins
         to_look_at = false
-        return text
+        return texts[1]
     end
-    if turn.ended == 1 then return text end
+    if turn.ended == 1 then return texts[1] end
     local free = now(WALL)
     if next_number then
         turn.latencies[next_number] = free - due - delay
@@ -151,7 +154,7 @@ function request()
     end
     while not next_number or next_number >= turn.count do
         await_turn()
-        if turn.ended == 1 then return text end
+        if turn.ended == 1 then return texts[1] end
         free = now(WALL)
     end
     due = turn.began + next_number * turn.gap
@@ -159,7 +162,7 @@ function request()
     if free < due then rest_until(due) end
     delay = now(WALL) - could_be_sent
     turn.delays[next_number] = delay
-    return text
+    return texts[(passed + next_number) % #texts + 1]
 end
 
 function done(summary)

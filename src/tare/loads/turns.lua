@@ -18,7 +18,8 @@ local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTI
 local LONGEST_REST = 1 -- seconds
 local LEAD = 0.2 -- of a turn's length
 local moment = ffi.new("tare_moment")
-local text, clients, length
+local texts, clients, length -- texts of requests, which are sent in their order, again and again
+local sent = 0
 local asked = -1 -- wrk asks for one request, to look at it, before it begins
 local requests, woken, began, cpu_began
 
@@ -47,14 +48,20 @@ local function say(line)
     io.flush()
 end
 
+local function next_text()
+    sent = sent % #texts + 1
+    return texts[sent]
+end
+
 function init(arguments)
-    text, clients = wrk.format(), tonumber(arguments[1])
+    clients = tonumber(arguments[1])
+    texts = arguments[2] and dofile(arguments[2]) or { wrk.format() }
 end
 
 function request()
     if not length then
         asked = asked + 1
-        if asked == 0 then return text end
+        if asked == 0 then return texts[1] end
         await_turn()
     end
     asked = asked + 1
@@ -64,7 +71,7 @@ function request()
         if asked > clients and instant - woken >= LEAD * length then
             requests, began, cpu_began = 0, instant, now(OWN_CPU)
         end
-        return text
+        return next_text()
     end
     requests = requests + 1
     local seconds = now(WALL) - began
@@ -74,7 +81,7 @@ function request()
         say(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n", requests, seconds, cpu_seconds))
         await_turn()
     end
-    return text
+    return next_text()
 end
 
 function done(summary)

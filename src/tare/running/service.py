@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
@@ -19,6 +19,11 @@ from tare.running.layers import KNOCK
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
+_PAUSE_SECONDS = 0.05  # between two requests of the page that tells that it is ready
+_CURL = (
+    *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
+    *("--output", "/dev/null", "--write-out", "%{http_code}"),
+)
 _HINT = "see its raw output"
 _QUOTED = 200
 _LINES = 200
@@ -38,12 +43,19 @@ class Server:
         """Give the client for loads that are ended when the server has: some go on without it for ever."""
         return client.serving(self.purpose) if isinstance(client, ExecHost) else client
 
-    def await_answer(self, client: Host, patience_seconds: float = 30.0) -> None:
-        """Wait until the client can connect to it; raises TimedOut, or TrialFailed once it has ended."""
+    def await_answer(self, client: Host, patience_seconds: float | None = None) -> None:
+        """Wait until it is ready for the client; raises TimedOut, or TrialFailed once it has ended."""
         if self.service is None or self.address is None:
             return
-        knock = (KNOCK, self.address, str(self.service.port), f"{patience_seconds:g}", "connect")
-        what = f"{self.service.argv[0]} does not answer"
+        began = time.monotonic()
+        patience_seconds = patience_seconds or self.service.ready_seconds
+        self._await_connection(self.service, self.address, client, patience_seconds)
+        if self.service.ready_path:
+            self._await_page(self.service, self.address, client, began + patience_seconds)
+
+    def _await_connection(self, service: Service, address: str, client: Host, patience_seconds: float) -> None:
+        knock = (KNOCK, address, str(service.port), f"{patience_seconds:g}", "connect")
+        what = f"{_name(service)} does not answer"
         with client.spawn(*knock) as knocking:
             while not self.why():
                 try:
@@ -57,12 +69,26 @@ class Server:
                 return
         raise TrialFailed(what, _HINT)
 
+    def _await_page(self, service: Service, address: str, client: Host, end: float) -> None:
+        """Ask for the page until its status is the wanted one, once at least; `end` is of the monotonic clock."""
+        url = f"http://{address}:{service.port}{service.ready_path}"
+        what = f"{_name(service)} does not answer {service.ready_path} with status {service.ready_status}"
+        while not self.why():
+            output = client.run(*_CURL, url, timeout=30, check=False)
+            if output.exit_code == 0 and output.text == str(service.ready_status):
+                return
+            if time.monotonic() >= end:
+                told = f"status {output.text}" if output.exit_code == 0 else output.stderr.decode(errors="replace")
+                raise TimedOut(f"{what} within {service.ready_seconds:g} s; the last answer: {told.strip()}", _HINT)
+            time.sleep(_PAUSE_SECONDS)
+        raise TrialFailed(what, _HINT)
+
     def why(self) -> str:
         """Tell that it has ended, where it has: then this is why the load failed."""
         if self.service is None or self.process is None or self.process.running():
             return ""
         last = self._said().rpartition("\n")[2]
-        return f"{self.service.argv[0]} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
+        return f"{_name(self.service)} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
 
     def why_soon(self) -> str:
         """Tell that it has ended, also where the news is on its way: a load may hear of the end before tare does."""
@@ -82,6 +108,11 @@ class Server:
         return "\n".join((*self.printed, errors)).strip()
 
 
+def _name(service: Service) -> str:
+    """Give what it is called in messages."""
+    return service.argv[0] if service.argv else "the image's command"
+
+
 @contextmanager
 def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) -> Iterator[Server]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
@@ -97,9 +128,13 @@ def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) ->
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
-        built_in = Service((workload.name,), instance.serves.get(workload.server, service.port))
+        port = instance.serves.get(workload.server, service.port)
+        built_in = replace(service, argv=(workload.name,), port=port)
         yield Server(instance.address, built_in)
         return
+    argv = (*start, *service.argv) if workload.own_server else service.argv
+    if not argv:
+        raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
     for path, text in service.files:
         with NamedTemporaryFile("w", encoding="utf-8") as file:
             file.write(text)
@@ -107,7 +142,7 @@ def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) ->
             Path(file.name).chmod(0o644)
             instance.inside.put(Path(file.name), PurePosixPath(path))
     printed: deque[str] = deque(maxlen=_LINES)
-    with instance.inside.spawn(*(start if workload.own_server else ()), *service.argv) as process:
+    with instance.inside.spawn(*argv) as process:
         server = Server(instance.address, service, process, printed)
 
         def hear(line: Line | None) -> None:

@@ -179,18 +179,26 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
         ssh = "root@there"
         ssh_config = "/tmp/config"
         [[workloads]]
-        use = "redis"
+        use = "service"
+        command = ["/tmp/app", "a b"]
+        load = "/tmp/load {address}"
+        [[workloads.metrics]]
+        name = "rate"
+        better = "higher"
+        pattern = "([0-9]+)"
         """,
         encoding="utf-8",
     )
     code, text = said(capsys, "plan", path)
     assert code == 0
-    assert text.splitlines()[-7:] == [
+    assert text.splitlines()[-9:] == [
         "this suite also executes or opens, outside tare:",
         "  theirs: boots /tmp/kernel",
         "  theirs: boots /tmp/usr.img",
         "  far: virsh connects to qemu+ext:///system?command=/tmp/x",
         "  gvisor-today: runs /tmp/runsc as root",
+        "  service: in every instance, on bare metal too: /tmp/app 'a b'",
+        "  service: as root on the client: /tmp/load '{address}'",
         "  server: as root on root@there",
         "  server: ssh reads /tmp/config, which may name programs to start (ProxyCommand)",
     ]

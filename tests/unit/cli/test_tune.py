@@ -18,7 +18,8 @@ from tare.cli import app
 from tare.errors import UsageError
 from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
-from tare.journal import RunRecord
+from tare.journal import Journal, RunRecord, WorkloadRecord, load
+from tare.loads.requests import Request
 from tare.machines import Tuning
 
 Tune = Callable[..., tuple[int, str, str]]
@@ -142,6 +143,23 @@ def test_a_run_is_not_resumed_while_other_settings_hold_but_what_it_does_not_kno
     same(began, tuned(ASLR=True))
     with pytest.raises(UsageError, match=r"settings of the machine .* began with: ASLR$"):
         same(tuned(ASLR=True, interrupts=False), tuned(ASLR=False, interrupts=False))
+
+
+def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path: Path) -> None:
+    same = importlib.import_module("tare.cli.run")._check_same
+    plain = make_run([make_trial("native", 0, [])]).record
+
+    def with_path(path: str) -> RunRecord:
+        settings = {"requests": (Request(path),), "duration": 0.1, "load": ""}
+        record = WorkloadRecord("app", "service", "A server", (), None, settings)
+        return replace(plain, workloads=(record,))
+
+    Journal(tmp_path / "run").create(with_path("/a"), "")
+    began = load(tmp_path / "run").record
+    same(began, with_path("/a"))
+    same(replace(began, workloads=(replace(began.workloads[0], settings={}),)), with_path("/a"))  # of an older tare
+    with pytest.raises(UsageError, match=r"began with: requests of app$"):
+        same(began, with_path("/b"))
 
 
 def test_clean_leaves_the_record(tune: Tune, tmp_path: Path, system: Path) -> None:

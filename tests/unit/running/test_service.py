@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from fakes import LIMITS, Bench, Watcher
 from tare_fake.technology import Fake
 
 from tare.contracts import Host, Instance, Setup, Workload
-from tare.errors import TrialFailed
+from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -23,7 +23,7 @@ from tare.launch import Launch, Technology
 from tare.model import Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
-from tare.running.service import Server
+from tare.running.service import Server, served
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 from tare.technologies.docker import Docker
@@ -180,3 +180,82 @@ def test_a_guest_that_swaps_is_refused() -> None:
 ])  # fmt: skip
 def test_what_has_not_swapped_by_itself_is_not(stack: tuple[Technology, ...], vmstat: str) -> None:
     refuse_swapping(stack, Instance("one", Guest(vmstat), None, "none", lambda: ()))
+
+
+# --- whether it has a command
+
+
+@dataclass(frozen=True)
+class WithoutWords(GivenUp):
+    """A server of the user's whose command is the image's own."""
+
+    own_server: ClassVar[bool] = True
+
+    def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
+        return Service((), 1)
+
+
+def test_a_server_without_words_is_the_images_command_if_there_is_one() -> None:
+    instance = Instance("one", Place(), "127.0.0.1", "host", lambda: ())
+    with served(instance, WithoutWords(), ("echo", "of the image")) as server:
+        while server.process and server.process.running():
+            time.sleep(0.01)
+    assert server.why() == "the image's command ended in the instance: it said 'of the image'"
+    with pytest.raises(TrialFailed, match="the server has no command"), served(instance, WithoutWords()):
+        pass
+
+
+# --- whether it is ready
+
+
+@dataclass(frozen=True)
+class Asking(Place):
+    """A client whose curl prints what it is told to, one text after the other, and then the last one again."""
+
+    answers: tuple[str, ...] = ()
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        assert (argv[0], timeout, input, check) == ("curl", 30, b"", False)
+        self.asked.append(argv)
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if answer.isdigit():
+            return Output(argv, 0, answer.encode(), b"", 0.0)
+        return Output(argv, 52, b"000", answer.encode(), 0.0)
+
+
+def serving(path: str = "", status: int = 200, seconds: float = 30) -> Server:
+    return Server("198.18.0.10", Service(("app", "--quiet"), 80, (), path, status, seconds))
+
+
+def test_a_server_without_a_path_is_ready_when_it_takes_connections() -> None:
+    client = Asking()
+    serving().await_answer(client)
+    assert client.asked == []
+
+
+def test_a_server_with_a_path_is_ready_when_it_answers_that_with_the_status() -> None:
+    client = Asking(answers=("curl: (52) Empty reply from server", "503", "200", "204"))
+    serving("/health?[1-2]", 204).await_answer(client)
+    assert [asked[-1] for asked in client.asked] == 4 * ["http://198.18.0.10:80/health?[1-2]"]
+    assert "--globoff" in client.asked[0]  # brackets are the user's
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [("503", "status 503"), ("curl: (28) Operation timed out\n", r"curl: \(28\) Operation timed out")],
+)
+def test_a_server_that_answers_otherwise_or_not_at_all_is_given_up(answer: str, told: str) -> None:
+    expected = f"^app does not answer /health with status 200 within 0.01 s; the last answer: {told}$"
+    with pytest.raises(TimedOut, match=expected):
+        serving("/health", 200, 0.01).await_answer(Asking(answers=(answer,)))
+
+
+def test_a_server_that_ends_before_it_is_ready_is_given_up_at_once() -> None:
+    with LocalHost().spawn("true") as process:
+        while process.running():
+            time.sleep(0.01)
+        server = replace(serving("/health", 200, 600), process=process)
+        with pytest.raises(TrialFailed, match=r"^app does not answer"):
+            server.await_answer(Asking(answers=("200",)))
+        assert server.why() == "app ended in the instance"

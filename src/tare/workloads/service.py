@@ -1,0 +1,146 @@
+"""A server of your own under a load: HTTP without a pause, HTTP at constant rates, or a command of yours.
+
+The server runs in an instance of every stack, from the same image, and is driven from the client. It is ready when it
+takes connections or, with `ready`, when it answers that path with `ready_status`. Where its `command` and its `files`
+have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on bare metal, several
+instances share the machine, and one that listens on all addresses is in the way of the others. In an image that others
+have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point comes before the
+words; without words, its own command is the server.
+
+The load asks for `requests`, in their order, again and again: with each number of `clients` without a pause, as with
+`nginx`, or with `rates` on a schedule, as with `nginx-latency`. Or it is a command of yours, `load`, which is told the
+server's `{address}` and `{port}`; its `metrics` are numbers that it prints. Each of its runs is a turn.
+
+A server that ends or is not ready in time, a refused or broken connection, and a status other than 200 to 399 fail the
+trial.
+
+Settings: `command`, a list of words or a line, which no shell runs (tare's own server unless said); `port`; `packages`,
+Debian's, which the image has for it; `files`, texts by their paths in the instance; `ready`, a path, `ready_status` and
+`ready_within`; `requests`, a file or tables of `path`, `method`, `headers` and `body`; `clients`; `rates` and
+`connections`; `keep_alive`; `duration` of each point, or of all runs of the load; `load`, with `load_packages`,
+`metrics` and `timeout`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from tare.contracts import Setup, Workload
+from tare.images.micro import SERVER
+from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
+from tare.loads.http import HTTP_PORT
+from tare.loads.load import ClientCounts, rising_rates
+from tare.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
+from tare.loads.own_metrics import OwnMetric
+from tare.loads.requests import Request, Requests, as_path
+from tare.model import Metric, Raw, Service, Sweep, Value
+from tare.units import Duration
+
+
+def _absolute(files: dict[str, str]) -> dict[str, str]:
+    for path in files:
+        if not PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\0" in path:
+            raise ValueError(f"{path!r} is no absolute path in the instance, such as /srv/app.conf")
+    return files
+
+
+@dataclass(frozen=True)
+class ServerOfYours(Workload):
+    """A server of the user's under a load."""
+
+    name: ClassVar[str] = "service"
+    title: ClassVar[str] = "A server"
+    own_server: ClassVar[bool] = True
+
+    command: CommandLine | NoCommand = f"{SERVER} --listen {{listen}}"
+    port: Annotated[int, Field(ge=1, le=65535)] = HTTP_PORT
+    packages: Packages = ()
+    files: Annotated[dict[str, str], AfterValidator(_absolute)] = field(default_factory=dict)
+    ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""
+    ready_status: Annotated[int, Field(ge=200, le=599)] = 200
+    ready_within: Annotated[Duration, Field(gt=0, le=3600)] = 30.0
+    requests: Requests = ()
+    clients: ClientCounts = (1, 50, 200)
+    rates: Annotated[tuple[int, ...], AfterValidator(lambda rates: rising_rates(rates) if rates else rates)] = ()
+    connections: Annotated[int, Field(ge=1, le=256)] = 50
+    keep_alive: bool = True
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    load: CommandLine | NoCommand = ""
+    load_packages: Packages = ()
+    metrics: tuple[OwnMetric, ...] = ()
+    timeout: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings of two loads at once, and what the load itself refuses."""
+        if bool(self.load) != bool(self.metrics):
+            raise ValueError("a load of yours has metrics, and they are of a load: give load and metrics, or neither")
+        if self.load and (self.rates or self.requests):
+            raise ValueError("requests and rates are of tare's loads: leave them out, or leave out load")
+        if twice := {each.name for each in self.metrics if [one.name for one in self.metrics].count(each.name) > 1}:
+            raise ValueError(f"there are two metrics named {min(twice)}")
+        _ = self.driver
+
+    @property
+    def driver(self) -> Workload:
+        """What drives the server: one of tare's two HTTP loads, or the user's."""
+        if self.load:
+            return OwnLoad(words_of(self.load), self.metrics, self.port, self.duration, self.timeout)
+        asked = self.requests or (Request("/"),)
+        if self.rates:
+            return AtRates(self.rates, self.connections, self.duration, asked, self.port)
+        return WithoutPause(self.clients, self.duration, self.keep_alive, asked, self.port)
+
+    @property
+    def all_metrics(self) -> Sequence[Metric]:
+        """Those of the load."""
+        return self.driver.all_metrics
+
+    @property
+    def sweep(self) -> Sweep | None:
+        """What the load varies."""
+        return self.driver.sweep
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """The server's program."""
+        return words_of(self.command)[:1]
+
+    @property
+    def client_packages(self) -> Sequence[str]:
+        """Those of the load, and what asks whether the server is ready."""
+        return (*self.driver.client_packages, *self.load_packages, "curl")
+
+    @property
+    def rounds(self) -> int:
+        """As the load is divided."""
+        return self.driver.rounds
+
+    def brings(self) -> Sequence[str]:
+        """List the server and the load."""
+        command = shlex.join(words_of(self.command)) or "the image's own command"
+        server = f"in every instance, on bare metal too: {command}"
+        return (server, *((f"as root on the client: {shlex.join(words_of(self.load))}",) if self.load else ()))
+
+    def service(self, listen: str) -> Service:
+        """Give the server, with the address and the port in their places."""
+        argv = tuple(filled(word, listen=listen, port=self.port) for word in words_of(self.command))
+        files = tuple((path, filled(text, listen=listen, port=self.port)) for path, text in self.files.items())
+        return Service(argv, self.port, files, self.ready, self.ready_status, self.ready_within)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Drive the server; raises TrialFailed if it or the load fails."""
+        yield from self.driver.measure(setup)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the values of the load."""
+        return self.driver.parse(raw)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return self.driver.seconds()

@@ -1,0 +1,140 @@
+"""A server of the user's with the real loads: what is asked for arrives, and what goes wrong is told."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tare import plugins
+from tare.contracts import Host, Setup
+from tare.errors import TimedOut, TrialFailed
+from tare.loads.own_metrics import OwnMetric
+from tare.loads.requests import Request
+from tare.running.layers import Notes, Testbed, started
+from tare.running.service import Server, served
+from tare.running.values import read_values
+from tare.workloads.service import ServerOfYours
+
+pytestmark = pytest.mark.machine
+
+LOG = "/srv/tare-app.log"
+CONFIGURATION = """\
+daemon off;
+user root;
+pid /srv/tare-app.pid;
+error_log stderr;
+worker_processes 1;
+events { worker_connections 400; }
+http {
+    log_format plain "$request_method $request_uri $http_x_word $content_length";
+    access_log /srv/tare-app.log plain;
+    server {
+        listen {listen}:{port};
+        location = /health { access_log off; return 204; }
+        location = /lost { return 404; }
+        location / { return 200 "tare\\n"; }
+    }
+}
+"""
+REQUESTS = (
+    Request("/"),
+    Request("/search?q=%22x%22", "POST", {"X-Word": 'a "b" \\'}, "café"),
+    Request("/item", "DELETE", {"X-Word": "c"}),
+)
+LINES = ["GET / - -", "POST /search?q=%22x%22 a \\x22b\\x22 \\x5C 5", "DELETE /item c -"]  # as nginx escapes quotes
+NGINX = ServerOfYours(
+    command="nginx -e stderr -c /srv/tare-app.conf",
+    files={"/srv/tare-app.conf": CONFIGURATION},
+    port=18081,
+    ready="/health",
+    ready_status=204,
+    requests=REQUESTS,
+    clients=(1,),
+    duration=0.1,
+)
+
+
+@contextmanager
+def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[Server, Setup, Host]]:
+    with (
+        started(testbed, (plugins.find("technologies", technology)(),), workload.port, Notes()) as (part,),
+        served(part.instance, workload) as server,
+    ):
+        assert part.instance.inside is not None
+        yield server, Setup(part.instance, testbed.client, ()), part.instance.inside
+
+
+@pytest.mark.parametrize("technology", ["native", "crun"])
+def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(testbed: Testbed, technology: str) -> None:
+    with serving(testbed, technology, NGINX) as (server, setup, inside):
+        server.await_answer(testbed.client)
+        values = read_values(NGINX, tuple(NGINX.measure(setup)))
+        lines = inside.read(LOG).splitlines()
+    assert [(value.metric, value.point, len(value.turns)) for value in values] == [("throughput", 1.0, 5)]
+    assert len(lines) > 30
+    assert [line for number, line in enumerate(lines) if line != LINES[number % 3]] == []
+
+
+def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
+    workload = replace(NGINX, rates=(1000,), connections=4, duration=1.0)
+    with serving(testbed, "native", workload) as (server, setup, inside):
+        server.await_answer(testbed.client)
+        values = read_values(workload, tuple(workload.measure(setup)))
+        asked = Counter(inside.read(LOG).splitlines())
+    assert {value.metric for value in values} == {"p50", "p90", "p99", "p999", "answered"}
+    # 100 warm up; with the last ones, which end wrk, each connection may send the first request once more.
+    assert (asked[LINES[1]], asked[LINES[2]]) == (367, 366)
+    assert 367 <= asked[LINES[0]] <= 371
+
+
+def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed) -> None:
+    seconds = OwnMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
+    load = ("curl", "--silent", "--output", "/dev/null", "--write-out", "took %{time_total}\n", "{address}:{port}/own")
+    workload = replace(NGINX, requests=(), load=load, metrics=(seconds,))
+    with serving(testbed, "native", workload) as (server, setup, inside):
+        server.await_answer(testbed.client)
+        raw = tuple(workload.measure(setup))
+        asked = inside.read(LOG).splitlines()
+    (value,) = read_values(workload, raw)
+    assert set(asked) == {"GET /own - -"}
+    assert len(asked) == len(raw) == 1 + max(1, len(value.turns))
+    assert all(each.client_cpu is not None for each in raw)
+
+
+def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None:
+    workload = replace(NGINX, requests=(*REQUESTS, Request("/lost")))
+    with serving(testbed, "native", workload) as (server, setup, _):
+        server.await_answer(testbed.client)
+        with pytest.raises(TrialFailed, match=r"counted errors: connect 0, read 0, write 0, status [1-9]"):
+            tuple(workload.measure(setup))
+
+
+@pytest.mark.parametrize(
+    ("ready", "told"),
+    [("/lost", "does not answer /lost with status 204 within 0.3 s; the last answer: status 404"), ("/", "status 200")],
+)
+def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready: str, told: str) -> None:
+    with (
+        serving(testbed, "native", replace(NGINX, ready=ready, ready_within=0.3)) as (server, _, _),
+        pytest.raises(TimedOut, match=re.escape(told)),
+    ):
+        server.await_answer(testbed.client)
+
+
+def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: Testbed) -> None:
+    workload = ServerOfYours(ready="/")
+    with serving(testbed, "native", workload) as (first, setup, inside):
+        first.await_answer(testbed.client)
+        with served(setup.instance, workload) as second:
+            process = second.process
+            assert process is not None
+            while process.running():
+                inside.run("sleep", "0.05", timeout=9)
+            with pytest.raises(TrialFailed, match="does not answer"):
+                second.await_answer(testbed.client)
+            assert "in use" in second.why()

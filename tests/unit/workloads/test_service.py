@@ -1,0 +1,173 @@
+"""A server of the user's: what its settings make of the server, of the load and of the metrics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tare.errors import SuiteError
+from tare.loads.http import HttpLoad
+from tare.loads.latency import LatencyLoad
+from tare.loads.own_load import OwnLoad
+from tare.loads.own_metrics import OwnMetric
+from tare.loads.requests import Request
+from tare.model import Raw, Service, Sweep
+from tare.suites.suite import parse_suite
+from tare.workloads.service import ServerOfYours
+
+RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern="rate: ([0-9.]+)")
+OWN = ServerOfYours(load="wrk http://{address}:{port}", load_packages=("wrk",), metrics=(RATE,))
+SUITE = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "service"\n'
+
+
+def in_suite(text: str) -> ServerOfYours:
+    workload = parse_suite(SUITE + text, "mine.toml").workloads[0].workload
+    assert isinstance(workload, ServerOfYours)
+    return workload
+
+
+def refusal(text: str) -> list[str]:
+    with pytest.raises(SuiteError) as error:
+        in_suite(text)
+    return [f"{fault.what} / {fault.hint}" for fault in error.value.faults]
+
+
+# --- the server
+
+
+def test_the_server_is_told_where_to_listen_in_its_command_and_in_its_files() -> None:
+    workload = ServerOfYours(
+        command=("app", "--listen={listen}:{port}", "{other}", "--config", "/srv/app.conf"),
+        port=8080,
+        files={"/srv/app.conf": "listen {listen}:{port}; location / { return 204; }"},
+    )
+    service = workload.service("198.18.0.10")
+    assert service.argv == ("app", "--listen=198.18.0.10:8080", "{other}", "--config", "/srv/app.conf")
+    assert service.files == (("/srv/app.conf", "listen 198.18.0.10:8080; location / { return 204; }"),)
+    assert service.port == workload.port == 8080
+
+
+def test_a_line_is_split_into_words_that_no_shell_sees() -> None:
+    service = ServerOfYours(command="app --title 'two words' $HOME --on {listen}").service("::1")
+    assert service.argv == ("app", "--title", "two words", "$HOME", "--on", "::1")
+
+
+def test_the_server_is_the_users_and_may_be_the_images_own_command() -> None:
+    service = in_suite('command = ""\n').service("::1")
+    assert (service.argv, ServerOfYours.own_server) == ((), True)
+    assert in_suite('command = ""\n').programs == ()
+
+
+def test_it_is_ready_when_it_takes_connections_unless_a_path_tells() -> None:
+    assert ServerOfYours(command="app").service("::1") == Service(("app",), 18080)
+    workload = in_suite('ready = "/health"\nready_status = 204\nready_within = "2m"\n')
+    service = workload.service("::1")
+    assert (service.ready_path, service.ready_status, service.ready_seconds) == ("/health", 204, 120.0)
+
+
+def test_the_image_has_its_packages_and_is_asked_for_its_program() -> None:
+    workload = in_suite('command = ["python3", "-m", "http.server"]\npackages = ["python3"]\n')
+    assert (workload.packages, workload.programs) == (("python3",), ("python3",))
+
+
+# --- the load
+
+
+def test_without_more_wrk_asks_for_the_first_page_without_a_pause() -> None:
+    driver = ServerOfYours(clients=(5,), duration=0.5, port=81).driver
+    assert isinstance(driver, HttpLoad)
+    assert (driver.asked, driver.clients, driver.duration, driver.port) == ((Request("/"),), (5,), 0.5, 81)
+    assert driver.page_bytes == 0  # answers of any size
+
+
+def test_with_rates_wrk_asks_on_a_schedule() -> None:
+    workload = in_suite('rates = [2000, 4000]\nconnections = 20\nrequests = [{path = "/a"}, {path = "/b"}]\n')
+    assert isinstance(workload.driver, LatencyLoad)
+    assert (workload.driver.rates, workload.driver.connections) == ((2000, 4000), 20)
+    assert workload.driver.asked == (Request("/a"), Request("/b"))
+    assert workload.driver.page_bytes == 0
+    assert workload.sweep == Sweep("rate", "requests/s")
+
+
+def test_a_load_of_the_users_has_the_users_metrics_and_packages() -> None:
+    assert isinstance(OWN.driver, OwnLoad)
+    assert OWN.driver.argv == ("wrk", "http://{address}:{port}")
+    assert [(metric.name, metric.unit, metric.better) for metric in OWN.all_metrics] == [
+        ("rate", "requests/s", "higher")
+    ]
+    assert (OWN.sweep, set(OWN.client_packages)) == (None, {"wrk", "curl"})
+
+
+@pytest.mark.parametrize("workload", [ServerOfYours(), ServerOfYours(rates=(2000,)), OWN])
+def test_what_the_plan_asks_is_asked_of_the_load(workload: ServerOfYours) -> None:
+    driver = workload.driver
+    assert (workload.rounds, workload.seconds()) == (driver.rounds, driver.seconds())
+    assert workload.all_metrics == driver.all_metrics
+    assert workload.server == driver.server == "service"
+
+
+def test_a_captured_turn_is_read_as_that_of_the_load() -> None:
+    text = (Path(__file__).parents[2] / "samples/nginx/clients-50.txt").read_text()
+    (value,) = ServerOfYours(clients=(50,)).parse([Raw("clients 50", ("wrk",), text, 0.05)])
+    assert (value.metric, value.point) == ("throughput", 50.0)
+    assert value.value == pytest.approx(25079.23, abs=0.01)
+
+
+# --- settings
+
+
+def test_a_request_file_is_read_with_the_suite(tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").write_text('{"path": "/a"}\n{"path": "/b", "method": "PUT", "body": "x"}\n')
+    workload = in_suite(f"requests = {json.dumps(str(tmp_path / 'requests.jsonl'))}\n")
+    assert workload.requests == (Request("/a"), Request("/b", "PUT", {}, "x"))
+
+
+def test_metrics_of_a_suite_are_read() -> None:
+    text = 'load = "hey http://{address}:{port}/"\n[[workloads.metrics]]\nname = "rate"\nunit = "requests/s"\n'
+    workload = in_suite(text + 'better = "higher"\npattern = "rate: ([0-9.]+)"\n')
+    assert workload.metrics == (RATE,)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("command = []\n", "workloads[0].command: a list cannot be used / name a program"),
+        ("port = 0\n", "workloads[0].port: 0 is too small"),
+        ("port = 65536\n", "workloads[0].port: 65536 is too large"),
+        ('ready = "health"\n', 'workloads[0].ready: "health" cannot be used / a path begins with /'),
+        ("ready_status = 99\n", "workloads[0].ready_status: 99 is too small"),
+        ('files = {"app.conf" = "x"}\n', "workloads[0].files: a table cannot be used / 'app.conf' is no absolute path"),
+        ('files = {"/srv/../etc/x" = "x"}\n', "workloads[0].files: a table cannot be used / "),
+        ('requests = "none"\n', 'workloads[0].requests: "none" cannot be used / there is no such file: /'),
+        ('requests = [{path = "x"}]\n', "workloads[0].requests: a list cannot be used / request 1: a path begins"),
+        ("clients = [0]\n", "workloads[0].clients: a list cannot be used"),
+        ("rates = [2000, 1000]\n", "workloads[0].rates: a list cannot be used / rates rise"),
+        ("rates = [10]\n", "workloads[0]: 10 requests a second need a duration of 100s"),
+        ('load = "hey"\n', "workloads[0]: a load of yours has metrics"),
+        ('packages = ["Python 3"]\n', "workloads[0].packages: a list cannot be used / Python 3 is not a name"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused_at_their_key(text: str, said: str) -> None:
+    (fault,) = refusal(text)
+    assert fault.startswith(f"mine.toml: {said}")
+
+
+def test_settings_of_two_loads_at_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="requests and rates are of tare's loads"):
+        ServerOfYours(load="x", metrics=(RATE,), rates=(2000,))
+    with pytest.raises(ValueError, match="requests and rates are of tare's loads"):
+        ServerOfYours(load="x", metrics=(RATE,), requests=(Request("/"),))
+    with pytest.raises(ValueError, match="give load and metrics, or neither"):
+        ServerOfYours(metrics=(RATE,))
+    with pytest.raises(ValueError, match="there are two metrics named rate"):
+        ServerOfYours(load="x", metrics=(RATE, RATE))
+
+
+def test_requests_in_python_are_taken_as_they_are() -> None:
+    adapter = TypeAdapter(ServerOfYours)
+    assert adapter.validate_python({"requests": (Request("/a"),)}).requests == (Request("/a"),)
+    with pytest.raises(ValidationError):
+        adapter.validate_python({"requests": ("/a",)})
