@@ -219,9 +219,8 @@ def test_each_fate_has_a_label_of_its_own_so_that_tare_show_has_them_all() -> No
 
 
 def test_the_estimate_counts_the_halves_and_what_lies_between_the_last_two() -> None:
-    each = 0.2 + Counter().seconds()
-    assert Pressed(precision=0.5).seconds() == pytest.approx(2 * (8 + 1) * each)
-    assert Pressed(precision=0.05).seconds() == pytest.approx(2 * (8 + 4) * each)
+    found = [Pressed(precision=precision).seconds() for precision in (0.5, 0.05)]
+    assert found == pytest.approx([2 * (8 + 1) * 0.7, 2 * (8 + 4) * 0.7])
 
 
 # --- the goal
@@ -306,13 +305,11 @@ def test_a_failure_with_all_the_memory_fails_the_trial() -> None:
 
 
 def test_an_instance_that_does_not_start_with_all_the_memory_fails_the_trial() -> None:
-    shelf = Shelf(needing(100 * MIB), full=failing(TimedOut("it did not answer within 11 s", "wait")))
     with pytest.raises(TareError, match=r"^with all its memory: it did not answer within 11 s$") as failure:
-        measured(shelf)
+        measured(Shelf(needing(100 * MIB), full=failing(TimedOut("it did not answer within 11 s", "wait"))))
     assert failure.value.hint == "wait"
-    shelf = Shelf(needing(100 * MIB), full=failing(Unreachable("the connection was lost")))
     with pytest.raises(Unreachable):
-        measured(shelf)
+        measured(Shelf(needing(100 * MIB), full=failing(Unreachable("the connection was lost"))))
 
 
 def test_a_failure_in_a_round_misses_the_goal() -> None:
