@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 PROBE = Path(__file__).parents[1] / "support/probe.c"
-QUICK = ("native", "crun", "docker", "podman", "gvisor", "nspawn")
+QUICK = ("native", "crun", "docker", "podman", "gvisor", "nspawn", "bubblewrap", "lxc")
 CONFIG = {
     "Entrypoint": ["probe", "first word", "$HOME;"],
     "Env": ["PATH=/app", "GREETING=a b=c"],

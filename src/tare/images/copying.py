@@ -96,7 +96,7 @@ def digest_of(source: Source, scratch: Path) -> str:
     if not source.transport:
         return f"sha256:{_packed_root(source, scratch)}"
     output = _skopeo(
-        source, "inspect", "--raw", *_credentials(source, "--authfile"), str(source), seconds=_LOOK_SECONDS
+        source, "inspect", "--raw", *_access(source, "--authfile", "--daemon-host"), str(source), seconds=_LOOK_SECONDS
     )
     raw = output.stdout
     if not choose(raw, this_architecture()) and b'"layers"' in raw:
@@ -112,7 +112,7 @@ def copied(source: Source, digest: str, scratch: Path) -> Path:
         return layout
     origin = source.pinned(digest) if source.transport == "docker://" else str(source)
     # umoci unpacks no zstd. What is compressed by gzip stays as it is.
-    options = ("--quiet", "--dest-compress-format=gzip", *_credentials(source, "--src-authfile"))
+    options = ("--quiet", "--dest-compress-format=gzip", *_access(source, "--src-authfile", "--src-daemon-host"))
     _skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
     return layout
 
@@ -170,8 +170,12 @@ def refusal(source: Source, printed: str) -> TareError:
     return TareError(f"{source}: skopeo cannot copy it: {last}", f"try by hand: skopeo inspect {source}")
 
 
-def _credentials(source: Source, option: str) -> tuple[str, ...]:
-    return (f"{option}={source.credentials}",) if source.credentials and source.transport == "docker://" else ()
+def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
+    """Give the options for the user's credentials, and for Docker's daemon where its client finds it."""
+    if source.credentials and source.transport == "docker://":
+        return (f"{credentials}={source.credentials}",)
+    host = os.environ.get("DOCKER_HOST", "")
+    return (f"{daemon}={host}",) if host and source.transport == "docker-daemon:" else ()
 
 
 # --- a root file system without a configuration --------------------------------------------------------------------

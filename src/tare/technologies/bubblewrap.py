@@ -54,6 +54,8 @@ class Bubblewrap(Technology):
 def _bwrap(ground: Ground) -> tuple[str, ...]:
     namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1")
     volume = ("--bind", str(ground.volume), VOLUME) if ground.volume else ()
-    mounts = ("--bind", str(ground.root), "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", *volume)
+    # Below --dev, only root could write to shared memory.
+    system = ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--tmpfs", "/run")  # noqa: S108
+    mounts = ("--bind", str(ground.root), "/", *system, *volume)
     environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
     return ("bwrap", *namespaces, *mounts, "--clearenv", *environment, "--")

@@ -263,6 +263,11 @@ def test_what_is_no_image_is_refused_with_the_reason(
     assert "\n" not in str(error.value) + error.value.hint
 
 
+def test_dockers_daemon_is_the_one_of_its_client(tmp_path: Path, scratch: Path) -> None:
+    with pytest.raises(TareError, match=f"Cannot connect to the Docker daemon at unix://{tmp_path}/no.sock"):
+        copying.digest_of(Source("docker-daemon:", "app:1"), scratch)
+
+
 def test_a_truncated_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
     data = os.urandom(200_000)
     layout(tmp_path / "image", layer(file("a", data)))
