@@ -54,7 +54,7 @@ def summarize(run: Run) -> Summary:
     reference = _reference(run.record, stacks)
     workloads = [_workload(record, stacks, trials, reference) for record in records(run)]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
-    counting = [head for head in compared if head.rule.overall] or compared
+    counting = [head for head in compared if head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
     heads = [
         cell

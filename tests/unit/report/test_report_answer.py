@@ -62,6 +62,15 @@ def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
     assert f" and 2 more rest {resting}." in said([0.1] * 8 + [0.9])
 
 
+def test_where_nothing_is_a_speed_no_stack_is_said_to_keep_some_of_it() -> None:
+    run = believable_run()
+    starts = tuple(trial for trial in run.trials if trial.workload == "startup")
+    first, *_ = answer(summarize(replace(run, trials=starts)), MACHINE)
+    assert "speed" not in first
+    assert "results are decided: worse: " in first
+    assert "in startup" in first
+
+
 def test_the_answer_of_one_block_claims_nothing() -> None:
     sentences = answer(summarize(believable_run(blocks=1)), MACHINE)
     assert any("nothing can be told apart yet" in sentence for sentence in sentences)
