@@ -2,8 +2,8 @@
 
 The server runs in an instance of every stack, from the same image, and is driven from the client. It is ready when it
 takes connections or, with `ready`, when it answers that path with `ready_status`. Where its `command` and its `files`
-have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on bare metal, several
-instances share the machine, and one that listens on all addresses is in the way of the others. In an image that others
+have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on the machine's own network,
+one that listens on all addresses is in the way of the others. In an image that others
 have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point comes before the
 words; without words, its own command is the server.
 
