@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.process import execute, started
+from tare.telemetry.files import LocalFiles
 from tare.telemetry.readings import Reading
-from tare.telemetry.series import Row, write
+from tare.telemetry.sampler import Pace, Sampler, Way
+from tare.telemetry.series import Row
 
 TRIES = 60
 
@@ -41,10 +43,10 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
 
 
 def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: Path) -> None:
-    """DuckDB would make an error of its own of it."""
     reading = Reading(cpu_user=1.0, cpu_system=1.0)
-    samples = [Row(number / 10, None, reading) for number in range(120_000)]
     target = tmp_path / "trial.parquet"
+    sampler = Sampler(target, Way(LocalFiles(), Pace(60.0)))
+    sampler.rows += [Row(number / 10, None, reading) for number in range(120_000)]
 
     def interrupt() -> None:
         while not list(tmp_path.iterdir()):  # DuckDB has begun to write
@@ -53,7 +55,8 @@ def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
+    sampler.end()
     with pytest.raises(KeyboardInterrupt):
-        write(target, samples, 0.0)
+        sampler.settle()
     thread.join()
     assert target.exists()
