@@ -20,6 +20,7 @@ Settings: `command`, a list of words or a line; `packages`, Debian's, which the 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -87,6 +88,11 @@ class Command(Workload):
     def shortened_by(self) -> str:
         """The setting that decides how long it takes."""
         return "runs" if self.runs else "duration"
+
+    def brings(self) -> Sequence[str]:
+        """List the command, and what prepares it."""
+        commands = (words_of(each) for each in (self.prepare, self.command) if each)
+        return tuple(f"in every instance, on bare metal too: {shlex.join(words)}" for words in commands)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""

@@ -41,6 +41,14 @@ def raw(text: str, errors: str = "") -> Raw:
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
+def test_the_plan_lists_what_a_command_and_its_preparation_run_on_bare_metal() -> None:
+    assert Command().brings() == ("in every instance, on bare metal too: true",)
+    assert Command(("rm", "-r", "a b"), prepare="touch x").brings() == (
+        "in every instance, on bare metal too: touch x",
+        "in every instance, on bare metal too: rm -r 'a b'",
+    )
+
+
 def test_what_a_command_used_is_read_from_the_line_after_its_output() -> None:
     assert values(Command(), raw(f"any output{LINE}")) == {
         "time": 0.250000001,
