@@ -21,8 +21,10 @@ from tare.hosts.local import LocalHost
 
 TARE = Path(sys.executable).parent / "tare"
 ENOUGH_SECONDS = 200.0
-WORKLOADS = [
-    name for name in plugins.names("workloads") if not getattr(plugins.find("workloads", name), "hidden", False)
+WORKLOADS = [  # all that are in the usual image
+    name
+    for name in plugins.names("workloads")
+    if not (getattr(found := plugins.find("workloads", name), "hidden", False) or found.large_packages)
 ]
 MACHINE = pytest.mark.machine
 
