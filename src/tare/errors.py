@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tare.model import Output
 
-_MOST_QUOTED = 800
+_MOST_QUOTED = 300
 
 
 class TareError(Exception):
