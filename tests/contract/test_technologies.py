@@ -13,7 +13,7 @@ from tare import plugins
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.file_systems import file_systems_under
-from tare.launch import INIT, Technology
+from tare.launch import ENVIRONMENT, INIT, Technology
 from tare.model import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
@@ -62,6 +62,7 @@ def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memor
         (path, root.type, root.options) for path in paths
     ]
     assert root.type not in {"tmpfs", "ramfs"}
+    assert not {"volatile", "fsync=volatile"} & set(root.options)  # fsync would do nothing
 
 
 def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_root(
@@ -112,6 +113,16 @@ def test_what_is_measured_is_confined_as_the_main_process_of_the_instance(instan
     of_own, of_main = ([line for line in each if line.startswith(confined)] for each in (own, its))
     assert of_own == of_main
     assert any(line.startswith("CapEff:") for line in own)
+
+
+def test_a_program_finds_others_and_its_home_as_everywhere_and_knows_nothing_of_tares_environment(
+    instance: Instance,
+) -> None:
+    lines = _inside(instance).run("env", timeout=ENOUGH_SECONDS).text.splitlines()
+    variables = dict(line.split("=", 1) for line in lines)
+    assert {name: variables.get(name) for name in ("PATH", "HOME")} == dict(each.split("=", 1) for each in ENVIRONMENT)
+    assert "PYTEST_CURRENT_TEST" in os.environ
+    assert "PYTEST_CURRENT_TEST" not in variables
 
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:

@@ -12,7 +12,7 @@ from tare.machines import FileSystem
 # Mount options that can change the cost of reading, writing or syncing a file; those with a value without `=…`.
 _TELLING = {
     *("ro", "noatime", "relatime", "nodiratime", "lazytime", "sync", "dirsync", "dax", "volatile"),
-    *("nobarrier", "barrier", "commit", "data", "discard", "compress", "size", "huge", "cache"),
+    *("fsync", "nobarrier", "barrier", "commit", "data", "discard", "compress", "size", "huge", "cache"),
 }
 _SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # links lead to other file systems
 

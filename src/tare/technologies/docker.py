@@ -56,6 +56,7 @@ class Docker(Technology):
     )
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
+    end: ClassVar[tuple[str, ...]] = ("--rm",)  # the container is removed at its end
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -144,7 +145,8 @@ class Docker(Technology):
 
         def removed() -> bool:
             """Tell whether the client has ended well, and without complaint: it does once the container is removed."""
-            return any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
+            well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
+            return well and "--rm" in self.end
 
         command = self._command(host, launch)
         with launch.ledger.undone_by(*self.removal(launch.name), unless=removed):
@@ -157,7 +159,7 @@ class Docker(Technology):
 
     def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
-        run = (self.program, "run", "--rm", "--interactive", "--log-driver=none", "--name", launch.name)
+        run = (self.program, "run", *self.end, "--interactive", "--log-driver=none", "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
         options = (*self.limits(host, launch), *self._addresses(launch), *volume)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container

@@ -61,6 +61,7 @@ class Lxc(Technology):
 def _configuration(ground: Ground, network: str) -> str:
     launch = ground.launch
     limit = launch.limits.open_files
+    environment = "".join(f"lxc.environment = {entry}\n" for entry in ENVIRONMENT)
     volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""
     return f"""\
 lxc.uts.name = tare
@@ -75,4 +76,4 @@ lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
 lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
-{volume}"""
+{environment}{volume}"""
