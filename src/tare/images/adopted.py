@@ -21,14 +21,14 @@ from tare.errors import Fault, TareError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
-from tare.images.image import building, built_image, compile_program, hash_of, image_of, keep_built, make_disk
+from tare.images.image import absent, building, built_image, compile_program, hash_of, image_of, keep_built, make_disk
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
 from tare.images.oci import Configuration, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, guest_recipe
-from tare.model import Image, ImageWanted, Problem, Source, together
+from tare.model import Image, ImageWanted, Source, together
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
@@ -183,10 +183,5 @@ def _starter() -> Path:
 
 def _refuse_missing() -> None:
     tools = {"skopeo": "skopeo", "umoci": "umoci", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
-    missing = [
-        Problem.mended_by(f"{tool} is not installed", *packages.split())
-        for tool, packages in tools.items()
-        if not shutil.which(tool)
-    ]
-    if missing:
+    if missing := absent(tools):
         raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", together(missing))

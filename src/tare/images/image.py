@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -154,13 +154,18 @@ def located(image: Image) -> Image:
     return replace(image, **{name: home / getattr(image, name).name for name in names})
 
 
-def _missing(recipe: Recipe) -> list[Problem]:
-    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", **({"mke2fs": "e2fsprogs"} if recipe.kernel else {})}
-    missing = [
+def absent(tools: Mapping[str, str]) -> list[Problem]:
+    """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
+    return [
         Problem.mended_by(f"{tool} is not installed", *packages.split())
         for tool, packages in tools.items()
         if not shutil.which(tool)
     ]
+
+
+def _missing(recipe: Recipe) -> list[Problem]:
+    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", **({"mke2fs": "e2fsprogs"} if recipe.kernel else {})}
+    missing = absent(tools)
     if recipe.server:
         missing += LINUX.problems()
     if os.geteuid():
@@ -263,8 +268,5 @@ def make_disk(recipe: Recipe, scratch: Path) -> None:
 
 def hash_of(archive: Path) -> str:
     """Give the SHA-256 of a file."""
-    digest = hashlib.sha256()
     with archive.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -122,10 +122,11 @@ def _ended(block: Block, rounds: Rounds, work: Work, progress: _Said) -> Iterato
 
     A trial whose stack had turns with others says little without theirs: such a block is kept whole, or is lost.
     """
-    for step in block.steps:
-        if reason := work.against(step):
+    against = {step: work.against(step) for step in block.steps}
+    for step, reason in against.items():
+        if reason:
             yield [(_skipped(step, reason), ())]
-    steps = tuple(step for step in block.steps if not work.against(step))
+    steps = tuple(step for step, reason in against.items() if not reason)
     planned = next(each for each in work.suite.workloads if each.name == block.workload)
     own = replace(rounds, testbed=rounds.testbed.within(planned.limits), seconds=planned.limits.seconds)
     ended = own.measured(replace(block, steps=steps), planned.workload, progress)

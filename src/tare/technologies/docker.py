@@ -56,7 +56,7 @@ class Docker(Technology):
     )
     package: ClassVar[str] = "docker.io"
     program: ClassVar[str] = "docker"
-    end: ClassVar[tuple[str, ...]] = ("--rm",)  # the container is removed at its end
+    removes: ClassVar[bool] = True  # the engine removes a container at its end
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -146,7 +146,7 @@ class Docker(Technology):
         def removed() -> bool:
             """Tell whether the client has ended well, and without complaint: it does once the container is removed."""
             well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
-            return well and "--rm" in self.end
+            return well and self.removes
 
         command = self._command(host, launch)
         with launch.ledger.undone_by(*self.removal(launch.name), unless=removed):
@@ -159,7 +159,8 @@ class Docker(Technology):
 
     def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
-        run = (self.program, "run", *self.end, "--interactive", "--log-driver=none", "--name", launch.name)
+        removed = ("--rm",) if self.removes else ()
+        run = (self.program, "run", *removed, "--interactive", "--log-driver=none", "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
         options = (*self.limits(host, launch), *self._addresses(launch), *volume)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container

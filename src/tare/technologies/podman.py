@@ -69,7 +69,7 @@ class Podman(Docker):
     )
     package: ClassVar[str] = "podman"
     program: ClassVar[str] = "podman"
-    end: ClassVar[tuple[str, ...]] = ()  # a root that Podman removes by itself is mounted so that it ignores fsync
+    removes: ClassVar[bool] = False  # by `--rm`, with which the container's root ignores fsync
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon

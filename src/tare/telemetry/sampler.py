@@ -232,7 +232,16 @@ class Sampler:
                 self._whole_seconds = self.rows[-1].seconds
 
     def _work(self) -> None:
-        """Sample all at that pace until the end, then write the file."""
+        """Sample all until the end, then write the file."""
+        try:
+            self._sample_at_pace()
+        finally:
+            self._way.files.close()
+            self._sampled.set()
+            # Where no instance has started, there may be no rows.
+            self.trouble = write(self._target, self.rows, self._clock_began) if self.rows else ""
+
+    def _sample_at_pace(self) -> None:
         began = time.monotonic()
         pace, even_seconds, due_seconds = self._way.pace, 0.0, self._way.pace.period_seconds
         last = pace.clock()
@@ -243,10 +252,6 @@ class Sampler:
             now, used, last = time.monotonic() - began, pace.clock() - last, pace.clock()
             even_seconds = pace.even(even_seconds, used, now)
             due_seconds = pace.due(even_seconds, now)
-        self._way.files.close()
-        self._sampled.set()
-        # Where no instance has started, there may be no rows.
-        self.trouble = write(self._target, self.rows, self._clock_began) if self.rows else ""
 
     def _sample_alone(self, instance: _Instance) -> Totals | None:
         """Sample one instance, and read the machine's totals; None if the other thread's sample takes too long."""
