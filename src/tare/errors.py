@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tare.model import Output
 
-_MOST_QUOTED = 300
+_QUOTED_FIRST, _QUOTED_LAST = 300, 150
 
 
 class TareError(Exception):
@@ -82,8 +82,10 @@ def in_words(error: Exception) -> TareError:
 
 
 def printed(text: str) -> str:
-    """Quote what a program printed, or the beginning of it, for the end of a reason."""
-    return f"it printed {text[:_MOST_QUOTED]!r}"
+    """Quote what a program printed, or its beginning and its end, for the end of a reason."""
+    if len(text) <= _QUOTED_FIRST + _QUOTED_LAST:
+        return f"it printed {text!r}"
+    return f"it printed {text[:_QUOTED_FIRST]!r}, and at the end {text[-_QUOTED_LAST:]!r}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from tare.telemetry.footprint import footprint
 pytestmark = pytest.mark.machine
 
 PORT = 16379  # where redis listens here, and the unikernels' own server
-MOST_SECONDS = 90.0
 ENOUGH_SECONDS = 60.0
 REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save", "", "--dbfilename")
 
@@ -84,7 +83,6 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
 ) -> None:
     for technology in every_usable:
         technology.imported(together.testbed.host, together.testbed.image)
-    began = time.monotonic()
     wanted = [each for technology in sorted(every_usable, key=_begins_late) for each in _copies(technology)]
     assert len(wanted) <= SLOTS
     for technology in wanted:
@@ -97,7 +95,6 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
     _each_says_when_it_began(together)
     _each_serves_its_own(together)
     _each_has_a_volume_of_its_own(together)
-    assert time.monotonic() - began < MOST_SECONDS
 
 
 @pytest.mark.parametrize("name", ["native", "crun", "docker"])

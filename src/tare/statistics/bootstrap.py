@@ -55,6 +55,8 @@ def bootstrap_share(values: Sequence[float], baseline: Sequence[float], seed: in
         return Interval(reason="a value is zero or negative, so a share has no meaning")
     share = scale / their_scale
     estimate = float(ours.mean() / theirs.mean()) * share
+    if not np.isfinite(estimate):
+        return Interval(reason="the share is larger than numbers can hold")
     if min(len(ours), len(theirs)) < 2:
         return Interval(
             estimate, reason="there is only one value" if len(ours) < 2 else "the baseline has only one value"

@@ -355,6 +355,7 @@ VALUES = some.lists(
 @example([[5e-324, 0.0], [0.0, 5e-324]])
 @example([[1e150, -1e150], [1.0, 2.0], [1e-150]])
 @example([[0.0, 1.0], [114838304.0]])
+@example([[5e-324], [1.0]])
 def test_whatever_the_values_are_there_are_only_finite_numbers_and_no_warning(lists: list[list[float]]) -> None:
     groups = {str(index): values for index, values in enumerate(lists)}
     with warnings.catch_warnings():
