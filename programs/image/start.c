@@ -4,6 +4,8 @@
 //   start ARGUMENTS...     its entry point with these arguments in place of the command
 //   start --only ARGV...   this program, without the entry point
 //
+// Before these, --set NAME=VALUE, once or more often, gives a variable in place of the image's.
+//
 // What the image says is in /usr/lib/tare/start.words: see written() in src/tare/images/oci.py. No shell takes part.
 // Exit codes: the program's own; 126 and 127 when it cannot be started; 125 when its surroundings cannot be made.
 
@@ -113,6 +115,15 @@ static void keep_marks(char **environment, size_t count, char **before) {
             environment[count++] = *before;
 }
 
+// Puts a variable in the place of the one with its name, or behind all.
+static void set_variable(char **environment, size_t *count, char *variable) {
+    size_t name = strcspn(variable, "=") + 1, place = 0;
+    while (place < *count && strncmp(environment[place], variable, name) != 0)
+        place++;
+    environment[place] = variable;
+    *count += place == *count;
+}
+
 static size_t length_of(char **list) {
     size_t length = 0;
     while (list[length])
@@ -158,7 +169,9 @@ int main(int argc, char **argv) {
     const unsigned user = take_number(&words), group = take_number(&words);
     char *groups = take(&words), *folder = take(&words);
     size_t variables;
-    char **environment = take_list(&words, length_of(environ), &variables);
+    char **environment = take_list(&words, length_of(environ) + (size_t)argc, &variables);
+    for (; argc > 2 && strcmp(argv[1], "--set") == 0; argc -= 2, argv += 2)
+        set_variable(environment, &variables, argv[2]);
     char **program = argc > 1 && strcmp(argv[1], "--only") == 0 ? argv + 2 : chosen(&words, argv + 1);
     if (!*program) {
         fputs("start: the image names no program: give one\n", stderr);

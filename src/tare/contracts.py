@@ -18,6 +18,8 @@ from tare.machines import DiskBytes, Facts
 from tare.model import (
     Caution,
     Footprint,
+    Image,
+    ImageWanted,
     LimitsWanted,
     Line,
     Mark,
@@ -186,6 +188,19 @@ class Further(Protocol):
         """Give the share of the host's memory that is left when another instance uses all of its limit."""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A service of an application that is not under test, and runs on the client's side, the same for all stacks.
+
+    All services of the application find it by its `name`. `memory_bytes` limits what runs from its image.
+    """
+
+    name: str
+    image: ImageWanted
+    service: Service
+    memory_bytes: int = 1 << 30
+
+
 class Workload(ABC):
     """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.
 
@@ -232,6 +247,33 @@ class Workload(ABC):
     @property
     def client_packages(self) -> Sequence[str]:
         """The Debian packages of its load."""
+        return ()
+
+    @property
+    def client_files(self) -> tuple[tuple[str, str], ...]:
+        """The files of its load: pairs of an absolute path on the client, and one of this machine."""
+        return ()
+
+    @property
+    def image(self) -> ImageWanted | None:
+        """The image that it brings, in place of the suite's; None for that."""
+        return None
+
+    def in_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no server of the user's
+        """Give it as it runs in the image that is to be measured, which may say on which port its server listens.
+
+        Raises TareError where nobody says it.
+        """
+        return self
+
+    @property
+    def called(self) -> str:
+        """The name by which the services of its application find its server; empty without others."""
+        return ""
+
+    @property
+    def beside(self) -> tuple[Beside, ...]:
+        """The services that run beside its server on the client's side, in the order of their start."""
         return ()
 
     @property

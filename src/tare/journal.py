@@ -53,7 +53,7 @@ class RunRecord:
     `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
     packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
     that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
-    built, with its digest.
+    built, with its digest. `beside` has the images of services beside those under test, by the services' names.
     """
 
     format: int
@@ -78,6 +78,7 @@ class RunRecord:
     tuning: tuple[Tuning, ...] = ()
     sample_seconds: float = 0.1
     image_origin: str = ""
+    beside: dict[str, str] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> Facts:

@@ -26,8 +26,7 @@ _REGISTRY = "docker://"
 class Output:
     """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
 
-    `cpu_seconds` is the CPU time, user and system, of the command and the children that it waited for; None if the host
-    does not report it.
+    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if the host does not tell.
     """
 
     argv: tuple[str, ...]
@@ -60,8 +59,8 @@ class Image:
 
     `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
     a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
-    `name version` for each package. `origin` names the image that it was made of, with its digest; empty for one of
-    Debian's packages. `start` runs a command in it as its own configuration says; empty without one.
+    `name version` for each package. One that others have built has an `origin`, its name with its digest; `start` runs
+    a command as its own configuration says, which exposes the TCP `ports`.
     """
 
     digest: str
@@ -74,6 +73,7 @@ class Image:
     disk_bytes: int = 0
     origin: str = ""
     start: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
 
     @property
     def tag(self) -> str:
@@ -85,9 +85,8 @@ class Image:
 class Source:
     """An image that others have built, as a suite names it.
 
-    `transport` is one of skopeo's with what divides it from the `name`, such as `docker://`; it is empty for a root
-    file system, and `name` the absolute path of its directory or tar file. A registry is asked with the `credentials`
-    of this file, or else with those that skopeo finds. It may unpack to `most_bytes`.
+    `transport` is one of skopeo's, such as `docker://`, or empty for the path of a root file system. A registry is
+    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`.
     """
 
     transport: str
@@ -307,8 +306,8 @@ class Raw:
 class Service:
     """The server that a workload runs in the instance, and its TCP port.
 
-    tare first writes `files`: pairs of a path in the instance and a text. It is ready once it takes connections and,
-    with `ready_path`, answers that with the status. An image's own command has no `argv`.
+    tare first writes `files`: pairs of a path and a text. It is ready once it takes connections, unless its port is 0,
+    answers `ready_path` with the status, and `ready_argv` ends with 0. An image's own command has no `argv`.
     """
 
     argv: tuple[str, ...]
@@ -317,6 +316,8 @@ class Service:
     ready_path: str = ""
     ready_status: int = 200
     ready_seconds: float = 30.0
+    ready_argv: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
 
 # --- trials --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import typer
 from tare.cli.console import Console
 from tare.errors import TareError
 from tare.hosts.lock import only_one
-from tare.images.adopted import wanted_image
+from tare.images.adopted import images_beside, wanted_image
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model import ImageWanted, Release
@@ -37,5 +37,6 @@ def image(
             console.print(text) if not console.is_terminal else status.update(text)
 
         built = wanted_image(wanted, workloads, say)
+        images_beside(workloads or (), say, {})
         built_image(say, client_recipe(workloads, wanted.release))
     print(built.digest)

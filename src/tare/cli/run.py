@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import STOPPING
 from tare.hosts.tuning import look
-from tare.images.adopted import lacking, wanted_image
+from tare.images.adopted import images_beside, lacking, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
@@ -82,11 +83,9 @@ def carry_out(session: Session, command: str) -> None:
         _warn_of_leftovers(console)
         isolate_mounts()
         again = session.resumed.record.image_origin if session.resumed else ""
-
-        def say(text: str) -> None:
-            console.print(text, style="dim", markup=False)
-
+        say = partial(console.print, style="dim", markup=False)
         image = wanted_image(session.suite.image, session.workloads, say, again)
+        session = replace(session, suite=session.suite.in_image(image))
         if missing := lacking(image, [name for each in session.workloads for name in each.programs]):
             raise SuiteError(missing)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
@@ -135,10 +134,7 @@ def _seconds(budget: str | None) -> float | None:
 def _work(session: Session, machines: Reached, image: Image, console: Console) -> str:
     """Run the suite; gives the stop reason."""
     suite, folder = session.suite, session.journal.folder
-
-    def say(text: str) -> None:
-        console.print(text, style="dim", markup=False)
-
+    say = partial(console.print, style="dim", markup=False)
     if suite.hosts.server is not None:
         say(f"bringing the image to {suite.hosts.server.ssh}, which is done once")
         carried(machines.server, image)
@@ -147,13 +143,21 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     outer = built_image(say, machine_recipe(inner)) if nested else None
     loads = built_image(say, client_recipe(session.workloads, suite.image.release))
+    earlier = session.resumed.record.beside if session.resumed else {}
+    beside = images_beside(session.workloads, say, earlier)
     placement = placed(machines, suite.limits.cpus)
     if machines.hosts.client is None:
         os.sched_setaffinity(0, placement.client)
     limits = Limits(placement.server, suite.limits.memory_bytes, suite.limits.open_files)
-    lent = session.journal.keep_lent
     wanted = Wanted(
-        image, loads, outer, limits, telemetry=folder / "telemetry", lent=lent, sample_seconds=suite.sample_seconds
+        image,
+        loads,
+        outer,
+        limits,
+        telemetry=folder / "telemetry",
+        lent=session.journal.keep_lent,
+        sample_seconds=suite.sample_seconds,
+        beside=beside,
     )
     _say_unusable(console, suite, unusable)
     record = _record(session, machines, wanted)
@@ -232,8 +236,15 @@ def _record(session: Session, machines: Reached, wanted: Wanted) -> RunRecord:
         machines=_machines(suite, machines),
         tuning=look(machines.server.read),
         sample_seconds=suite.sample_seconds,
+        beside=_beside(session, wanted),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
+
+
+def _beside(session: Session, wanted: Wanted) -> dict[str, str]:
+    """Name the images of services beside those under test, by the services' names."""
+    images = {each.name: wanted.beside[each.image] for workload in session.workloads for each in workload.beside}
+    return {name: image.origin or image.digest for name, image in images.items()}
 
 
 def _machines(suite: Suite, machines: Reached) -> dict[str, Facts]:
@@ -257,7 +268,7 @@ def _check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
     if before.stacks != now.stacks:
         raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
-    if before.image != now.image:
+    if (before.image, before.beside) != (now.image, now.beside):
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
     if other := _other_settings(before, now):
         hint = "a file that the suite names may have changed: put it back as it was, or start a new run"

@@ -30,11 +30,13 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 def make_enterable(ledger: Ledger, root: Path) -> None:
     """Mount in a fresh root what programs expect: /proc, /sys (read only), /dev. They are unmounted with the root.
 
-    Shared memory is its own, as in containers: below the mount of the machine's, /dev/shm is a folder of root's alone.
+    Terminals and shared memory are its own, as in containers: below the mount of the machine's /dev, /dev/pts has no
+    terminals, and /dev/shm is a folder of root's alone.
     """
     ledger.maker.make(
         ("mount", "proc", "proc", str(root / "proc"), "-"),
         ("mount", "sysfs", "sysfs", str(root / "sys"), "ro"),
         ("mount", "-", "/dev", str(root / "dev"), "bind"),
+        ("mount", "devpts", "devpts", str(root / "dev/pts"), "newinstance,ptmxmode=0666,mode=0620,gid=5"),
         ("mount", "tmpfs", "tmpfs", str(root / "dev/shm"), "mode=1777"),
     )

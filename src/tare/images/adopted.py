@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts import VOLUME, Workload
-from tare.errors import Fault, TareError
+from tare.errors import Fault, SuiteError, TareError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
@@ -27,7 +27,7 @@ from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
 from tare.images.oci import Configuration, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
-from tare.images.recipes import GUEST, Recipe, guest_recipe
+from tare.images.recipes import GUEST, Recipe, beside_recipe, guest_recipe
 from tare.model import Image, ImageWanted, Source, together
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
@@ -56,6 +56,28 @@ def wanted_image(
     with building(images) as scratch:
         adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
         return adoption.image(images, say)
+
+
+def images_beside(
+    workloads: Iterable[Workload], say: Callable[[str], None], again: Mapping[str, str]
+) -> dict[ImageWanted, Image]:
+    """Give the images of what runs beside the servers of these workloads; build those that are not cached.
+
+    `again` has the origins that an earlier run had, by the services' names; see `wanted_image`. Raises TareError, and
+    SuiteError where one has not the program that is to run.
+    """
+    images: dict[ImageWanted, Image] = {}
+    faults: list[Fault] = []
+    for each in (beside for workload in workloads for beside in workload.beside):
+        if each.image not in images and each.image.source is None:
+            images[each.image] = built_image(say, beside_recipe(each.image))
+        elif each.image not in images:
+            images[each.image] = wanted_image(each.image, (), say, again.get(each.name, ""))
+        missing = lacking(images[each.image], each.service.argv[:1])
+        faults += [Fault(f"{each.name}: {fault.what}", fault.hint) for fault in missing]
+    if faults:
+        raise SuiteError(faults)
+    return images
 
 
 def lacking(image: Image, programs: Sequence[str]) -> list[Fault]:
@@ -108,7 +130,8 @@ class Adoption:
             link.symlink_to(Path("..") / home.name)
             in_use(home)
         made = image_of(link.resolve().name)
-        return replace(made, origin=self.source.pinned(digest), start=(START,))
+        ports = configuration_of(made).tcp_ports
+        return replace(made, origin=self.source.pinned(digest), start=(START,), ports=ports)
 
     def _key(self, digest: str) -> str:
         """Hash of all that the image is made of."""
@@ -165,10 +188,11 @@ class Adoption:
 
 
 def _settle(root: Path, since: float) -> None:
-    """Give what was made just now a fixed time, so that the same image always has the same bytes."""
+    """Give what was made just now, and all of ours, a fixed time, so that the same image always has the same bytes."""
+    ours = root / _OWN
     for folder, folders, files in os.walk(root):
         for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
-            if os.lstat(path).st_mtime >= since:
+            if os.lstat(path).st_mtime >= since or Path(path).is_relative_to(ours):
                 os.utime(path, (0, 0), follow_symlinks=False)
 
 

@@ -26,6 +26,7 @@ ARCHITECTURES = {
 }
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PORT = re.compile(r"([0-9]{1,5})(?:/tcp)?")
 _LAST_NUMBER = (1 << 31) - 1  # of users and groups
 _DAMAGED = "get or build the image again"
 
@@ -76,6 +77,12 @@ class Configuration:
     user: User = User()
     stop_signal: str = "SIGTERM"
     ports: tuple[str, ...] = ()
+
+    @property
+    def tcp_ports(self) -> tuple[int, ...]:
+        """The TCP ports on which its program is said to listen; a range names none."""
+        found = (_PORT.fullmatch(each) for each in self.ports)
+        return tuple(sorted({int(each[1]) for each in found if each and 0 < int(each[1]) < 65536}))
 
     def argv(self, arguments: Sequence[str] = ()) -> tuple[str, ...]:
         """Give the words of the program that an engine would start: arguments replace the command."""

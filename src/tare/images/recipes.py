@@ -21,7 +21,7 @@ from tare.hosts.local import LocalHost
 from tare.images.inside import hash_of_files
 from tare.images.micro import LINUX, program_folder
 from tare.launch import Technology
-from tare.model import Release
+from tare.model import ImageWanted, Release
 
 _HOST = LocalHost()
 _GIB = 1 << 30
@@ -91,9 +91,16 @@ def guest_recipe(
 
 def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
     """Give the recipe of the client root for these workloads; by default for all but those with large packages."""
-    chosen = _usual_workloads() if workloads is None else workloads
+    chosen = tuple(_usual_workloads() if workloads is None else workloads)
     packages = _union(CLIENT, (each.client_packages for each in chosen))
-    return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False)
+    files = tuple(sorted({file for each in chosen for file in each.client_files}))
+    return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False, files=files)
+
+
+def beside_recipe(wanted: ImageWanted) -> Recipe:
+    """Give the recipe of an image for services beside the one under test: nothing boots it."""
+    packages = _union(CLIENT, (wanted.packages,))
+    return Recipe(wanted.release, packages, kernel="", modules=(), room_bytes=0, server=False, files=wanted.files)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:

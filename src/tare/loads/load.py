@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from tare.contracts import Host, Setup
-from tare.errors import TrialFailed
-from tare.model import Raw
+from tare.errors import Fault, SuiteError, TrialFailed
+from tare.model import Image, Raw
 
 MOST_CLIENTS = 1000
 LEAST_RATE, MOST_RATE = 10, 10_000_000
@@ -57,6 +57,14 @@ def server_address(setup: Setup) -> str:
 def server_port(setup: Setup, workload_name: str, default: int) -> int:
     """Give the server's TCP port: that of a built-in server, or else `default`."""
     return setup.instance.serves.get(workload_name, default)
+
+
+def exposed_port(image: Image, otherwise: int) -> int:
+    """Give the one TCP port that an image exposes; raises SuiteError if there are several."""
+    if len(image.ports) > 1:
+        ports = " and ".join(map(str, image.ports))
+        raise SuiteError([Fault(f"port: missing: the image exposes {ports}", f"write port = {image.ports[0]}")])
+    return image.ports[0] if image.ports else otherwise
 
 
 def client_cpus(client: Host) -> int:

@@ -96,6 +96,17 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
     return (*said, Caution("client-bound", text))
 
 
+def side_cautions(client_busy: float | None, server_busy: float | None) -> tuple[Caution, ...]:
+    """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
+
+    Shares are from 0 to 1, None where they cannot be told.
+    """
+    if client_busy is None or client_busy < _BUSY or (server_busy is not None and server_busy >= _BUSY):
+        return ()
+    text = "the load and the services beside the one under test had no CPU time to spare together"
+    return (Caution("client-bound", text),)
+
+
 def cache_cautions(raw: Sequence[Raw]) -> tuple[Caution, ...]:
     """Warn if a cache answered a workload of files that wanted to reach the disk."""
     shares = [entry.disk_share for entry in raw if entry.disk_share is not None]

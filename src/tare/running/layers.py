@@ -27,7 +27,7 @@ from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
 from tare.machines import Machine
-from tare.model import Caution, Image, Limits, LimitsWanted, Mark
+from tare.model import Caution, Image, ImageWanted, Limits, LimitsWanted, Mark
 from tare.running.recorder import Recorder
 from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 
@@ -65,6 +65,7 @@ class Testbed:
     most_start_seconds: float = math.inf  # for an instance of a kind of which one has started before
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
     volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none
+    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)  # of services beside the one under test
 
     @property
     def host(self) -> Host:

@@ -19,7 +19,8 @@ from tare.running.layers import KNOCK
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
-_PAUSE_SECONDS = 0.05  # between two requests of the page that tells that it is ready
+_PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that tell that it is ready
+_LEAST_SECONDS = 1.0  # for such a command
 _CURL = (
     *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
     *("--output", "/dev/null", "--write-out", "%{http_code}"),
@@ -27,6 +28,38 @@ _CURL = (
 _HINT = "see its raw output"
 _QUOTED = 200
 _LINES = 200
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a service runs: the inside and the address of an instance, and its image's `start`, see `Setup`."""
+
+    inside: Host
+    address: str
+    start: tuple[str, ...] = ()
+
+    def argv(self, service: Service) -> tuple[str, ...]:
+        """Give the command line of a service there; raises TrialFailed without one."""
+        if not (self.start or service.argv):
+            raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
+        return (*self._surroundings(service), *service.argv)
+
+    def asking(self, service: Service) -> tuple[str, ...]:
+        """Give the command line that asks whether it is ready: as the service's, without the image's entry point."""
+        return (*self._surroundings(service), *(("--only",) if self.start else ()), *service.ready_argv)
+
+    def put(self, path: str, text: str) -> None:
+        """Write a file there that all users may read."""
+        with NamedTemporaryFile("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            Path(file.name).chmod(0o644)
+            self.inside.put(Path(file.name), PurePosixPath(path))
+
+    def _surroundings(self, service: Service) -> tuple[str, ...]:
+        if self.start:
+            return (*self.start, *(word for each in service.environment for word in ("--set", each)))
+        return ("env", *service.environment) if service.environment else ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +71,8 @@ class Server:
     process: Process | None = None
     printed: Collection[str] = ()  # its last lines of standard output
     purpose: Purpose = field(default_factory=Purpose)  # of its loads
+    called: str = ""  # its name in an application
+    place: Place | None = None  # None where it is built into the instance
 
     def asking(self, client: Host) -> Host:
         """Give the client for loads that are ended when the server has: some go on without it for ever."""
@@ -47,15 +82,18 @@ class Server:
         """Wait until it is ready for the client; raises TimedOut, or TrialFailed once it has ended."""
         if self.service is None or self.address is None:
             return
-        began = time.monotonic()
         patience_seconds = patience_seconds or self.service.ready_seconds
-        self._await_connection(self.service, self.address, client, patience_seconds)
+        end = time.monotonic() + patience_seconds
+        if self.service.port:
+            self._await_connection(self.service, self.address, client, patience_seconds)
         if self.service.ready_path:
-            self._await_page(self.service, self.address, client, began + patience_seconds)
+            self._await_page(self.service, self.address, client, end)
+        if self.service.ready_argv and self.place is not None:
+            self._await_command(self.service, self.place, end)
 
     def _await_connection(self, service: Service, address: str, client: Host, patience_seconds: float) -> None:
         knock = (KNOCK, address, str(service.port), f"{patience_seconds:g}", "connect")
-        what = f"{_name(service)} does not answer"
+        what = f"{self._name} does not answer"
         with client.spawn(*knock) as knocking:
             while not self.why():
                 try:
@@ -72,7 +110,7 @@ class Server:
     def _await_page(self, service: Service, address: str, client: Host, end: float) -> None:
         """Ask for the page until its status is the wanted one, once at least; `end` is of the monotonic clock."""
         url = f"http://{address}:{service.port}{service.ready_path}"
-        what = f"{_name(service)} does not answer {service.ready_path} with status {service.ready_status}"
+        what = f"{self._name} does not answer {service.ready_path} with status {service.ready_status}"
         while not self.why():
             output = client.run(*_CURL, url, timeout=30, check=False)
             if output.exit_code == 0 and output.text == str(service.ready_status):
@@ -83,12 +121,34 @@ class Server:
             time.sleep(_PAUSE_SECONDS)
         raise TrialFailed(what, _HINT)
 
+    def _await_command(self, service: Service, place: Place, end: float) -> None:
+        """Run a command beside it until that ends with 0, once at least; `end` is of the monotonic clock."""
+        while not self.why():
+            left_seconds = max(end - time.monotonic(), _LEAST_SECONDS)
+            output = place.inside.run(*place.asking(service), timeout=left_seconds, check=False)
+            if output.exit_code == 0:
+                return
+            if time.monotonic() >= end:
+                said = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
+                told = f"ended with {output.exit_code}" + (f": {said[:_QUOTED]}" if said else "")
+                what = f"{self._name} is not ready within {service.ready_seconds:g} s"
+                raise TimedOut(f"{what}; {service.ready_argv[0]} {told}", _HINT)
+            time.sleep(_PAUSE_SECONDS)
+        raise TrialFailed(f"{self._name} did not become ready", _HINT)
+
+    @property
+    def _name(self) -> str:
+        """What it is called in messages."""
+        if self.called:
+            return f"the service {self.called}"
+        return self.service.argv[0] if self.service and self.service.argv else "the image's command"
+
     def why(self) -> str:
         """Tell that it has ended, where it has: then this is why the load failed."""
         if self.service is None or self.process is None or self.process.running():
             return ""
         last = self._said().rpartition("\n")[2]
-        return f"{_name(self.service)} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
+        return f"{self._name} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
 
     def why_soon(self) -> str:
         """Tell that it has ended, also where the news is on its way: a load may hear of the end before tare does."""
@@ -101,53 +161,53 @@ class Server:
         """Give what it has printed, and then its standard error, as a raw output of a trial that failed."""
         if self.service is None or self.process is None:
             return ()
-        return (Raw("service", self.service.argv, self._said(), 0.0),)
+        return (Raw(f"service {self.called}".strip(), self.service.argv, self._said(), 0.0),)
 
     def _said(self) -> str:
         errors = self.process.errors() if self.process else ""
         return "\n".join((*self.printed, errors)).strip()
 
 
-def _name(service: Service) -> str:
-    """Give what it is called in messages."""
-    return service.argv[0] if service.argv else "the image's command"
-
-
 @contextmanager
-def served(instance: Instance, workload: Workload, start: Sequence[str] = ()) -> Iterator[Server]:
+def served(
+    instance: Instance, workload: Workload, start: Sequence[str] = (), purpose: Purpose | None = None
+) -> Iterator[Server]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
 
-    `start` is the image's, see `Setup`: for a server of the user's.
+    `start` is the image's, see `Setup`: for a server of the user's. `purpose` is that of the loads.
     """
+    purpose = purpose or Purpose()
     # Only bare metal shares the machine's network: its service must listen on one address alone.
     listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
     if service is None:
-        yield Server()
+        yield Server(purpose=purpose)
         return
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None:  # it has the server built in
         port = instance.serves.get(workload.server, service.port)
         built_in = replace(service, argv=(workload.name,), port=port)
-        yield Server(instance.address, built_in)
+        yield Server(instance.address, built_in, purpose=purpose)
         return
-    argv = (*start, *service.argv) if workload.own_server else service.argv
-    if not argv:
-        raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
+    place = Place(instance.inside, instance.address, tuple(start) if workload.own_server else ())
+    with running(place, service, purpose, workload.called) as server:
+        yield server
+
+
+@contextmanager
+def running(place: Place, service: Service, purpose: Purpose, called: str = "") -> Iterator[Server]:
+    """Run a service until the block ends; when it ends before, so do the commands of the purpose."""
+    argv = place.argv(service)
     for path, text in service.files:
-        with NamedTemporaryFile("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            Path(file.name).chmod(0o644)
-            instance.inside.put(Path(file.name), PurePosixPath(path))
+        place.put(path, text)
     printed: deque[str] = deque(maxlen=_LINES)
-    with instance.inside.spawn(*argv) as process:
-        server = Server(instance.address, service, process, printed)
+    with place.inside.spawn(*argv) as process:
+        server = Server(place.address, service, process, printed, purpose, called, place)
 
         def hear(line: Line | None) -> None:
             if line is None:
-                server.purpose.gone("ended, as its server has")
+                purpose.gone("ended, as its server has")
             else:
                 printed.append(line.text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.launch import Technology
 from tare.machines import Facts, Hosts, Machine
-from tare.model import Caution, Image, Limits, Problem
+from tare.model import Caution, Image, ImageWanted, Limits, Problem
 from tare.running.client import client_of
 from tare.running.layers import Testbed
 from tare.running.nesting import prepare
@@ -115,7 +115,8 @@ class Wanted:
     """What a testbed is made with: the image, limits, and a folder for telemetry.
 
     `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
-    with the facts of each lent machine. `sample_seconds` are those from one sample to the next.
+    with the facts of each lent machine. `sample_seconds` are those from one sample to the next. `beside` has the images
+    of services beside those under test.
     """
 
     image: Image
@@ -125,6 +126,7 @@ class Wanted:
     telemetry: Path
     lent: Callable[[Facts], None] = lambda _: None
     sample_seconds: float = PERIOD_SECONDS
+    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
 
 
 @contextmanager
@@ -157,6 +159,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
             instances=instances,
             telemetry=wanted.telemetry,
             sample_seconds=wanted.sample_seconds,
+            beside=wanted.beside,
             outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
             lend=_Lender(machines.hosts.client, wanted).testbed if machines.hosts.server is None else None,

@@ -17,8 +17,16 @@ from tare.hosts.file_systems import file_systems_under
 from tare.launch import Technology
 from tare.machines import FileSystem
 from tare.model import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
+from tare.running.beside import Neighbors
 from tare.running.costs import cost_of
-from tare.running.doubts import cache_cautions, client_cautions, limit_cautions, refuse_swapping, seen_limits
+from tare.running.doubts import (
+    cache_cautions,
+    client_cautions,
+    limit_cautions,
+    refuse_swapping,
+    seen_limits,
+    side_cautions,
+)
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
@@ -76,6 +84,7 @@ class Attempt:
         self._open = ExitStack()
         self._going: _Going | None = None
         self._server = Server()
+        self._neighbors = Neighbors()
         self._sampler: Sampler | None = None  # its own, where it is alone
         self._status: Status = "ok"
         self._reason = self._hint = ""
@@ -166,8 +175,8 @@ class Attempt:
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
                 self._notes.raw.append(_last_words(error.output))
-            self._notes.raw += self._server.last_words()
-            why = self._server.why_soon()
+            self._notes.raw += (*self._server.last_words(), *self._neighbors.last_words())
+            why = self._neighbors.why() or self._server.why_soon() or self._neighbors.why()
             self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
@@ -193,6 +202,8 @@ class Attempt:
             notes.cautions += [_UNPROVEN] if technology.tested == "stand-in" else []
         if workload.volume_bytes and not stack[0].volumes:
             raise Unavailable(f"{stack[0].name}: it gives its instances no data volume", 'write place = "root"')
+        if workload.beside and stack[-1].gives_machine:
+            raise Unavailable(f"{stack[-1].name}: services beside cannot be reached from there", "leave this stack out")
         if workload.starts_cold and stack[-1].gives_machine:
             raise Unavailable(f"{stack[-1].name}: the caches of a lent machine are not tare's", 'write caches = "warm"')
         cold = ColdStart(testbed.host) if workload.starts_cold else None
@@ -210,8 +221,10 @@ class Attempt:
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
+        self._neighbors.start(self._open, self._testbed, workload, instance)
         # The server must still run at the last sample: its counters vanish with it.
-        self._server = self._open.enter_context(served(instance, workload, testbed.image.start))
+        purpose = self._neighbors.purpose
+        self._server = self._open.enter_context(served(instance, workload, testbed.image.start, purpose))
         self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.
@@ -227,7 +240,7 @@ class Attempt:
             cold_read_bytes=cold_read_bytes,
             further=FurtherInstances(testbed, stack, tuple(notes.marks)) if alone else None,
         )
-        edges = _edges(outermost)
+        edges = _edges(outermost, self._testbed.placement.client if workload.beside else ())
         self._open.callback(edges.resume)
         self._going = _Going(parts, setup, telemetry, edges)
 
@@ -269,6 +282,8 @@ class Attempt:
             return
         if self._server.why():  # another one may have answered in its place
             raise TrialFailed("what was measured is not its server", "see its raw output")
+        if self._neighbors.why():
+            raise TrialFailed("what was measured is another application", "see its raw output")
         going.edges.resume()
         refuse_swapping(self._stack, going.setup.instance)
         notes.layers = _layers(going.parts)
@@ -279,7 +294,9 @@ class Attempt:
         notes.cautions += [not_kept(self._sampler.trouble)] if self._sampler and self._sampler.trouble else []
         noticed = going.edges.quiet.caution() if going.edges.quiet else None
         notes.cautions += [noticed] if noticed else []
-        notes.cautions += client_cautions(notes.raw, going.edges.spent.busy_share)
+        edges = going.edges
+        notes.cautions += client_cautions(notes.raw, edges.spent.busy_share)
+        notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share) if edges.others else ()
         notes.cautions += cache_cautions(notes.raw)
         notes.values = read_values(self._workload, notes.raw)
 
@@ -296,11 +313,14 @@ def _kernels(parts: Parts, outermost: Part) -> Iterator[Host]:
     yield outermost.host
 
 
-def _edges(part: Part) -> Edges:
-    """Watch the turns of the outermost layer, and between them whether it rests beside others on its machine."""
+def _edges(part: Part, others: Sequence[int]) -> Edges:
+    """Watch the turns of the outermost layer, and between them whether it rests beside others on its machine.
+
+    `others` are the CPUs of services beside it, if there are any.
+    """
     testbed, instance = part.testbed, part.instance
     quiet = Quiet(testbed.host, instance.processes) if testbed.sampler is not None else None
-    return Edges(testbed.host, Spent(testbed.limits.cpus), quiet)
+    return Edges(testbed.host, Spent(testbed.limits.cpus), quiet, Spent(others) if others else None)
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:

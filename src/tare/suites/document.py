@@ -6,7 +6,9 @@ A fault names its key as `workloads[0].clients`; numbers in brackets count from 
 from __future__ import annotations
 
 import json
+import math
 import re
+import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -16,7 +18,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails
 
 from tare import plugins
-from tare.errors import Fault, UsageError, did_you_mean, nearest
+from tare.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
 
 Key = tuple[str | int, ...]
 
@@ -55,6 +57,7 @@ class Document:
     tables: dict[str, Any]
     catalogue: Catalogue
     faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
+    elsewhere: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
 
     def fault(self, key: Key, what: str, hint: str) -> None:
         """Record a fault, unless the key has one."""
@@ -63,7 +66,8 @@ class Document:
     def in_file_order(self, source: str) -> list[Fault]:
         """Give the faults in the order of their keys in the file; missing keys come at the end of their table."""
         ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
-        return [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
+        own = [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
+        return [*own, *dict.fromkeys(self.elsewhere)]
 
     def at(self, key: Key) -> Any:
         """Give the value under a key; None if there is none."""
@@ -151,6 +155,8 @@ class Document:
             for each in error.errors():
                 if each["type"] != "missing" or each["loc"][-1] not in guesses:
                     self._translate(key, each)
+        except SuiteError as error:
+            self.elsewhere += error.faults
         return None
 
     def _translate(self, key: Key, error: ErrorDetails) -> None:
@@ -169,6 +175,29 @@ class Document:
             siblings = list(self.table(key[:depth]))
             position.append(part if isinstance(part, int) else (*siblings, part).index(part))
         return tuple(position)
+
+
+def parse_tables(text: str, source: str) -> dict[str, Any]:
+    """Read a TOML text; messages call it `source`. Raises SuiteError with the line that is not TOML."""
+    try:
+        return tomllib.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise SuiteError([_not_toml(str(error), source)]) from None
+
+
+def _finite(text: str) -> float | str:
+    """Read `inf` and `nan` as texts, so that they are refused as no numbers."""
+    return float(text) if math.isfinite(float(text)) else text
+
+
+def _not_toml(problem: str, source: str) -> Fault:
+    match = re.search(r" \(at line (\d+), column \d+\)$", problem)
+    line = f"line {match[1]}" if match else "at its end"
+    message = re.sub(r" \(at .*\)$", "", problem)
+    return Fault(
+        f"{source}: {line}: not TOML: {message[:1].lower()}{message[1:]}",
+        'a line is `key = value` or `[table]`; texts stand in "quotes", lists in [brackets]',
+    )
 
 
 def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:

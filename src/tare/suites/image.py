@@ -24,7 +24,8 @@ def _package(name: str) -> str:
     return name
 
 
-def _place(path: str) -> str:
+def as_place(path: str) -> str:
+    """Give a path in an image; raises ValueError for what cannot be one."""
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError('write a path from the root of the image, for example "/srv/app"')
     return path
@@ -36,7 +37,7 @@ class ImageTable:
 
     release: Release = "bookworm"
     packages: tuple[Annotated[str, AfterValidator(_package)], ...] = ()
-    files: dict[Annotated[str, AfterValidator(_place)], str] = field(default_factory=dict)
+    files: dict[Annotated[str, AfterValidator(as_place)], str] = field(default_factory=dict)
     credentials: str = ""
     limit: Annotated[Size, Field(gt=0)] = Source.most_bytes
 

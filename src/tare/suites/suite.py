@@ -7,10 +7,9 @@ numbers in brackets count from 0.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import sys
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,9 +20,9 @@ from tare import plugins
 from tare.contracts import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest
 from tare.machines import Hosts, Machine
-from tare.model import ImageWanted, LimitsWanted, Lowered
+from tare.model import Image, ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
-from tare.suites.document import Catalogue, Document, Key
+from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.image import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size
@@ -84,6 +83,11 @@ class Suite:
     def excludes(self, workload: str, stack: str) -> bool:
         """Tell whether a stack does not run a workload because the suite says so."""
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
+
+    def in_image(self, image: Image) -> Suite:
+        """Give it with what an image says of its servers where the suite does not; raises TareError."""
+        workloads = tuple(replace(each, workload=each.workload.in_image(image)) for each in self.workloads)
+        return replace(self, workloads=workloads)
 
     @property
     def measured(self) -> tuple[Stack, ...]:
@@ -173,30 +177,12 @@ def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
 
 def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite:
     """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults."""
-    try:
-        tables = tomllib.loads(text, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise SuiteError([_not_toml(str(error), source)]) from None
+    tables = parse_tables(text, source)
     document = Document(tables | {name: tables.get(name, {}) for name in ("limits", "image", "telemetry")}, catalogue)
     suite = _read_document(document, source, text)
     if suite is None:
         raise SuiteError(document.in_file_order(source))
     return suite
-
-
-def _finite(text: str) -> float | str:
-    """Read `inf` and `nan` as texts, so that they are refused as no numbers."""
-    return float(text) if math.isfinite(float(text)) else text
-
-
-def _not_toml(problem: str, source: str) -> Fault:
-    match = re.search(r" \(at line (\d+), column \d+\)$", problem)
-    line = f"line {match[1]}" if match else "at its end"
-    message = re.sub(r" \(at .*\)$", "", problem)
-    return Fault(
-        f"{source}: {line}: not TOML: {message[:1].lower()}{message[1:]}",
-        'a line is `key = value` or `[table]`; texts stand in "quotes", lists in [brackets]',
-    )
 
 
 def _read_document(document: Document, source: str, text: str) -> Suite | None:
@@ -214,7 +200,8 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
-    if document.faults:
+    image = _read_brought(document, workloads, image)
+    if document.faults or document.elsewhere:
         return None
     return Suite(
         name=name,
@@ -280,6 +267,22 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
         return None
     workload = document.plugin((*key, "use"), "workloads", use)
     return document.build(key, workload, ("use", "name", "limits", "exclude")) if workload else None
+
+
+def _read_brought(document: Document, workloads: Sequence[Planned], own: ImageWanted) -> ImageWanted:
+    """Give the image of a run: the suite's own, or the one that a workload brings in its place."""
+    brought: ImageWanted | None = None
+    for index, planned in enumerate(workloads):
+        wanted = planned.workload.image if isinstance(planned.workload, Workload) else None
+        if wanted is None:
+            continue
+        if document.table(("image",)):
+            document.fault(("image",), f'"{planned.name}" brings the image of its service', "leave [image] out")
+        if brought not in {None, wanted}:
+            what = f'"{planned.name}" brings another image than a workload before it'
+            document.fault(("workloads", index), what, "an image is of a whole run: give it a suite of its own")
+        brought = brought or wanted
+    return brought or own
 
 
 def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:

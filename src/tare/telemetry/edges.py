@@ -16,12 +16,16 @@ _CPUS = "/proc/stat"
 
 
 class Edges:
-    """Tells at the edges of turns what was used up to then; `quiet` is None where no others have turns between."""
+    """Tells at the edges of turns what was used up to then; `quiet` is None where no others have turns between.
 
-    def __init__(self, host: Host, spent: Spent, quiet: Quiet | None) -> None:
+    `others` are CPUs of the same machine on which services run beside the instance, None without such services.
+    """
+
+    def __init__(self, host: Host, spent: Spent, quiet: Quiet | None, others: Spent | None = None) -> None:
         self._host = host
         self.spent = spent
         self.quiet = quiet
+        self.others = others
 
     def begin(self) -> None:
         """Let the instance go on, and begin a turn."""
@@ -30,13 +34,16 @@ class Edges:
         texts = self._texts()
         if self.quiet:
             self.quiet.begin(texts)
-        self.spent.begin(texts.get(_CPUS, ""))
+        for spent in filter(None, (self.spent, self.others)):
+            spent.begin(texts.get(_CPUS, ""))
 
     def end(self, rest_seconds: float) -> float | None:
         """End a turn, in which the load did not send for so long; gives the share of the CPU time that was stolen."""
         texts = self._texts()
         if self.quiet:
             self.quiet.end(texts)
+        if self.others:
+            self.others.end(texts.get(_CPUS, ""), rest_seconds)
         return self.spent.end(texts.get(_CPUS, ""), rest_seconds)
 
     def leave(self) -> None:

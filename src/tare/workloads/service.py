@@ -5,7 +5,7 @@ takes connections or, with `ready`, when it answers that path with `ready_status
 have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on the machine's own network,
 one that listens on all addresses is in the way of the others. In an image that others
 have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point comes before the
-words; without words, its own command is the server.
+words; without words, its own command is the server, and without `port`, it listens on the one that the image exposes.
 
 The load asks for `requests`, in their order, again and again: with each number of `clients` without a pause, as with
 `nginx`, or with `rates` on a schedule, as with `nginx-latency`. Or it is a command of yours, `load`, which is told the
@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
@@ -35,12 +35,20 @@ from tare.contracts import Setup, Workload
 from tare.images.micro import SERVER
 from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.http import HTTP_PORT
-from tare.loads.load import ClientCounts, rising_rates
+from tare.loads.load import ClientCounts, exposed_port, rising_rates
 from tare.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request, Requests, as_path
-from tare.model import Metric, Raw, Service, Sweep, Value
+from tare.model import Image, Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
+
+
+class _Unsaid(int):
+    """A port that the suite does not say."""
+
+
+_UNSAID = _Unsaid(HTTP_PORT)
+_OWN = f"{SERVER} --listen {{listen}}"
 
 
 def _absolute(files: dict[str, str]) -> dict[str, str]:
@@ -58,8 +66,8 @@ class ServerOfYours(Workload):
     title: ClassVar[str] = "A server"
     own_server: ClassVar[bool] = True
 
-    command: CommandLine | NoCommand = f"{SERVER} --listen {{listen}}"
-    port: Annotated[int, Field(ge=1, le=65535)] = HTTP_PORT
+    command: CommandLine | NoCommand = _OWN
+    port: Annotated[int, Field(ge=1, le=65535)] = _UNSAID
     packages: Packages = ()
     files: Annotated[dict[str, str], AfterValidator(_absolute)] = field(default_factory=dict)
     ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""
@@ -110,6 +118,19 @@ class ServerOfYours(Workload):
     def programs(self) -> Sequence[str]:
         """The server's program."""
         return words_of(self.command)[:1]
+
+    def in_image(self, image: Image) -> Self:
+        """Give it with the command and the port of an image that others have built, where the suite does not say them.
+
+        Raises SuiteError where that exposes several ports.
+        """
+        if not image.start:
+            return self
+        own = replace(self, command="") if self.command == _OWN else self
+        words = (*words_of(own.command), *own.files.values())
+        if not isinstance(own.port, _Unsaid) or any("{port}" in word for word in words):
+            return own
+        return replace(own, port=exposed_port(image, own.port))
 
     @property
     def client_packages(self) -> Sequence[str]:

@@ -104,6 +104,14 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
     assert "argument [first word]\nargument [$HOME;]\nargument [given]\nargument []\n" in given.stdout
     only = start(image, "--only", "/app/probe", "code=3")
     assert (only.returncode, only.stdout.count("argument")) == (3, 2)
+    more = start(image, "--set", "GREETING=new", "--set", "GREET=x=y", "--set", "HOME=", "--only", "/app/probe")
+    assert {line for line in more.stdout.splitlines() if line.startswith("variable")} == {
+        "variable [GREETING=new]",
+        "variable [GREET=x=y]",
+        "variable [HOME=]",
+        "variable [PATH=/nothing:/app:/usr/bin]",
+    }
+    assert start(image, "--set", "A=b", "given", "", "code=41").returncode == 41
     for words, code in ((("--only", "none"), 127), (("--only", "/etc/hosts"), 126), (("--only", "/etc/hosts/x"), 127)):
         assert start(image, *words).returncode == code
     assert image.packages == ""
@@ -124,6 +132,7 @@ def test_the_same_image_in_another_form_gives_the_same_bytes_and_is_cached(
     words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
     subprocess.run(words, check=True, timeout=60, capture_output=True)
     one = adopt(wanted=Source("oci:", f"{made}:latest"))
+    os.utime(tmp_path / "base/usr/lib/tare/init", (1, 1))  # as if it had been built long ago
     two = adopt(wanted=Source("docker-archive:", str(archive)))
     assert one.digest == two.digest
     assert one.origin.startswith(f"oci:{made}:latest@sha256:")

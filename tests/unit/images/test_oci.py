@@ -83,6 +83,12 @@ def test_folder_stop_signal_and_ports_are_kept() -> None:
     assert (configured().folder, configured().stop_signal) == ("/", "SIGTERM")
 
 
+def test_ports_that_a_server_may_listen_on_are_numbers_of_tcp() -> None:
+    exposed = dict.fromkeys(("443/tcp", "80", "53/udp", "8000-8010/tcp", "0/tcp", "99999", "http"))
+    assert configured(ExposedPorts=exposed).tcp_ports == (80, 443)
+    assert configured().tcp_ports == ()
+
+
 def test_the_words_for_start_are_counted_so_that_none_can_be_taken_for_another() -> None:
     found = configured(User="app", Entrypoint=["/a", ""], Cmd=["3", "é"], Env=["PATH=/p"], WorkingDir="/w")
     words = ["1500", "1501", "4,44", "/w", "2", "PATH=/p", "HOME=/srv/app", "2", "/a", "", "2", "3", "é"]

@@ -164,6 +164,16 @@ def test_a_machine_that_does_not_tell_leaves_a_turn_without_its_steal() -> None:
     assert edges.spent.busy_share is None
 
 
+def test_cpus_of_services_beside_are_counted_over_the_same_turns() -> None:
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    edges = Edges(LocalHost(), Spent((cpu,)), None, Spent((cpu,)))
+    edges.begin()
+    time.sleep(0.05)
+    edges.end(0.0)
+    assert edges.others is not None
+    assert edges.others.busy_share == edges.spent.busy_share is not None
+
+
 def _await(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
     while not condition():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tare.loads.latency import LatencyLoad
 from tare.loads.own_load import OwnLoad
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request
-from tare.model import Raw, Service, Sweep
+from tare.model import Image, Raw, Service, Sweep
 from tare.suites.suite import parse_suite
 from tare.workloads.service import ServerOfYours
 
@@ -59,6 +60,29 @@ def test_the_server_is_the_users_and_may_be_the_images_own_command() -> None:
     service = in_suite('command = ""\n').service("::1")
     assert (service.argv, ServerOfYours.own_server) == ((), True)
     assert in_suite('command = ""\n').programs == ()
+
+
+HERE = Path("/image")
+IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
+OTHERS = replace(IMAGE, start=("/usr/lib/tare/start",), ports=(80,))
+
+
+def test_an_image_that_others_have_built_says_command_and_port_where_the_suite_does_not() -> None:
+    server = in_suite("").in_image(OTHERS)
+    assert (server.service("::1").argv, server.service("::1").port, server.port) == ((), 80, 80)
+    assert in_suite('command = "--quick"\n').in_image(OTHERS).port == 80
+    assert in_suite("port = 18080\n").in_image(OTHERS).port == 18080
+    assert in_suite('command = "--port={port}"\n').in_image(OTHERS).port == 18080
+    assert in_suite('files = { "/a" = "{port}" }\n').in_image(OTHERS).port == 18080
+    assert in_suite("").in_image(replace(OTHERS, ports=())).port == 18080
+    assert in_suite("").in_image(IMAGE) == in_suite("")
+
+
+def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
+    image = replace(OTHERS, ports=(80, 443))
+    with pytest.raises(SuiteError, match="port: missing: the image exposes 80 and 443"):
+        in_suite("").in_image(image)
+    assert in_suite("port = 443\n").in_image(image).port == 443
 
 
 def test_it_is_ready_when_it_takes_connections_unless_a_path_tells() -> None:

@@ -1,0 +1,92 @@
+"""`tare application`: an application of a compose file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+import yaml  # type: ignore[import-untyped]
+
+from tare.cli.console import Console
+from tare.errors import UsageError
+from tare.loads.application_file import FILE, parse_application
+from tare.suites.composed import composed
+
+_MOST_BYTES = 1 << 20
+
+
+def application(
+    action: Annotated[Literal["from"], typer.Argument(help="What to do.")],  # noqa: ARG001 - there is one
+    compose: Annotated[Path, typer.Argument(help="A compose file.", metavar="FILE")],
+    service: Annotated[
+        str, typer.Option(help="The service under test [default: the one that publishes ports].", metavar="NAME")
+    ] = "",
+) -> None:
+    """Write the application.toml of a compose file, beside it, and say what it leaves out.
+
+    It starts nothing. What an application cannot keep is refused, all of it at once.
+    """
+    target = compose.parent / FILE
+    folder = compose.parent.absolute()
+    found = composed(parse_compose(_text(compose), str(compose)), str(compose), service, str(folder))
+    parse_application(found.text, folder)
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(found.text)
+    except FileExistsError as error:
+        raise UsageError(f"{target}: is there already", "move it away, or change it by hand") from error
+    except OSError as error:
+        what = f"{target}: cannot be written: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "copy the compose file to a folder of yours") from error
+    console = Console(stderr=True)
+    for line in found.left_out:
+        console.print(f"left out: {line}", markup=False, highlight=False, soft_wrap=True)
+    words = f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"'
+    console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+
+def parse_compose(text: str, source: str) -> object:
+    """Read a compose file's text, which messages call `source`; raises UsageError for what is no YAML."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UsageError(f"{source}: {line}not YAML: {error.problem}", "give a compose file") from None
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        what = str(error).partition("\n")[0][:200]
+        raise UsageError(f"{source}: not YAML: {what}", "give a compose file") from None
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Takes plain words as texts but for nothing, true and false.
+
+    PyYAML follows YAML 1.1, in which `22:22` is 1342 and `no` is false. Engines read a port and a text.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _kind, _pattern, _first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", "<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        what = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "give the path of a compose file that you may read") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{file}: more than 1 MiB", "give a compose file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"{file}: not UTF-8 text: byte {error.start} cannot be read"
+        raise UsageError(what, "save the file in the encoding UTF-8") from None

@@ -1,0 +1,178 @@
+"""An application of several services: one is under test, the others run beside it, and your load drives it.
+
+VTmark (section 6) asked what virtualization costs a dictionary: its web service was under test, databases, caches and
+log ran together on one other host, and simulated users searched. This workload runs any application that a folder
+describes in `application.toml` (see docs/decisions/applications.md). The service under test runs in an instance of
+every stack. What runs beside it is the same for all stacks: plain instances on the client's side, of images of their
+own, with the client's CPUs. All services find one another by their names.
+
+Each trial starts all of it anew: the instance under test, then the services beside, each when the one before it is
+ready, then the service under test, and then the load, once. A service that ends fails the trial. The load is a command
+on the client with metrics of its own; its whole output is kept. There are no turns: the stacks of a block are measured
+one after the other. The application brings the image of its service, so that the suite has no `[image]`.
+
+Settings: `folder` of the application (tare's own server alone, under wrk, unless said); `parameters`, a table of what
+the application leaves open, such as its number of users; `duration`, about how long the load takes with these, for the
+plan (as the application says unless said).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, PlainValidator
+
+from tare.contracts import Beside, Setup, Workload
+from tare.errors import Fault, SuiteError, TrialFailed
+from tare.images.micro import SERVER
+from tare.loads.application import LABEL, Application, Load, OwnService, Parameters, in_places
+from tare.loads.application_file import read_application
+from tare.loads.http import HTTP_PORT
+from tare.loads.load import exposed_port
+from tare.loads.own_metrics import OwnMetric, values_of
+from tare.model import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.units import Duration
+
+_OWN = Application(
+    name="own",
+    under_test=OwnService("server", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT),
+    load=Load(
+        command=("wrk", "--threads", "1", "--connections", "10", "--duration", "1s", "http://{address}:{port}/"),
+        metrics=(
+            OwnMetric(
+                name="throughput",
+                title="Throughput",
+                unit="requests/s",
+                better="higher",
+                pattern="Requests/sec: +([0-9.]+)",
+            ),
+        ),
+        packages=("wrk",),
+        duration=1.0,
+        timeout=60.0,
+    ),
+)
+
+
+def _read(folder: object) -> Application:
+    if not isinstance(folder, str) or not folder:
+        raise ValueError("give the folder of an application, which has application.toml")
+    return read_application(Path(folder))
+
+
+@dataclass(frozen=True)
+class OfSeveral(Workload):
+    """An application of several services."""
+
+    name: ClassVar[str] = "application"
+    title: ClassVar[str] = "An application"
+    own_server: ClassVar[bool] = True
+
+    folder: Annotated[Application | None, PlainValidator(_read)] = None
+    parameters: dict[str, str | int | float] = field(default_factory=dict)
+    duration: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that the application does not have."""
+        self.application.given(self.parameters)
+
+    @property
+    def application(self) -> Application:
+        """What is run."""
+        return self.folder or _OWN
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """Those of the load."""
+        return tuple(each.metric for each in self.application.load.metrics)
+
+    @property
+    def image(self) -> ImageWanted | None:
+        """The image of the service under test; the suite's for tare's own server."""
+        return self.application.under_test.image if self.folder else None
+
+    @property
+    def called(self) -> str:
+        """The name of the service under test, if there are others."""
+        return self.application.under_test.name if self.application.beside else ""
+
+    @property
+    def beside(self) -> tuple[Beside, ...]:
+        """The other services, in the order of their start."""
+        return self.application.services_beside(self.application.given(self.parameters))
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """The program of the service under test."""
+        return self.application.under_test.command[:1]
+
+    @property
+    def port(self) -> int | None:
+        """Where the service under test listens."""
+        return self.application.under_test.port
+
+    @property
+    def client_packages(self) -> Sequence[str]:
+        """Those of the load, and what asks whether services are ready."""
+        return (*self.application.load.packages, "curl")
+
+    @property
+    def client_files(self) -> tuple[tuple[str, str], ...]:
+        """Those of the load."""
+        return self.application.load.files
+
+    def in_image(self, image: Image) -> Self:
+        """Give it with the port that the image of the service under test exposes, where the application says none.
+
+        Raises SuiteError where nobody says one.
+        """
+        application = self.application
+        if application.under_test.port:
+            return self
+        port = exposed_port(image, 0)
+        if not port:
+            what = f"services.{application.under_test.name}.port: missing: the image exposes no port"
+            raise SuiteError([Fault(what, "the load needs it: write port = 80")])
+        return replace(self, folder=replace(application, under_test=replace(application.under_test, port=port)))
+
+    def brings(self) -> Sequence[str]:
+        """List the services and the load."""
+        application = self.application
+        line = partial(_line, application.given(self.parameters))
+        lines = [f"in every instance, on bare metal too: {line(application.under_test.command)}"]
+        lines += [f"as root beside it, on the client's side: {line(each.command)}" for each in application.beside]
+        return (*lines, f"as root on the client: {line(application.load.command)}")
+
+    def service(self, listen: str) -> Service:
+        """Give the service under test, with its places filled."""
+        return self.application.under_test.service(listen, self.application.given(self.parameters))
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the load, once; raises TrialFailed if it fails."""
+        application = self.application
+        yield application.load.run(setup, application.under_test, application.given(self.parameters))
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the metrics of the load; raises TrialFailed if one is missing, or is there twice."""
+        if [each.label for each in raw] != [LABEL]:
+            raise TrialFailed(f"expected one run of the load, found {[each.label for each in raw]}")
+        return values_of(self.application.load.metrics, raw[0].text, raw[0].errors)
+
+    @property
+    def shortened_by(self) -> str:
+        """None: the load takes as long as it takes."""
+        return ""
+
+    def seconds(self) -> float:
+        """Give the seconds that the load is said to take."""
+        return self.duration or self.application.load.duration
+
+
+def _line(parameters: Parameters, command: Sequence[str]) -> str:
+    """Give a command line for people."""
+    return shlex.join(in_places(command, parameters)) or "the image's own command"

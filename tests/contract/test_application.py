@@ -1,0 +1,63 @@
+"""An application on real instances: the service under test finds those beside it by name, and the load drives it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tare import plugins
+from tare.images.micro import SERVER
+from tare.loads.application import Application, Load, OwnService
+from tare.loads.http import HTTP_PORT
+from tare.loads.own_metrics import OwnMetric
+from tare.model import ImageWanted
+from tare.running.layers import Testbed
+from tare.running.trial import Attempt
+from tare.suites.plan import Step
+from tare.workloads.application import OfSeveral
+
+pytestmark = pytest.mark.machine
+
+PROXY = """\
+daemon off;
+user root;
+pid /srv/tare-web.pid;
+error_log stderr;
+worker_processes 1;
+events { worker_connections 64; }
+http {
+    access_log off;
+    server {
+        listen 18081;
+        location / { proxy_pass http://stock:18080; }
+    }
+}
+"""
+# nginx looks the name up when it starts, and ends if it does not find it.
+WRITTEN = 'printf %s "$1" > /srv/tare-web.conf && exec nginx -e stderr -c /srv/tare-web.conf'
+SHOP = Application(
+    name="shop",
+    under_test=OwnService("web", ImageWanted(), ("sh", "-c", WRITTEN, "sh", PROXY), 18081, ready="/"),
+    beside=(OwnService("stock", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT, ready="/"),),
+    load=Load(
+        ("curl", "--silent", "--output", "/dev/null", "--write-out", "status %{http_code}\n", "{address}:{port}/"),
+        (OwnMetric(name="status", better="higher", pattern="^status ([0-9]+)$"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("technology", ["native", "crun", "docker"])
+def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
+    here = replace(testbed, beside={ImageWanted(): testbed.image})
+    step = Step("application-0", "application", technology, 0, 0)
+    with Attempt(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.take_turn(0, time.monotonic()):
+            pass
+        trial, _ = attempt.end()
+    assert (trial.reason, trial.status) == ("", "ok")
+    assert [(value.metric, value.value) for value in trial.values] == [("status", 200.0)]
+    assert testbed.alive == []

@@ -1,0 +1,108 @@
+"""`tare application from`: it writes an application beside a compose file, and says what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tare.__main__ import run
+from tare.cli import app
+from tare.cli.application import parse_compose
+from tare.errors import UsageError
+from tare.loads.application_file import read_application
+
+SHOP = "services:\n  web:\n    image: nginx:1.25\n    ports: ['8080:80']\n    restart: always\n"
+
+
+def call(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = run(app, ["application", "from", str(path), *words])
+    said = capsys.readouterr()
+    assert said.out == ""
+    return code, said.err
+
+
+@pytest.fixture
+def compose(tmp_path: Path) -> Path:
+    path = tmp_path / "compose.yaml"
+    path.write_text(SHOP)
+    return path
+
+
+def test_it_writes_an_application_and_says_what_it_leaves_out(
+    compose: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = call(compose, capsys)
+    assert code == 0
+    left_out, written = told.splitlines()
+    assert left_out == "left out: services.web.restart"
+    assert written.startswith(f"{compose.parent}/application.toml is the application; its load is an example.")
+    assert read_application(compose.parent).under_test.port == 80
+
+
+def test_an_application_that_is_there_stays_as_it_is(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = compose.parent / "application.toml"
+    target.write_text("mine")
+    code, told = call(compose, capsys)
+    assert (code, told.splitlines()[0]) == (2, f"error: {target}: is there already")
+    assert target.read_text() == "mine"
+
+
+def test_what_cannot_be_kept_is_told_in_two_lines_each_and_nothing_is_written(
+    compose: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compose.write_text(SHOP + "    privileged: true\n    user: www\n")
+    code, told = call(compose, capsys)
+    assert code == 2
+    assert [line.partition(": ")[0] for line in told.splitlines()] == ["error", "hint"] * 2
+    assert f"error: {compose}: services.web.privileged: cannot be kept\n" in told
+    assert not (compose.parent / "application.toml").exists()
+
+
+def test_a_file_that_is_mounted_and_not_there_is_told(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compose.write_text(SHOP + "    volumes: ['./none:/x']\n")
+    code, told = call(compose, capsys)
+    assert (code, 'services.web.files: there is no file or folder "none"' in told) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"services:\n\tweb:\n", "compose.yaml: line 2: not YAML: found character"),
+        (b"a: !!python/object/apply:os.system [id]\n", "compose.yaml: line 1: not YAML: could not determine"),
+        (b"a: [" * 5000, "compose.yaml: not YAML: "),
+        (b"a: \xff\n", "compose.yaml: not UTF-8 text: byte 3"),
+        (b"#" * (1 << 20) + b"#", "compose.yaml: more than 1 MiB"),
+        (b"a: \x00\n", "compose.yaml: not YAML: "),
+    ],
+)
+def test_what_is_no_yaml_is_refused(
+    content: bytes, said: str, compose: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compose.write_bytes(content)
+    code, told = call(compose, capsys)
+    assert (code, said in told) == (2, True), told
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(tmp_path / "none.yaml", capsys)[0] == 2
+
+
+def test_words_are_texts_as_engines_read_them() -> None:
+    text = "a: 22:22\nb: no\nc: 010\nd: 1.10\ne: 2026-01-01\nf: true\ng:\nh: &x {y: z}\ni: {<<: *x}\n"
+    assert parse_compose(text, "compose.yaml") == {
+        "a": "22:22",
+        "b": "no",
+        "c": "010",
+        "d": "1.10",
+        "e": "2026-01-01",
+        "f": True,
+        "g": None,
+        "h": {"y": "z"},
+        "i": {"y": "z"},
+    }
+
+
+def test_a_key_that_is_a_list_is_no_bug() -> None:
+    with pytest.raises(UsageError, match="not YAML"):
+        parse_compose("? [a]\n: b\n", "compose.yaml")
