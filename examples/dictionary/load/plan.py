@@ -56,7 +56,7 @@ def words_in(lines: Iterable[str]) -> Iterator[str]:
 def shuffled(words: Iterable[str], seed: int) -> list[str]:
     """Give the words in an order of chance, which is how often they are searched for; the same one for every worker."""
     ordered = sorted(set(words))
-    Random(seed).shuffle(ordered)  # noqa: S311  # chance for a load, not for a secret
+    Random(seed).shuffle(ordered)
     return ordered
 
 

@@ -49,7 +49,7 @@ class Searcher(User):
         """Make all searches, each at its time."""
         options, worker = self.environment.parsed_options, self.environment.runner.worker_index
         number = next(LOAD.numbers)
-        random = Random(f"{options.seed} {worker} {number}")  # noqa: S311  # chance for a load, not for a secret
+        random = Random(f"{options.seed} {worker} {number}")
         server = urlsplit(self.environment.host)
         name = f"user-{random.randrange(options.accounts)}"
         visitor = Visitor(name, (server.hostname, server.port), options.request_timeout, LOAD.tally, LOAD.seconds)

@@ -61,7 +61,7 @@ def senses_in(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     for number, line in enumerate(lines, 1):
         if line.startswith("  ") or not line.strip():
             continue
-        match = _SYNSET.fullmatch(line.strip())
+        match = _SYNSET.fullmatch(line.rstrip())
         count = int(match["count"], 16) if match else 0
         words = match["rest"].split(" ")[: 2 * count : 2] if match else []
         if match is None or not count or len(words) != count:

@@ -62,13 +62,14 @@ class Waiting:
     entries: list[Entry] = field(default_factory=list)
     refused: int = 0
     lost: int = 0
+    most: int = _MOST_WAITING
 
     def take(self, datagram: bytes) -> None:
         """Take a datagram."""
         entry = entry_in(datagram)
         if entry is None:
             self.refused += 1
-        elif len(self.entries) == _MOST_WAITING:
+        elif len(self.entries) >= self.most:
             self.lost += 1
         else:
             self.entries.append(entry)

@@ -46,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers `GET /?q=…` with the words that `answer` finds, as a JSON list."""
 
     timeout = 5.0  # seconds that a client may be silent
+    wbufsize = -1  # one packet: a second one would wait for the client's word that it has the first
 
     def __init__(self, answer: Callable[[str], Sequence[str]], *others: object) -> None:
         self.answer = answer

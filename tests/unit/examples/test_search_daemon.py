@@ -1,0 +1,63 @@
+"""The search daemon: distances that are published, and the walk over sorted words against each distance by itself."""
+
+from __future__ import annotations
+
+from collections import UserList
+from random import Random
+from typing import Any
+
+import pytest
+from search_daemon import distance, nearest, within
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "edits"),
+    [
+        ("kitten", "sitting", 3),
+        ("saturday", "sunday", 3),  # these two are the examples of most textbooks
+        ("intention", "execution", 5),  # Jurafsky and Martin, Speech and Language Processing, section 2.5
+        ("", "", 0),
+        ("", "word", 4),
+        ("word", "", 4),
+        ("word", "word", 0),
+        ("abcd", "acbd", 2),  # letters that change places are two edits
+        ("naïve", "naive", 1),
+    ],
+)
+def test_distances_are_those_that_are_published(first: str, second: str, edits: int) -> None:
+    assert distance(first, second) == distance(second, first) == edits
+
+
+def test_the_walk_finds_what_each_distance_by_itself_finds() -> None:
+    random = Random(14)
+    words = sorted({"".join(random.choices("abc ", k=random.randrange(1, 8))) for _ in range(400)})
+    for query in (*words[:20], "", "abcabca", "zzz", "cab" * 10):
+        for farthest in (0, 1, 2, 3):
+            expected = [(distance(query, word), word) for word in words if distance(query, word) <= farthest]
+            assert list(within(words, query, farthest)) == expected
+
+
+def test_the_nearest_words_come_first_and_equally_near_ones_in_their_order() -> None:
+    words = sorted(["house", "horse", "mouse", "hose", "houses", "elephant"])
+    assert nearest(words, "house") == ["house", "horse", "hose", "houses", "mouse"]
+    assert nearest(words, "house", most=2) == ["house", "horse"]
+
+
+def test_there_may_be_no_word_near() -> None:
+    assert nearest([], "house") == nearest(["elephant"], "house") == []
+
+
+class Counted(UserList[str]):
+    """Words that count how often one is looked at."""
+
+    seen = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.seen += 1
+        return super().__getitem__(place)
+
+
+def test_what_is_too_far_off_is_passed_over_with_all_that_begins_like_it() -> None:
+    words = Counted(f"zzz{number:05}" for number in range(5000))
+    assert nearest(words, "a") == []
+    assert words.seen < 50  # one word, and the halving that leads to the end
