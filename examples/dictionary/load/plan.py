@@ -53,10 +53,10 @@ def words_in(lines: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def shuffled(words: Iterable[str], seed: int) -> list[str]:
-    """Give the words in an order of chance, which is how often they are searched for; the same one for every worker."""
+def shuffled(words: Iterable[str]) -> list[str]:
+    """Give the words in an order of chance, which is how often they are searched for: always the same one."""
     ordered = sorted(set(words))
-    Random(seed).shuffle(ordered)
+    Random(0).shuffle(ordered)
     return ordered
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -20,6 +19,7 @@ from tally import Tally, result_of
 from visitor import Visitor
 
 WORDNET = Path("/usr/share/wordnet")
+CLASSES = ("noun", "verb", "adj", "adv")
 _LOOK_SECONDS = 1.0
 
 
@@ -29,13 +29,19 @@ class Load:
     def __init__(self) -> None:
         self.tally = Tally()
         self.began = time.monotonic()
-        self.words: Sequence[str] = ()
+        # Read before there is a runner, whose heartbeat it would hold up.
+        self.words = shuffled(word for each in CLASSES for word in _index(each))
         self.numbers = count()
         self.missing = 0
 
     def seconds(self) -> float:
         """Give the seconds since the first users were to begin."""
         return time.monotonic() - self.began
+
+
+def _index(name: str) -> list[str]:
+    with (WORDNET / f"index.{name}").open(encoding="utf-8") as lines:
+        return list(words_in(lines))
 
 
 LOAD = Load()
@@ -88,11 +94,7 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
         raise TypeError("this load has a master and workers: run.py starts them")
 
 
-def _begin(environment: Any, **_: object) -> None:
-    lines = (
-        line for each in ("noun", "verb", "adj", "adv") for line in (WORDNET / f"index.{each}").open(encoding="utf-8")
-    )
-    LOAD.words = shuffled(words_in(lines), environment.parsed_options.seed)
+def _begin(**_: object) -> None:
     LOAD.tally, LOAD.began = Tally(), time.monotonic()
 
 

@@ -95,11 +95,11 @@ function tell(string $word, float $seconds): void
     }
 }
 
-/** Take a word out of the request: letters, digits, blanks and what else WordNet's words have. */
+/** Take a word out of the request: whatever can be printed on a line, as it is never more than a value. */
 function asked(string $name): string
 {
     $text = $_GET[$name] ?? null;
-    if (!is_string($text) || !preg_match("/^[\p{L}\p{N} .'\/-]{1,100}$/uD", $text)) {
+    if (!is_string($text) || !preg_match('/^[^\p{C}\p{Zl}\p{Zp}]{1,100}$/uD', $text)) {
         throw new Refused("give a word as $name", 400);
     }
     return strtolower($text);
