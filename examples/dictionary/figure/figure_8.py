@@ -1,0 +1,99 @@
+"""VTmark's Figure 8 of a run: answers 200, answers 50x and errors of transport of each stack over the time of the load.
+
+    .venv/bin/python examples/dictionary/figure/figure_8.py runs/… --workload dictionary-200
+
+The paper's axes are logarithmic, and are said to be "thousands of requests per seconds" and numbers of answers; here
+they are seconds and answers a second, as a line over time cannot be read otherwise. A scale that has a zero and is
+logarithmic above one (`symlog`) shows few errors beside many answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from tare.errors import UsageError
+from tare.journal import Run, load, load_raw
+from tare.report.figures import FONT, INK, STACKS
+
+PANELS = {"200": "answers 200", "50x": "answers 50x", "transport": "errors of transport"}
+_BINS = 60
+Row = dict[str, Any]
+
+
+def results_of(run: Run, workload: str) -> list[tuple[str, dict[str, Any]]]:
+    """Give stack and result of each good trial of a workload; raises UsageError without any."""
+    trials = [each for each in run.trials if each.workload == workload and each.status == "ok"]
+    if not trials:
+        known = ", ".join(sorted({each.workload for each in run.trials}))
+        raise UsageError(f"{run.folder}: no good trial of {workload}", f"it has trials of {known or 'nothing'}")
+    return [(each.stack, json.loads(load_raw(run.folder, each.trial)[-1].text)) for each in trials]
+
+
+def rows_of(results: Iterable[tuple[str, dict[str, Any]]]) -> list[Row]:
+    """Give the rates of each stack in parts of the load's time; several trials of a stack are averaged."""
+    results = list(results)
+    longest = max(len(result["over_time"]) for _, result in results)
+    width = max(1, -(-longest // _BINS))
+    counts: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+    trials: defaultdict[str, int] = defaultdict(int)
+    for stack, result in results:
+        trials[stack] += 1
+        for second in result["over_time"]:
+            for kind in PANELS:
+                counts[stack, kind, second["second"] // width] += second[kind]
+    return [
+        {
+            "stack": stack,
+            "kind": title,
+            "second": place * width + width / 2,
+            "rate": counts[stack, kind, place] / (trials[stack] * width),
+        }
+        for stack in trials
+        for kind, title in PANELS.items()
+        for place in range(-(-longest // width))
+    ]
+
+
+def chart_of(rows: Sequence[Row]) -> alt.VConcatChart:
+    """Draw a panel for each kind of answer, one below the other, with a line for each stack."""
+    stacks = list(dict.fromkeys(row["stack"] for row in rows))
+    palette = alt.Scale(domain=stacks, range=[STACKS[place % len(STACKS)] for place in range(len(stacks))])
+    color = alt.Color("stack:N", sort=stacks, scale=palette, legend=alt.Legend(title=None))
+    x = alt.X("second:Q", title="seconds since the first users began")
+    panels = []
+    for title in PANELS.values():
+        values = [row for row in rows if row["kind"] == title]
+        y = alt.Y("rate:Q", title=f"{title}, each second", scale=alt.Scale(type="symlog"))
+        base = alt.Chart(alt.InlineData(values=values), width=560, height=150)
+        panels.append(base.mark_line(interpolate="monotone").encode(x=x, y=y, color=color))
+    return alt.vconcat(*panels)
+
+
+def main() -> int:
+    """Write the figure of a run."""
+    parser = ArgumentParser(description="Draw VTmark's Figure 8 of a run of the dictionary.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--workload", default="dictionary-200")
+    parser.add_argument("--out", type=Path, default=Path("figure-8.svg"))
+    options = parser.parse_args()
+    try:
+        chart = chart_of(rows_of(results_of(load(options.run), options.workload)))
+    except UsageError as error:
+        sys.stderr.write(f"error: {error}\nhint: {error.hint}\n")
+        return 2
+    styled = chart.configure(background="white", font=FONT, padding=8).configure_axis(labelColor=INK, titleColor=INK)
+    options.out.write_text(vl_convert.vegalite_to_svg(styled.to_dict()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

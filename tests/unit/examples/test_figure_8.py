@@ -1,0 +1,55 @@
+"""The figure of a run: rates of each stack in parts of the load's time, averaged over its trials."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figure_8 import PANELS, chart_of, results_of, rows_of
+from runs import make_run, make_trial
+
+from tare.errors import UsageError
+
+
+def result(seconds: int, **each: int) -> dict[str, Any]:
+    counts = {"200": 0, "50x": 0, "transport": 0, "other": 0} | each
+    return {"over_time": [{"second": second} | counts for second in range(seconds)]}
+
+
+def rates(rows: list[dict[str, Any]], stack: str, kind: str) -> list[float]:
+    return [row["rate"] for row in rows if (row["stack"], row["kind"]) == (stack, PANELS[kind])]
+
+
+def test_a_short_load_is_drawn_second_by_second() -> None:
+    rows = rows_of([("native", result(3, **{"200": 7, "50x": 1}))])
+    assert rates(rows, "native", "200") == [7, 7, 7]
+    assert rates(rows, "native", "50x") == [1, 1, 1]
+    assert rates(rows, "native", "transport") == [0, 0, 0]
+    assert [row["second"] for row in rows[:3]] == [0.5, 1.5, 2.5]
+
+
+def test_a_long_load_is_drawn_in_sixty_parts_as_rates() -> None:
+    rows = rows_of([("native", result(600, **{"200": 7}))])
+    assert rates(rows, "native", "200") == [7] * 60
+
+
+def test_trials_of_a_stack_are_averaged_and_one_that_ended_early_has_no_answers_later() -> None:
+    rows = rows_of([("native", result(4, **{"200": 8})), ("native", result(2, **{"200": 8}))])
+    assert rates(rows, "native", "200") == [8, 8, 4, 4]
+
+
+def test_every_kind_has_a_panel_and_every_stack_a_line() -> None:
+    chart = chart_of(rows_of([("native", result(3, **{"200": 7})), ("docker", result(3, transport=1))])).to_dict()
+    assert [re.sub(",.*", "", panel["encoding"]["y"]["title"]) for panel in chart["vconcat"]] == list(PANELS.values())
+    assert all(panel["encoding"]["color"]["scale"]["domain"] == ["native", "docker"] for panel in chart["vconcat"])
+
+
+def test_a_workload_without_good_trials_is_said() -> None:
+    failed = replace(make_trial("native", 0, (), workload="dictionary-200"), status="failed")
+    with pytest.raises(UsageError) as error:
+        results_of(make_run([failed], folder=Path("runs/mine")), "dictionary-200")
+    assert str(error.value) == "runs/mine: no good trial of dictionary-200"
+    assert error.value.hint == "it has trials of dictionary-200"
