@@ -41,15 +41,15 @@ def results_of(run: Run, workload: str) -> list[tuple[str, dict[str, Any]]]:
 def rows_of(results: Iterable[tuple[str, dict[str, Any]]]) -> list[Row]:
     """Give the rates of each stack in parts of the load's time; several trials of a stack are averaged."""
     results = list(results)
-    longest = max(len(result["over_time"]) for _, result in results)
+    longest = max(len(result["over_time"]["200"]) for _, result in results)
     width = max(1, -(-longest // _BINS))
     counts: defaultdict[tuple[str, str, int], int] = defaultdict(int)
     trials: defaultdict[str, int] = defaultdict(int)
     for stack, result in results:
         trials[stack] += 1
-        for second in result["over_time"]:
-            for kind in PANELS:
-                counts[stack, kind, second["second"] // width] += second[kind]
+        for kind in PANELS:
+            for second, count in enumerate(result["over_time"][kind]):
+                counts[stack, kind, second // width] += count
     return [
         {
             "stack": stack,

@@ -28,7 +28,7 @@ from tally import bottlenecks_of, faults_of
 from visitor import REQUESTS
 
 BOTTLENECK = "the load was the bottleneck: "
-_SEARCH_SECONDS = 60.0  # that a search may take in the mean, before the load is given up
+_SEARCH_SECONDS = 300.0  # ten time-outs: one that needs more in the mean is given up
 _CONNECT_SECONDS = 120
 _END_SECONDS = 10.0
 _LOCUST = (sys.executable, "-m", "locust", "-f", str(Path(__file__).resolve().parent / "users.py"))

@@ -80,16 +80,16 @@ class Tally:
                 return math.exp((place + 1) * _WIDTH)
         return None
 
-    def over_time(self) -> list[dict[str, int]]:
-        """Give the answers of each second from the first one to the last."""
+    def over_time(self) -> dict[str, list[int]]:
+        """Give the answers of each kind in each second, from the first second to the last."""
         last = max((second for counter in self.answers.values() for second in counter), default=-1)
-        return [{"second": now} | {kind: self.answers[kind][now] for kind in KINDS} for now in range(last + 1)]
+        return {kind: [self.answers[kind][second] for second in range(last + 1)] for kind in KINDS}
 
 
 def result_of(tally: Tally, asked: Mapping[str, float]) -> dict[str, Any]:
     """Give what a load reports: counts, rates over its seconds, response times, and the answers over time."""
     over_time = tally.over_time()
-    seconds = max(1, len(over_time))
+    seconds = max(1, len(over_time["200"]))
     totals = {kind: tally.answers[kind].total() for kind in KINDS}
     return {
         "asked": dict(asked),

@@ -107,9 +107,9 @@ def _add(client_id: str, data: dict[str, Any]) -> None:  # noqa: ARG001  # Locus
 
 
 def _watch(environment: Any) -> None:
-    """End the load when all users have made their searches, or a worker is lost: its users would begin elsewhere."""
+    """End the load when all searches are made, a user has failed, or a worker is lost, whose users would begin anew."""
     runner, options = environment.runner, environment.parsed_options
-    while LOAD.tally.counts["users"] < options.num_users and not LOAD.missing:
+    while LOAD.tally.counts["users"] < options.num_users and not LOAD.missing and not runner.exceptions:
         gevent.sleep(_LOOK_SECONDS)
         if runner.state in ("spawning", "running"):
             LOAD.missing = max(0, options.expect_workers - runner.worker_count)

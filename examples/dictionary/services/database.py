@@ -44,16 +44,16 @@ SCHEMA = (
         company VARCHAR(40) NOT NULL,
         licenses INT UNSIGNED NOT NULL,
         salt CHAR(32) NOT NULL,
-        hash CHAR(64) NOT NULL)""",
+        hashed CHAR(64) NOT NULL)""",
     "CREATE TABLE users.sessions (token CHAR(32) PRIMARY KEY, name VARCHAR(40) NOT NULL)",
     """CREATE TABLE log.searches (
         id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY,
-        at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+        told TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
         microseconds INT UNSIGNED NOT NULL,
         word VARCHAR(100) NOT NULL)""",
 )
 _SENSE = "INSERT INTO dictionary.senses (word, kind, gloss) VALUES (%s, %s, %s)"
-_USER = "INSERT INTO users.users (name, email, company, licenses, salt, hash) VALUES (%s, %s, %s, %s, %s, %s)"
+_USER = "INSERT INTO users.users (name, email, company, licenses, salt, hashed) VALUES (%s, %s, %s, %s, %s, %s)"
 
 
 def senses_in(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:

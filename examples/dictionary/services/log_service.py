@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -27,7 +27,7 @@ _LARGEST = 1024  # bytes of a datagram
 _MOST_MICROSECONDS = 2**32 - 1  # as the table has them
 _MOST_WAITING = 100_000  # entries that wait for the database; more are lost, as they would be with UDP
 _BATCH = 500
-_SECONDS = 1.0  # that an entry waits at most while the database answers
+_SECONDS = 1.0  # between writing and writing
 _INSERT = "INSERT INTO log.searches (microseconds, word) VALUES (%s, %s)"
 
 
@@ -74,6 +74,11 @@ class Waiting:
         else:
             self.entries.append(entry)
 
+    def write_by(self, write: Callable[[Sequence[Entry]], bool]) -> None:
+        """Write what waits, in batches; what was not taken waits on, and all that came after it."""
+        while self.entries and write(self.entries[:_BATCH]):
+            del self.entries[:_BATCH]
+
 
 class Writer:
     """Writes entries to the database, and connects anew after an error."""
@@ -104,16 +109,14 @@ class Writer:
 
 
 def serve(datagrams: socket.socket, writer: Writer) -> None:
-    """Take datagrams, and write them in batches, for ever."""
+    """Take datagrams, and write what has come once a second, for ever."""
     waiting, written = Waiting(), time.monotonic()
     datagrams.settimeout(_SECONDS / 2)
     while True:
         with suppress(TimeoutError):
             waiting.take(datagrams.recv(_LARGEST + 1))
-        due = time.monotonic() - written >= _SECONDS
-        if waiting.entries and (due or (len(waiting.entries) % _BATCH == 0)):
-            if writer.write(waiting.entries[:_BATCH]):
-                del waiting.entries[:_BATCH]
+        if time.monotonic() - written >= _SECONDS:
+            waiting.write_by(writer.write)
             written = time.monotonic()
 
 

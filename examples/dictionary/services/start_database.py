@@ -20,6 +20,7 @@ from database import fill
 from together import Program, end, run_together
 
 _START_SECONDS = 60.0
+_WRITE_SECONDS = 120.0  # until all is on the disk: one that is killed would have to recover
 _ACCOUNT = ("CREATE USER dictionary@'%%' IDENTIFIED BY %s", "GRANT ALL ON *.* TO dictionary@'%'")
 
 
@@ -63,7 +64,7 @@ def prepare(options: Namespace) -> None:
                 cursor.execute(_ACCOUNT[1])
             fill(database, options.users)
     finally:
-        end((filling,))
+        end((filling,), _WRITE_SECONDS)
 
 
 def main() -> int:

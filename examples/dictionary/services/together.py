@@ -51,13 +51,13 @@ def run_together(programs: Sequence[Program]) -> int:
     return 1
 
 
-def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+def end(running: Sequence[subprocess.Popen[bytes]], within_seconds: float = _END_SECONDS) -> None:
     """End processes, the last first; those that do not end are killed."""
     for process in reversed(running):
         process.terminate()
     for process in reversed(running):
         try:
-            process.wait(_END_SECONDS)
+            process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -16,7 +16,7 @@ from tare.errors import UsageError
 
 def result(seconds: int, **each: int) -> dict[str, Any]:
     counts = {"200": 0, "50x": 0, "transport": 0, "other": 0} | each
-    return {"over_time": [{"second": second} | counts for second in range(seconds)]}
+    return {"over_time": {kind: [count] * seconds for kind, count in counts.items()}}
 
 
 def rates(rows: list[dict[str, Any]], stack: str, kind: str) -> list[float]:

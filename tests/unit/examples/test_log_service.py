@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 import pytest
 from log_service import LONGEST, Entry, Waiting, entry_in
 
@@ -62,3 +65,25 @@ def test_what_is_refused_and_what_is_lost_is_counted() -> None:
     for datagram in (b"search\t1\ta", b"", b"search\t2\tb", b"search\t3\tc", b"?"):
         waiting.take(datagram)
     assert waiting == Waiting([Entry(1, "a"), Entry(2, "b")], refused=2, lost=1, most=2)
+
+
+def test_what_waits_is_written_in_batches_and_in_its_order() -> None:
+    waiting = Waiting([Entry(number, "word") for number in range(1201)])
+    written: list[list[int]] = []
+
+    def write(entries: Sequence[Entry]) -> bool:
+        written.append([each.microseconds for each in entries])
+        return True
+
+    waiting.write_by(write)
+    assert waiting.entries == []
+    assert [len(each) for each in written] == [500, 500, 201]
+    assert list(chain.from_iterable(written)) == list(range(1201))
+
+
+def test_what_the_database_does_not_take_waits_on() -> None:
+    waiting = Waiting([Entry(number, "word") for number in range(1201)])
+    taken = iter((True, False))
+    waiting.write_by(lambda _: next(taken))
+    assert [waiting.entries[0].microseconds, len(waiting.entries)] == [500, 701]
+    assert next(taken, None) is None

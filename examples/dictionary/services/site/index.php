@@ -114,9 +114,9 @@ function text_of(array $from, string $name): string
 function begin_session(): string
 {
     $name = text_of($_POST, 'name');
-    $user = rows('SELECT salt, hash FROM users.users WHERE name = ?', [$name])[0] ?? ['salt' => '', 'hash' => ''];
-    $hash = hash_pbkdf2('sha256', text_of($_POST, 'password'), $user['salt'], PASSWORD_ROUNDS);
-    if (!hash_equals($user['hash'], $hash)) {
+    $user = rows('SELECT salt, hashed FROM users.users WHERE name = ?', [$name])[0] ?? ['salt' => '', 'hashed' => ''];
+    $hashed = hash_pbkdf2('sha256', text_of($_POST, 'password'), $user['salt'], PASSWORD_ROUNDS);
+    if (!hash_equals($user['hashed'], $hashed)) {
         throw new Refused('there is no such user, or the password is another', 403);
     }
     $token = bin2hex(random_bytes(16));
