@@ -61,8 +61,14 @@ def within(words: Sequence[str], query: str, farthest: int = FARTHEST) -> Iterat
 
 
 def nearest(words: Sequence[str], query: str, most: int = MOST) -> list[str]:
-    """Give the words that are nearest to the query, the nearest first, and in their order where they are as near."""
-    return [word for _, word in sorted(within(words, query))[:most]]
+    """Give the words that are nearest to the query, the nearest first, and in their order where they are as near.
+
+    It looks two edits far only where there is no word within one, which takes a fraction of the time.
+    """
+    for farthest in range(1, FARTHEST + 1):
+        if found := sorted(within(words, query, farthest)):
+            return [word for _, word in found[:most]]
+    return []
 
 
 def _alike(first: str, second: str) -> int:

@@ -43,6 +43,14 @@ def test_the_nearest_words_come_first_and_equally_near_ones_in_their_order() -> 
     assert nearest(words, "house", most=2) == ["house", "horse"]
 
 
+def test_words_two_edits_away_are_found_where_none_is_nearer() -> None:
+    words = sorted(["house", "mouse", "elephant"])
+    assert nearest(words, "housing") == []
+    assert nearest(words, "housed") == ["house"]
+    assert nearest(words, "hoosed") == ["house"]
+    assert nearest(words, "mousy") == ["mouse"]
+
+
 def test_there_may_be_no_word_near() -> None:
     assert nearest([], "house") == nearest(["elephant"], "house") == []
 
