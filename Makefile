@@ -9,6 +9,7 @@
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
+# make test-dictionary: VTmark's case study (examples/dictionary) with three users; builds its images first
 # make picture the report of the newest run as a picture, by headless Chromium
 
 PYTHON ?= python3
@@ -33,7 +34,7 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab picture format
+.PHONY: demo test quick check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -101,6 +102,9 @@ lab-stop: setup
 
 test-lab: setup
 	.venv/bin/pytest -m lab
+
+test-dictionary: setup test-packages
+	.venv/bin/pytest -m lab tests/lab/test_dictionary.py
 
 picture: setup test-packages
 	tests/lab/picture "$$(ls -td runs/*/report | head -n 1)/index.html" docs/report.png

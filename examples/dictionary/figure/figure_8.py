@@ -25,7 +25,9 @@ from tare.journal import Run, load, load_raw
 from tare.report.figures import FONT, INK, STACKS
 
 PANELS = {"200": "answers 200", "50x": "answers 50x", "transport": "errors of transport"}
+_LAST = PANELS["transport"]
 _BINS = 60
+_HEIGHT, _LOW = 130, 24  # of a panel; of one in which nothing is
 Row = dict[str, Any]
 
 
@@ -67,15 +69,23 @@ def chart_of(rows: Sequence[Row]) -> alt.VConcatChart:
     """Draw a panel for each kind of answer, one below the other, with a line for each stack."""
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
     palette = alt.Scale(domain=stacks, range=[STACKS[place % len(STACKS)] for place in range(len(stacks))])
-    color = alt.Color("stack:N", sort=stacks, scale=palette, legend=alt.Legend(title=None))
-    x = alt.X("second:Q", title="seconds since the first users began")
+    color = alt.Color("stack:N", sort=stacks, scale=palette, legend=alt.Legend(title=None, symbolStrokeWidth=3))
     panels = []
     for title in PANELS.values():
         values = [row for row in rows if row["kind"] == title]
-        y = alt.Y("rate:Q", title=f"{title}, each second", scale=alt.Scale(type="symlog"))
-        base = alt.Chart(alt.InlineData(values=values), width=560, height=150)
-        panels.append(base.mark_line(interpolate="monotone").encode(x=x, y=y, color=color))
-    return alt.vconcat(*panels)
+        most = max(row["rate"] for row in values)
+        x = alt.X("second:Q", title="seconds since the first users began" if title == _LAST else None)
+        scale = alt.Scale(type="symlog", domain=[0, max(1.0, most)])
+        y = alt.Y("rate:Q", title=None, scale=scale, axis=alt.Axis(values=ticks(most), format=",d"))
+        text = alt.TitleParams(f"{title}, each second{'' if most else ': none'}", anchor="start", frame="group")
+        base = alt.Chart(alt.InlineData(values=values), width=560, height=_HEIGHT if most else _LOW, title=text)
+        panels.append(base.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color))
+    return alt.vconcat(*panels, spacing=12)
+
+
+def ticks(most: float) -> list[int]:
+    """Give zero and the powers of ten up to a rate."""
+    return [0, 1, *(10**power for power in range(1, 10) if 10**power <= most)]
 
 
 def main() -> int:
@@ -90,7 +100,9 @@ def main() -> int:
     except UsageError as error:
         sys.stderr.write(f"error: {error}\nhint: {error.hint}\n")
         return 2
-    styled = chart.configure(background="white", font=FONT, padding=8).configure_axis(labelColor=INK, titleColor=INK)
+    plain = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal"}
+    styled = chart.configure(background="white", font=FONT, padding=8).configure_axis(**plain)
+    styled = styled.configure_title(color=INK, fontSize=12)
     options.out.write_text(vl_convert.vegalite_to_svg(styled.to_dict()), encoding="utf-8")
     return 0
 

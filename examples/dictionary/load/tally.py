@@ -16,6 +16,7 @@ KINDS = ("200", "50x", "transport", "other")
 LATE_SECONDS = 0.1  # a user who begins a search later than this has waited for the load generator
 _WIDTH = math.log(1.05)  # classes of response times are 5 % wide
 _MOST_LATE = 0.01  # of the searches
+_STATUS = "status "  # before the status of an answer of another kind
 
 
 def kind_of(status: int | None) -> str:
@@ -38,6 +39,8 @@ class Tally:
         """Count an answer that came at a second of the load; response times are those of good ones."""
         kind = kind_of(status)
         self.answers[kind][int(second)] += 1
+        if kind == "other":
+            self.counts[f"{_STATUS}{status}"] += 1
         if kind == "200":
             self.times[math.floor(math.log(max(seconds, 1e-6)) / _WIDTH)] += 1
 
@@ -104,6 +107,7 @@ def result_of(tally: Tally, asked: Mapping[str, float]) -> dict[str, Any]:
         },
         "searches": {name: tally.counts[name] for name in ("searches", "dropped", "late")},
         "users": tally.counts["users"],
+        "other_statuses": sorted(name.removeprefix(_STATUS) for name in tally.counts if name.startswith(_STATUS)),
         "latest_seconds": tally.latest_seconds,
         "over_time": over_time,
     }
@@ -112,13 +116,14 @@ def result_of(tally: Tally, asked: Mapping[str, float]) -> dict[str, Any]:
 def faults_of(result: Mapping[str, Any], load: Mapping[str, Any]) -> list[str]:
     """Say why a result is none: users who did not end, answers that no user expects, programs that failed."""
     users, wanted, answers = result["users"], result["asked"]["users"], result["answers"]
+    others = f"{answers['other']} answers were neither 200 nor 50x but {', '.join(result['other_statuses'])}"
     said = {
-        f"{users} of {wanted} users made all their searches": users != wanted,
-        f"{answers['other']} answers were neither 200 nor 50x: users ask for what is not there": answers["other"] > 0,
-        "there is no good answer": answers["200"] == 0,
         f"{load['missing']} workers were lost": load["missing"] > 0,
+        f"{others}: users ask for what is not there": answers["other"] > 0,
+        "there is no good answer": answers["200"] == 0,
+        f"{users} of {wanted} users made all their searches": users != wanted,
     }
-    return [each for each, true in said.items() if true] + [f"a user failed: {each}" for each in load["exceptions"]]
+    return [f"a user failed: {each}" for each in load["exceptions"]] + [each for each, true in said.items() if true]
 
 
 def bottlenecks_of(result: Mapping[str, Any], load: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from itertools import count
 from pathlib import Path
@@ -11,9 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import gevent
-from locust import User, events, task
-from locust.exception import StopUser
-from locust.runners import MasterRunner, WorkerRunner
+from gevent.event import Event
+from locust import User, events, runners, task
 from plan import Plan, chosen, misspelt, shuffled, words_in
 from tally import Tally, result_of
 from visitor import Visitor
@@ -21,6 +21,9 @@ from visitor import Visitor
 WORDNET = Path("/usr/share/wordnet")
 CLASSES = ("noun", "verb", "adj", "adv")
 _LOOK_SECONDS = 1.0
+
+# Debian's Locust 2.12.1 does not know its own version, and a master refuses a worker without one. -1 fits any.
+runners.__version__ = runners.__version__ or -1
 
 
 class Load:
@@ -48,7 +51,7 @@ LOAD = Load()
 
 
 class Searcher(User):
-    """A user who makes all searches, and ends."""
+    """A user who makes all searches, and stays: Locust would begin another one in its place."""
 
     @task
     def search(self) -> None:
@@ -68,7 +71,7 @@ class Searcher(User):
                 gevent.sleep(pause)
                 late_seconds = time.monotonic() - due
         LOAD.tally.count_user()
-        raise StopUser
+        Event().wait()
 
 
 @events.init_command_line_parser.add_listener
@@ -83,11 +86,12 @@ def _options(parser: Any) -> None:
 
 @events.init.add_listener
 def _prepare(environment: Any, runner: Any, **_: object) -> None:
-    if isinstance(runner, MasterRunner):
+    logging.getLogger("locust.stats_logger").disabled = True  # its tables are of requests that Locust itself makes
+    if isinstance(runner, runners.MasterRunner):
         events.worker_report.add_listener(_add)
         events.quitting.add_listener(_write)
         gevent.spawn(_watch, environment)
-    elif isinstance(runner, WorkerRunner):
+    elif isinstance(runner, runners.WorkerRunner):
         events.report_to_master.add_listener(_report)
         events.test_start.add_listener(_begin)
     else:

@@ -75,8 +75,10 @@ class Index:
         return [self.words[place] for rank, place in nsmallest(most, ranked) if -rank >= LEAST_SIMILARITY]
 
     def suggested(self, query: str, most: int = MOST) -> list[str]:
-        """Give words that begin like a query, and then similar ones, each of them once."""
-        return list(dict.fromkeys(beginning(self.words, query, most) + self.similar(query, most)))[:most]
+        """Give words that begin like a query, and then similar ones where there are too few, each of them once."""
+        found = beginning(self.words, query, most)
+        similar = self.similar(query, most) if len(found) < most else []
+        return list(dict.fromkeys(found + similar))[:most]
 
 
 def main() -> None:

@@ -11,7 +11,12 @@ from database import PASSWORD_ROUNDS, SCHEMA, password_of, senses_in, users_of
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "dictionary" / "data.wordnet"
 LINES = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
-ENTITY = LINES[3]
+ENTITY = next(line for line in LINES if " entity 0 " in line)
+
+
+def words_of(line: str) -> list[str]:
+    (found,) = [each for each in LINES if each.startswith(line)]
+    return [word for word, _, _ in senses_in([found])]
 
 
 def test_every_word_of_a_line_has_its_class_and_its_gloss() -> None:
@@ -21,25 +26,22 @@ def test_every_word_of_a_line_has_its_class_and_its_gloss() -> None:
         "n",
         "that which is perceived or known or inferred to have its own distinct existence (living or nonliving)",
     )
-    assert Counter(kind for _, kind, _ in senses) == {"n": 5, "a": 1, "s": 8, "r": 3}
-    assert [word for word, _, _ in senses[1:5]] == [
-        "abstraction",
-        "abstract entity",
-        "federal reserve bank",
-        "reserve bank",
-    ]
-    assert {word for word, kind, _ in senses if kind == "s"} >= {"airheaded", "silly", "light-headed"}
+    assert Counter(kind for _, kind, _ in senses) == {"n": 23, "v": 16, "a": 1, "s": 14, "r": 3}
+    assert [word for word, _, _ in senses[1:3]] == ["abstraction", "abstract entity"]
+    assert words_of("08350919 14 n ") == ["federal reserve bank", "reserve bank"]
+    assert {"airheaded", "silly", "light-headed"} < set(words_of("02120829 00 s "))
 
 
 def test_where_an_adjective_stands_is_no_part_of_it() -> None:
-    line = ENTITY.replace(" n 01 entity 0", " s 03 afloat(p) 0 former(a) 0 galore(ip) 0")
-    assert [word for word, _, _ in senses_in([line])] == ["afloat", "former", "galore"]
+    assert words_of("00014358 00 s ") == ["abounding", "galore"]  # galore(ip)
+    assert words_of("00019731 00 s ") == ["handy", "ready to hand"]  # ready_to_hand(p)
+    assert words_of("00020103 00 s ") == ["outback", "remote"]  # outback(a)
 
 
 def test_a_count_of_words_is_hexadecimal() -> None:
-    words = [f"word{number}" for number in range(16)]
-    line = ENTITY.replace("01 entity 0", " ".join(["10", *(f"{word} 0" for word in words)]))
-    assert [word for word, _, _ in senses_in([line])] == words
+    found = words_of("03218545 06 n 12 ")
+    assert [found[0], found[-1], len(found)] == ["doodad", "widget", 18]
+    assert len(words_of("00044149 29 v 10 ")) == 16
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tare.errors import TrialFailed
+from tare.loads.application_file import read_application
+from tare.loads.own_metrics import values_of
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "dictionary"
 FOLDER = Path(__file__).parents[3] / "examples" / "dictionary"
 
 
@@ -47,3 +53,45 @@ def test_suites_give_parameters_that_the_application_has(name: str) -> None:
         assert workload["use"] == "application"
         assert workload["folder"] == "examples/dictionary"
         assert workload["parameters"].keys() <= known
+
+
+def printed_by_load(name: str) -> str:
+    return (SAMPLES / f"load-{name}.json").read_text(encoding="utf-8")
+
+
+def found_in(text: str) -> dict[str, float]:
+    return {each.metric: each.value for each in values_of(read_application(FOLDER).load.metrics, text, "")}
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "seconds"),
+    [
+        ("sound", (100, 0, 0), 5),
+        ("search-daemon-stopped", (75, 5, 0), 26),
+        ("nginx-stopped", (140, 0, 1), 6),
+    ],
+)
+def test_metrics_are_found_in_what_the_load_has_printed(name: str, answers: tuple[int, ...], seconds: int) -> None:
+    found = found_in(printed_by_load(name))
+    counted = [found[metric] for metric in ("answered", "server-errors", "transport-errors")]
+    assert counted == pytest.approx([count / seconds for count in answers])
+    assert 0 < found["median"] <= found["p95"]
+
+
+def test_no_metric_is_found_in_what_is_no_whole_result() -> None:
+    sound = printed_by_load("sound")
+    damaged = (
+        sound[:300],
+        "",
+        sound * 2,
+        json.dumps(json.loads(sound) | {"rates": {}}),
+        sound.replace('"200"', '"2OO"'),
+    )
+    for text in damaged:
+        with pytest.raises(TrialFailed):
+            found_in(text)
+
+
+def test_the_order_of_what_the_load_prints_does_not_matter() -> None:
+    sound = printed_by_load("sound")
+    assert found_in(json.dumps(dict(reversed(json.loads(sound).items())))) == found_in(sound)

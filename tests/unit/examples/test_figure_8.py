@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from figure_8 import PANELS, chart_of, results_of, rows_of
+from figure_8 import PANELS, chart_of, results_of, rows_of, ticks
 from runs import make_run, make_trial
 
 from tare.errors import UsageError
@@ -41,10 +41,26 @@ def test_trials_of_a_stack_are_averaged_and_one_that_ended_early_has_no_answers_
     assert rates(rows, "native", "200") == [8, 8, 4, 4]
 
 
+def test_what_a_load_has_printed_is_drawn_where_it_came() -> None:
+    sample = Path(__file__).parents[2] / "samples" / "dictionary" / "load-search-daemon-stopped.json"
+    rows = rows_of([("native", json.loads(sample.read_text(encoding="utf-8")))])
+    assert rates(rows, "native", "50x") == [0] * 20 + [2, 1, 1, 1, 0, 0]
+    assert rates(rows, "native", "200")[:5] == [10, 5, 5, 5, 0]
+
+
 def test_every_kind_has_a_panel_and_every_stack_a_line() -> None:
     chart = chart_of(rows_of([("native", result(3, **{"200": 7})), ("docker", result(3, transport=1))])).to_dict()
-    assert [re.sub(",.*", "", panel["encoding"]["y"]["title"]) for panel in chart["vconcat"]] == list(PANELS.values())
+    assert [panel["title"]["text"] for panel in chart["vconcat"]] == [
+        "answers 200, each second",
+        "answers 50x, each second: none",
+        "errors of transport, each second",
+    ]
     assert all(panel["encoding"]["color"]["scale"]["domain"] == ["native", "docker"] for panel in chart["vconcat"])
+
+
+def test_an_axis_has_zero_and_powers_of_ten() -> None:
+    assert ticks(0) == ticks(7) == [0, 1]
+    assert ticks(1050.5) == [0, 1, 10, 100, 1000]
 
 
 def test_a_workload_without_good_trials_is_said() -> None:

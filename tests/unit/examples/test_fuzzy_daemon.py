@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fuzzy_daemon import LEAST_SIMILARITY, Index, beginning, similarity, trigrams
+from fuzzy_daemon import LEAST_SIMILARITY, MOST, Index, beginning, similarity, trigrams
 
 WORDS = sorted(["abstract", "abstraction", "cat", "cater", "caterpillar", "cattle", "word", "words", "abstract entity"])
 
@@ -38,3 +38,13 @@ def test_each_word_is_suggested_once_and_those_that_begin_so_come_first() -> Non
     assert Index.of(WORDS).suggested("word") == ["word", "words"]
     assert Index.of(WORDS).suggested("abstracd")[0] == "abstract"
     assert Index.of(WORDS).suggested("cat", most=3) == ["cat", "cater", "caterpillar"]
+
+
+class Prefixes(Index):
+    def similar(self, query: str, most: int = MOST) -> list[str]:
+        return [f"{most} like {query}"]
+
+
+def test_nothing_similar_is_looked_for_where_enough_words_begin_so() -> None:
+    assert Prefixes.of(WORDS).suggested("cat", most=4) == ["cat", "cater", "caterpillar", "cattle"]
+    assert Prefixes.of(WORDS).suggested("cat", most=5)[-1] == "5 like cat"

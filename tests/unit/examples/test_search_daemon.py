@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from search_daemon import distance, nearest, within
+from search_daemon import FARTHEST, Words, distance, within
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,31 @@ def test_the_walk_finds_what_each_distance_by_itself_finds() -> None:
             assert list(within(words, query, farthest)) == expected
 
 
+def test_the_nearest_are_those_of_which_each_distance_by_itself_says_so() -> None:
+    random = Random(15)
+    words = Words.of(sorted({"".join(random.choices("abc é", k=random.randrange(1, 9))) for _ in range(300)}))
+    for query in (*words.ordered[:20], "", "abcabca", "zzz", "zabc", "cab" * 10):
+        ranked = sorted((distance(query, word), word) for word in words.ordered)
+        farthest = max(1, min(FARTHEST, ranked[0][0]))
+        assert words.nearest(query, 1000) == [word for edits, word in ranked if edits <= farthest]
+
+
 def test_the_nearest_words_come_first_and_equally_near_ones_in_their_order() -> None:
-    words = sorted(["house", "horse", "mouse", "hose", "houses", "elephant"])
-    assert nearest(words, "house") == ["house", "horse", "hose", "houses", "mouse"]
-    assert nearest(words, "house", most=2) == ["house", "horse"]
+    words = Words.of(sorted(["house", "horse", "mouse", "hose", "houses", "elephant"]))
+    assert words.nearest("house") == ["house", "horse", "hose", "houses", "mouse"]
+    assert words.nearest("house", most=2) == ["house", "horse"]
 
 
 def test_words_two_edits_away_are_found_where_none_is_nearer() -> None:
-    words = sorted(["house", "mouse", "elephant"])
-    assert nearest(words, "housing") == []
-    assert nearest(words, "housed") == ["house"]
-    assert nearest(words, "hoosed") == ["house"]
-    assert nearest(words, "mousy") == ["mouse"]
+    words = Words.of(sorted(["house", "mouse", "elephant"]))
+    assert words.nearest("housing") == []
+    assert words.nearest("housed") == ["house"]
+    assert words.nearest("hoosed") == ["house"]
+    assert words.nearest("mousy") == ["mouse"]
 
 
 def test_there_may_be_no_word_near() -> None:
-    assert nearest([], "house") == nearest(["elephant"], "house") == []
+    assert Words.of([]).nearest("house") == Words.of(["elephant"]).nearest("house") == []
 
 
 class Counted(UserList[str]):
@@ -67,5 +76,5 @@ class Counted(UserList[str]):
 
 def test_what_is_too_far_off_is_passed_over_with_all_that_begins_like_it() -> None:
     words = Counted(f"zzz{number:05}" for number in range(5000))
-    assert nearest(words, "a") == []
+    assert list(within(words, "a")) == []
     assert words.seen < 50  # one word, and the halving that leads to the end

@@ -104,11 +104,19 @@ def test_a_sound_load_has_neither_faults_nor_bottlenecks() -> None:
 
 def test_why_a_result_is_none_is_said() -> None:
     lost = SOUND | {"missing": 1, "exceptions": ["KeyError: 'x'"]}
-    assert faults_of(result(), lost) == ["1 workers were lost", "a user failed: KeyError: 'x'"]
+    assert faults_of(result(), lost) == ["a user failed: KeyError: 'x'", "1 workers were lost"]
     assert faults_of(result() | {"users": 1}, SOUND) == ["1 of 2 users made all their searches"]
-    other = result()
-    other["answers"]["other"] = 3
-    assert faults_of(other, SOUND) == ["3 answers were neither 200 nor 50x: users ask for what is not there"]
+
+
+def test_statuses_that_no_user_expects_are_named() -> None:
+    workers = [counted((0.5, 200, 0.01), (0.5, 403, 0.01)), counted((0.5, 404, 0.01), (0.6, 403, 0.01))]
+    master = Tally()
+    for each in workers:
+        master.add(json.loads(json.dumps(each.taken())))
+    found = result_of(master, ASKED | {"users": 0})
+    assert faults_of(found, SOUND) == [
+        "3 answers were neither 200 nor 50x but 403, 404: users ask for what is not there"
+    ]
 
 
 def test_a_load_that_was_its_own_bottleneck_is_noticed() -> None:
