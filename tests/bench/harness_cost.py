@@ -5,7 +5,10 @@ turn, so that what changes on the machine meanwhile meets them alike; the median
 network to the client, no telemetry and no answer to wait for: the difference is all of that. What the kernel or the
 engine needs for what each trial has, tare cannot take away: a control group with the limits (made as tare makes it),
 or a port that Docker or Podman publishes. A column of its own has the command by hand with that; that of an OCI
-runtime has the limits in any case.
+runtime has the limits in any case. Podman's has no `--rm` there, as a trial has none, and removes the container.
+
+Before each of them the machine rests: who joins a control group waits for the kernel, 10 ms and more, unless somebody
+has just joined one.
 
     make bench
     PYTHONPATH=tests/support with-engines python tests/bench/harness_cost.py native crun
@@ -38,8 +41,10 @@ from tare.running.trial import Attempt
 from tare.suites.plan import Step
 
 _TIMES = 9
+_REST_SECONDS = 0.1
 _EMULATED_TIMES = 3
 _WORDS = 101
+_NAME = "tare-by-hand"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _HOST = LocalHost()
 
@@ -79,8 +84,8 @@ def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ..
     image, oci = here.image, {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
     if name in oci:
         options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
-        (folder / "config.json").write_text(json.dumps(_bundle(root, here.limits)), encoding="utf-8")
-        return (oci[name], *options, "run", "--bundle", str(folder), "tare-by-hand")
+        _write_bundle(oci[name], root, folder, here.limits)
+        return (oci[name], *options, "run", "--bundle", str(folder), _NAME)
     machine = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "512M")
     drive = ("-snapshot", "-drive", f"file={image.disk},if=virtio,format=raw")
     boot = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
@@ -88,7 +93,7 @@ def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ..
     (folder / "config").write_text(
         f"lxc.rootfs.path = dir:{root}\nlxc.apparmor.profile = unconfined\n", encoding="utf-8"
     )
-    lxc = ("--name", "tare-by-hand", "--lxcpath", str(folder), "--rcfile", str(folder / "config"))
+    lxc = ("--name", _NAME, "--lxcpath", str(folder), "--rcfile", str(folder / "config"))
     return {
         "native": ("chroot", str(root), "true"),
         "bubblewrap": ("bwrap", "--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev", "true"),
@@ -103,29 +108,31 @@ def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ..
 def run_alike(here: Testbed, argv: tuple[str, ...]) -> None:
     """Run a command line in a group with the limits of a trial; an engine's with a published port."""
     if argv[0] in ("docker", "podman"):
-        _HOST.run(*argv[:2], "--publish=127.0.0.1:17007:17007", *argv[2:], timeout=60)
+        lasting = (f"--name={_NAME}",) if argv[0] == "podman" else ("--rm",)
+        port, words = "--publish=127.0.0.1:17007:17007", (word for word in argv[2:] if word != "--rm")
+        _HOST.run(*argv[:2], *lasting, port, *words, timeout=60)
+        if argv[0] == "podman":
+            _HOST.run("podman", "rm", _NAME, timeout=60)
     else:
-        with limited(here.ledger, "tare-by-hand", here.limits) as group:
+        with limited(here.ledger, _NAME, here.limits) as group:
             _HOST.run(*group.join, *argv, timeout=60)
 
 
-def _bundle(root: Path, limits: Limits) -> dict[str, object]:
-    process = {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["/bin/true"], "env": ["PATH=/usr/bin:/bin"]}
-    namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]
-    mounts = [{"destination": "/proc", "type": "proc", "source": "proc"}]
+def _write_bundle(runtime: str, root: Path, folder: Path, limits: Limits) -> None:
+    """Write what the runtime proposes, with our root, program and limits."""
+    (folder / "config.json").unlink(missing_ok=True)
+    _HOST.run("env", f"--chdir={folder}", runtime, "spec", timeout=60)
+    bundle = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    bundle["root"] = {"path": str(root)}
+    bundle["process"] |= {"args": ["/bin/true"], "terminal": False}
     cpus = ",".join(map(str, limits.cpus))
-    resources = {"memory": {"limit": limits.memory_bytes}, "cpu": {"cpus": cpus}}
-    return {
-        "ociVersion": "1.0.2",
-        "root": {"path": str(root)},
-        "process": process,
-        "mounts": mounts,
-        "linux": {"namespaces": namespaces, "resources": resources},
-    }
+    bundle["linux"].setdefault("resources", {}).update(memory={"limit": limits.memory_bytes}, cpu={"cpus": cpus})
+    (folder / "config.json").write_text(json.dumps(bundle), encoding="utf-8")
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Give the seconds that a call takes."""
+    """Give the seconds that a call takes, after a rest."""
+    time.sleep(_REST_SECONDS)
     began = time.monotonic()
     call()
     return time.monotonic() - began
@@ -139,6 +146,7 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
     alike: list[float] = []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
+        time.sleep(_REST_SECONDS)
         with Attempt(here, step, (technology,), Empty()) as attempt:
             attempt.start()
             attempt.measure_from(0)
@@ -147,8 +155,8 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
             trial, _ = attempt.end()
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
-        with fresh_root(here.ledger, here.image, here.instances / "tare-by-hand") as root:
-            plain = by_hand(name, here, root, here.instances / "tare-by-hand")
+        with fresh_root(here.ledger, here.image, here.instances / _NAME) as root:
+            plain = by_hand(name, here, root, here.instances / _NAME)
             if plain:
                 raw.append(timed(functools.partial(_HOST.run, *plain, timeout=60, check=name != "qemu-tcg")))
             if name in ("bubblewrap", "docker", "lxc", "native", "nspawn", "podman"):

@@ -48,7 +48,7 @@ _ONE_POINT: dict[str, dict[str, Any]] = {
     "nginx": {"clients": (50,)},
     "micro-http": {"clients": (50,)},
     "nginx-latency": {"rates": (1000,), "duration": 1.0},  # the shortest that has a 99.9th percentile
-    "ramspeed": {"kinds": ("float",), "mark_sizes": (), "passes": 10},
+    "ramspeed": {"kinds": ("float",), "mark_sizes": (), "bytes_per_pass": 32 << 20, "passes": 20},
 }
 _DURATION = 0.5
 _MEASURED = 5  # times in a block, for the bias

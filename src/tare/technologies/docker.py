@@ -144,9 +144,9 @@ class Docker(Technology):
         ready: list[tuple[Process, str]] = []
 
         def removed() -> bool:
-            """Tell whether the client has ended well, and without complaint: it does once the container is removed."""
+            """Tell whether the client has ended well, without complaint, and the container is removed."""
             well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
-            return well and self.removes
+            return well and (self.removes or self._removed(host, launch.name))
 
         command = self._command(host, launch)
         with launch.ledger.undone_by(*self.removal(launch.name), unless=removed):
@@ -165,8 +165,15 @@ class Docker(Technology):
         options = (*self.limits(host, launch), *self._addresses(launch), *volume)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
 
+    def _removed(self, host: Host, name: str) -> bool:
+        """Remove a container that has ended well, and tell whether that could be done."""
+        try:
+            return host.run(self.program, "rm", "--volumes", name, timeout=_SECONDS, check=False).exit_code == 0
+        except TrialFailed:  # the host does not answer, or the engine does not: the ledger has what to do then
+            return False
+
     def removal(self, name: str) -> tuple[str, ...]:
-        """Give the command that removes a container."""
+        """Give the command that removes a container, in whatever state it is."""
         return ("sh", "-c", _REMOVE, "sh", self.program, name)
 
     def imported(self, host: Host, image: Image) -> None:
