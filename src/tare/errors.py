@@ -26,7 +26,7 @@ class TareError(Exception):
 
 
 class SuiteError(TareError):
-    """A suite has faults. Raised before anything starts, with all of them."""
+    """A suite, or another file of the user's, has faults. Raised before anything starts, with all of them."""
 
     exit_code = 2
 
@@ -90,7 +90,7 @@ def printed(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a suite: what and where, and what to write instead."""
+    """One fault of a file: what and where, and what to write instead."""
 
     what: str
     hint: str

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -38,6 +39,12 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
     "too_short": ("has too few entries", "write at least {min_length}"),
     "too_long": ("has too many entries", "write at most {max_length}"),
 }
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    """Make what reads a dataclass: a file may have hundreds of tables of one."""
+    return TypeAdapter(cls)
 
 
 class Catalogue(Protocol):
@@ -132,7 +139,7 @@ class Document:
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)
-            TypeAdapter(plugin)
+            _adapter(plugin)
         except UsageError as error:
             self.fault(key, str(error), error.hint)
         except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
@@ -150,7 +157,7 @@ class Document:
         guesses = self.refuse_unknown(key, (*reserved, *known))
         settings = {name: value for name, value in self.table(key).items() if name in known}
         try:
-            return TypeAdapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
+            return _adapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
         except ValidationError as error:
             for each in error.errors():
                 if each["type"] != "missing" or each["loc"][-1] not in guesses:

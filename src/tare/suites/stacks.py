@@ -100,13 +100,23 @@ def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
 
 def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any, ...]:
     """Give the technologies with the settings of a variant's table, or with their defaults."""
+    if not _can_be(document, key, stack, likely):
+        return ()
+    return tuple(_layer(document, key, stack, name) for name in split(stack))
+
+
+def check_stack(document: Document, key: Key, stack: str, variants: Collection[str]) -> None:
+    """Record a fault unless this is the name of a variant, or of technologies that can be nested in this order."""
+    if stack not in variants:
+        _can_be(document, key, stack, _likely(document, stack, variants))
+
+
+def _can_be(document: Document, key: Key, stack: str, likely: str) -> bool:
     if stack != likely:
         hint = f'did you mean "{likely}"?' if likely else "`tare technologies` lists the names"
         document.fault(key, f'no stack named "{stack}"', hint)
-        return ()
-    if not _nestable(document, key, stack):
-        return ()
-    return tuple(_layer(document, key, stack, name) for name in split(stack))
+        return False
+    return _nestable(document, key, stack)
 
 
 def _layer(document: Document, key: Key, stack: str, name: str) -> Any:
@@ -114,7 +124,7 @@ def _layer(document: Document, key: Key, stack: str, name: str) -> Any:
     own = (*key[:-1], name)
     if technology is None or (key[0] == "stacks" and isinstance(document.at(own), dict)):
         return document.build(own, technology) if technology else None
-    if needed := _needed(technology):
+    if needed := needed_setting(technology):
         own_table = f"below it [stacks.NAME.{name}] with " if "/" in stack else ""
         hint = f'write a table [stacks.NAME] with stack = "{stack}" and {own_table}{needed} = …'
         document.fault(key, f"{name} needs the setting {needed}", hint)
@@ -161,7 +171,7 @@ def _turned(names: tuple[str, ...]) -> str:
     return f'the outer layer comes last: did you mean "{names[1]}/{names[0]}"?'
 
 
-def _needed(technology: type[Any]) -> str:
+def needed_setting(technology: type[Any]) -> str:
     """Give the first setting without a default; empty if all have one."""
     settings = (each for each in fields(technology) if each.init)
     return next((each.name for each in settings if each.default is MISSING and each.default_factory is MISSING), "")
