@@ -124,7 +124,7 @@ def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
     """State what stacks say about themselves, and said otherwise before: versions, accelerators, network paths."""
     lines = []
     for stack in sorted(stacks):
-        old, new = _constant(before.trials, stack), _constant(after.trials, stack)
+        old, new = constants(before.trials, stack), constants(after.trials, stack)
         lines += [
             f"{stack}: {name} {old[name]} before, {new[name]} after"
             for name in old
@@ -133,7 +133,7 @@ def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
     return lines
 
 
-def _constant(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
+def constants(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
     """Give what every trial of a stack says alike; what names the instance differs from one to the next."""
     seen: dict[str, set[str]] = {}
     own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]

@@ -1,0 +1,232 @@
+"""Reads a file of claims, and finds all its faults at once, each under its key, as those of a suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare import plugins
+from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
+from tare.contracts import Workload
+from tare.errors import Fault, SuiteError, did_you_mean
+from tare.model import Metric
+from tare.suites.document import Catalogue, Document, Key, parse_tables
+from tare.suites.stacks import check_stack
+
+FORMAT = 1
+_TABLES = ("format", "stacks", "sources", "claims")
+_TEXTS = ("id", "place", "says")
+
+
+def published() -> Path:
+    """Give the path of the claims that come with tare: in the checkout, or in the installed package."""
+    package = Path(__file__).parents[1]
+    folders = (package / "claims", package.parents[1] / "claims")
+    return next((folder for folder in folders if folder.is_dir()), folders[0]) / "published.toml"
+
+
+def read_claims(path: Path, catalogue: Catalogue = plugins) -> Claims:
+    """Read a file of claims; raises SuiteError with all its faults."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
+        raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
+    except OSError as error:
+        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        raise SuiteError([Fault(what, "give the path of a file of claims (docs/claims.md)")]) from None
+    return parse_claims(text, str(path), catalogue)
+
+
+def parse_claims(text: str, source: str, catalogue: Catalogue = plugins) -> Claims:
+    """Read the text of a file of claims; messages call it `source`. Raises SuiteError with all its faults."""
+    document = Document(parse_tables(text, source), catalogue)
+    reading = _Reading(document)
+    claims = reading.read()
+    if document.faults:
+        raise SuiteError(document.in_file_order(source))
+    return claims
+
+
+@dataclass
+class _Reading:
+    document: Document
+    origins: dict[str, Origin] = field(default_factory=dict)
+    plugins: dict[str, type[Any] | None] = field(default_factory=dict)
+    stacks: set[str] = field(default_factory=set)  # that have no fault
+
+    def read(self) -> Claims:
+        """Read all tables; where there are faults, what it gives means nothing."""
+        document = self.document
+        document.refuse_unknown((), _TABLES)
+        if document.at(("format",)) != FORMAT:
+            document.fault(("format",), f"this tare reads format {FORMAT}", f"write format = {FORMAT}")
+        for name in document.table(("sources",)):
+            document.check_name(("sources", name), name)
+            origin = document.build(("sources", name), Origin)
+            if origin:
+                self.origins[name] = origin
+            elif not isinstance(document.at(("sources", name)), dict):
+                document.fault(("sources", name), "not a table", f"write [sources.{name}]")
+        tables = document.at(("claims",))
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+            document.fault(("claims",), "not a list of tables", "write [[claims]] and below it a claim")
+            return Claims({}, ())
+        claims = tuple(self._claim(("claims", index)) for index in range(len(tables)))
+        self._check_ids()
+        return Claims(self.origins, tuple(claim for claim in claims if claim))
+
+    def _claim(self, key: Key) -> Claim | None:
+        claim: Claim | None = self.document.build(key, Claim)
+        written = self.document.table(key)
+        for name in _TEXTS:
+            if written.get(name) == "":
+                self.document.fault((*key, name), "empty", f"write {name} of the claim")
+        self._check_source(key, written)
+        self._check_stacks(key, written)
+        metrics = self._check_workload(key, written)
+        if claim is None:
+            return None
+        self._check_points(key, claim)
+        self._check_size(key, claim)
+        if claim.value is not None:
+            self._check_unit(key, claim, metrics)
+        return replace(claim, settings=self._settings(key, claim))
+
+    def _check_ids(self) -> None:
+        found = [table.get("id") for table in self.document.at(("claims",))]
+        texts = [name for name in found if isinstance(name, str)]
+        for index, name in enumerate(found):
+            key: Key = ("claims", index)
+            if isinstance(name, str) and name:
+                self.document.check_name((*key, "id"), name)
+                if name in found[:index]:
+                    self.document.fault((*key, "id"), f'a second claim with the id "{name}"', "give it another one")
+            for at, other in self.document.texts((*key, "contradicts")).items():
+                if other not in texts or other == name:
+                    hint = did_you_mean(other, {*texts} - {name}, "name the id of another claim of this file")
+                    self.document.fault((*key, "contradicts", at), f'no other claim with the id "{other}"', hint)
+
+    def _check_source(self, key: Key, written: Mapping[str, Any]) -> None:
+        name = written.get("source")
+        known = self.document.table(("sources",))
+        if isinstance(name, str) and name not in known:
+            hint = did_you_mean(name, known, f"write a table [sources.{name}]" if name else "name one of [sources]")
+            self.document.fault((*key, "source"), f'no source named "{name}"', hint)
+        elif isinstance(name, str) and name in self.origins:
+            versions = self.origins[name].versions
+            for at, program in self.document.texts((*key, "same_versions")).items():
+                if program not in versions:
+                    hint = did_you_mean(program, versions, f"write it below [sources.{name}.versions]")
+                    self.document.fault((*key, "same_versions", at), f'{name} has no version of "{program}"', hint)
+
+    def _check_stacks(self, key: Key, written: Mapping[str, Any]) -> None:
+        own = tuple(self.document.texts(("stacks",)).values())
+        for name in ("stack", "than"):
+            stack = written.get(name)
+            if isinstance(stack, str) and stack not in self.stacks:
+                check_stack(self.document, (*key, name), stack, own)
+                if (*key, name) not in self.document.faults:
+                    self.stacks.add(stack)
+        if written.get("stack") == written.get("than", "native") and "value" not in written:
+            self.document.fault((*key, "than"), "a stack is compared with itself", "name another stack")
+
+    def _check_workload(self, key: Key, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
+        """Give the metrics of the workload; None if it has what its settings say, or there is none."""
+        name, metric = written.get("workload"), written.get("metric", "")
+        if not isinstance(name, str) or not isinstance(metric, str):
+            return None
+        names = self.document.catalogue.names("workloads")
+        if name not in names:
+            hint = did_you_mean(name, names, "`tare workloads` lists the names")
+            self.document.fault((*key, "workload"), f'no workload named "{name}"', hint)
+            return None
+        declared = getattr(self._plugin(key, name), "metrics", None)
+        if not isinstance(declared, tuple):
+            return None
+        metrics = {each.name: each for each in declared}
+        if metric and metric not in {*metrics, FOOTPRINT}:
+            hint = did_you_mean(metric, metrics, f"it has {', '.join(metrics)}")
+            self.document.fault((*key, "metric"), f'{name} has no metric named "{metric}"', hint)
+        return metrics
+
+    def _plugin(self, key: Key, name: str) -> type[Any] | None:
+        if name not in self.plugins:
+            self.plugins[name] = self.document.plugin((*key, "workload"), "workloads", name)
+        return self.plugins[name]
+
+    def _check_points(self, key: Key, claim: Claim) -> None:
+        between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
+        if claim.points and between:
+            self.document.fault((*key, between[0]), "the claim has points", "write either points, or where they begin")
+        sweep = getattr(self.plugins.get(claim.workload), "sweep", ...)
+        if (claim.points or between) and (sweep is None or sweep is Workload.sweep):
+            name = "points" if claim.points else between[0]
+            self.document.fault((*key, name), f"{claim.workload} has no points", "leave it out")
+
+    def _check_size(self, key: Key, claim: Claim) -> None:
+        fault, stated = self.document.fault, claim.value or claim
+        inner = (*key, "value") if claim.value else key
+        if claim.value:
+            for name in ("direction", "than", "size", "least", "most", "inverse"):
+                if name in self.document.table(key):
+                    fault((*key, name), "a value is compared with nothing", "leave it out, or write no value")
+            if not claim.has_size:
+                fault(inner, "it has no size", "write size, least or most")
+        elif claim.direction is None:
+            fault((*key, "direction"), "missing", 'write direction = "more", "less" or "equivalent"')
+        if stated.size is not None and (stated.least is not None or stated.most is not None):
+            fault((*inner, "size"), "a size has neither least nor most", "write either of them")
+        if stated.least is not None and stated.most is not None and stated.least >= stated.most:
+            fault((*inner, "least"), "not below most", "write a smaller one")
+        if not claim.has_size and claim.tolerance and claim.direction != "equivalent":
+            fault((*key, "tolerance"), "there is no size that it could be of", "write a size, or leave it out")
+        if claim.direction and claim.has_size:
+            self._check_sign(key, claim)
+
+    def _check_sign(self, key: Key, claim: Claim) -> None:
+        """Refuse a direction that the size does not have."""
+        low = claim.size if claim.size is not None else claim.least
+        high = claim.size if claim.size is not None else claim.most
+        wrong = {
+            "more": high is not None and high <= 1,
+            "less": low is not None and low >= 1,
+            "equivalent": claim.region(0.0).low > 1 or claim.region(0.0).high < 1,
+        }[claim.direction or "equivalent"]
+        if wrong:
+            hint = "more is above 100%, less is below; what is equivalent has 100% within its tolerance"
+            self.document.fault((*key, "direction"), f'not "{claim.direction}" by its size', hint)
+
+    def _check_unit(self, key: Key, claim: Claim, metrics: Mapping[str, Metric] | None) -> None:
+        assert claim.value is not None  # noqa: S101 - only asked for values
+        if not claim.metric:
+            self.document.fault((*key, "metric"), "missing", "a value is of one metric: name it")
+        units = {FOOTPRINT: "bytes"} | {name: metric.unit for name, metric in (metrics or {}).items()}
+        unit = units.get(claim.metric)
+        if unit is not None and claim.value.unit != unit:
+            what = f'{claim.workload} has {claim.metric} in "{unit}"'
+            self.document.fault((*key, "value", "unit"), what, f'write unit = "{unit}", and the number in that')
+
+    def _settings(self, key: Key, claim: Claim) -> dict[str, Any]:
+        """Read settings as a suite has them, with their units."""
+        plugin = self.plugins.get(claim.workload)
+        if plugin is None or not claim.settings:
+            return claim.settings
+        hints = get_type_hints(plugin, include_extras=True)
+        known = getattr(plugin, "__dataclass_fields__", {})
+        self.document.refuse_unknown((*key, "settings"), known)
+        settings = {}
+        for name, value in claim.settings.items():
+            if name not in known:
+                continue
+            try:
+                settings[name] = TypeAdapter(hints[name]).validate_json(json.dumps(value), strict=True)
+            except ValidationError as error:
+                said = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+                self.document.fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", said)
+        return settings

@@ -1,0 +1,273 @@
+"""What a run has of a claim: its name of the stack and the workload, the cells, and how exactly they were measured."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from tare.answers.claims import FOOTPRINT, Claim, Origin
+from tare.answers.comparable import constants
+from tare.journal import Run, WorkloadRecord
+from tare.model import Measured, Metric, Trial
+from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.grid import arrange
+from tare.statistics.outcomes import latest, outcome
+from tare.statistics.ratios import block_ratio
+from tare.statistics.regions import Seen
+from tare.statistics.summarize import records, summarize
+from tare.suites.stacks import split
+
+_EMULATED = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_FOOTPRINT = Metric(FOOTPRINT, "Memory footprint", "bytes", "lower")
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Why a claim cannot be judged by a run."""
+
+    judgement: Literal["not tested", "not comparable"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the run calls the claim's stack, the one that it is compared with, and the workload."""
+
+    stack: str
+    than: str
+    workload: WorkloadRecord
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was measured at one point, or over all of them: as the claim counts it."""
+
+    point: float | None
+    seen: Seen
+    notes: tuple[str, ...] = ()
+    cautions: tuple[CautionCount, ...] = ()
+
+
+@dataclass
+class InRun:
+    """Looks for claims in a run; it computes each comparison once."""
+
+    run: Run
+    _summaries: dict[tuple[str, str, str], Summary] = field(default_factory=dict)
+
+    @cached_property
+    def stacks(self) -> tuple[str, ...]:
+        """The run's stacks, without the A/A control."""
+        names = dict.fromkeys([*self.run.record.stacks, *(trial.stack for trial in self.run.trials)])
+        return tuple(name for name in names if name != self.run.record.control)
+
+    def names(self, claim: Claim) -> Names | Lack:
+        """Find the stacks and the workload of a claim."""
+        workload = self._workload(claim)
+        if isinstance(workload, Lack):
+            return workload
+        stack = self._stack(claim.stack)
+        if isinstance(stack, Lack):
+            return stack
+        than = stack if claim.value else self._stack(claim.than)
+        return than if isinstance(than, Lack) else Names(stack, than, workload)
+
+    def parts(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
+        """Give what was measured of a claim, point by point."""
+        for stack in dict.fromkeys((names.stack, names.than)):
+            if lack := self._unmeasured(stack, names.workload.name):
+                return lack
+        if claim.value:
+            return self._values(claim, names)
+        summary = self._summary(names.workload.name, claim.metric, names.than)
+        if not claim.points and claim.from_point is None and claim.to_point is None:
+            cells = _mean(summary, claim, names.stack)
+        else:
+            every = [cell for cell in summary.cells if cell.stack == names.stack and cell.metric == claim.metric]
+            cells = [cell for cell in every if _is_at(claim, cell.point)]
+        known = [cell for cell in cells if cell.ratio is not None]
+        if not known:
+            return Lack("not tested", _nothing(claim, names, cells))
+        return tuple(_part(claim, cell) for cell in known)
+
+    def unlike(self, claim: Claim, origin: Origin, names: Names) -> str:
+        """Say why what was measured is another thing than what is claimed; empty if it is not."""
+        cpu = self.run.record.measured_on.cpu_model
+        if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
+            return f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
+        for program in claim.same_versions:
+            theirs, ours = origin.versions[program], self._version(program, names)
+            if _major(theirs) != _major(ours):
+                return f"{program} {theirs} there, {ours or 'an unknown version'} here"
+        return ""
+
+    def ran(self, stack: str) -> Mapping[str, str]:
+        """Give what a stack said of itself in all of its trials, such as its version and the network's path."""
+        return constants(self.run.trials, stack)
+
+    @cached_property
+    def _made_of(self) -> Mapping[str, str]:
+        """What the stacks with tables of their own are made of, by the suite's text."""
+        try:
+            tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
+            return {name: str(table.get("stack", name)) for name, table in tables.items()}
+        except (OSError, ValueError, AttributeError):  # the folder may be a stranger's
+            return {}
+
+    def _stack(self, wanted: str) -> str | Lack:
+        """Find a stack by its name, or by what a stack with another name is made of."""
+        if wanted in self.stacks:
+            return wanted
+        made_of = {name: self._made_of.get(name, name) for name in self.stacks}
+        for name, stack in made_of.items():
+            if stack == wanted:
+                return name
+        for name, stack in made_of.items():
+            if "/".join(layer.removesuffix(_EMULATED) for layer in split(stack)) == wanted:
+                return Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
+        return Lack("not tested", f"the run has no stack {wanted}")
+
+    def _workload(self, claim: Claim) -> WorkloadRecord | Lack:
+        own = [record for record in records(self.run) if record.use == claim.workload]
+        for record in own:
+            if not _other_settings(claim, record):
+                return record
+        if own:
+            return Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
+        return Lack("not tested", f"the run has no workload {claim.workload}")
+
+    def _unmeasured(self, stack: str, workload: str) -> Lack | None:
+        """Say why a stack has no trial of a workload, or why its processor was none."""
+        own = [trial for trial in latest(self.run.trials) if (trial.stack, trial.workload) == (stack, workload)]
+        became = outcome(stack, own)
+        if became.ok:
+            emulated = [caution for caution in became.cautions if caution.kind == "emulated"]
+            return Lack("not comparable", f"{stack}: {emulated[0].texts[0]}") if emulated else None
+        failures = dict.fromkeys(failure.reason for failure in became.failures)
+        why = became.skipped or "; ".join(failures) or "no trial was run"
+        return Lack("not tested", f"{workload} on {stack}: {why}")
+
+    def _summary(self, workload: str, metric: str, than: str) -> Summary:
+        """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
+        key = (workload, metric, than)
+        if key not in self._summaries:
+            self._summaries[key] = summarize(_narrowed(self.run, *key))
+        return self._summaries[key]
+
+    def _values(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
+        """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
+        run = _narrowed(self.run, names.workload.name, claim.metric, names.stack)
+        trials = [trial for trial in latest(run.trials) if trial.stack == names.stack]
+        grid = arrange(run.record.workloads[0], (names.stack,), trials)
+        cautions, parts = outcome(names.stack, trials).cautions, []
+        for at, key in enumerate(grid.keys):
+            values = grid.values[0, at][grid.positive[0, at]].tolist()
+            ratio = block_ratio(values, [1.0] * len(values))
+            if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
+                seen = Seen(ratio.ratio, ratio.low, ratio.high, ratio.n)
+                parts.append(Part(key.point, seen, (), cautions))
+        return tuple(parts) or Lack("not tested", _nothing(claim, names, ()))
+
+    def _version(self, program: str, names: Names) -> str:
+        """Give the version of a technology or a package in the run; empty if the run does not tell."""
+        for stack in (names.stack, names.than):
+            if program in split(self._made_of.get(stack, stack)):
+                said = self.ran(stack)
+                prefixed = (said.get(name, "") for name in ("version", f"{program}: version", program))
+                return next((found[0] for text in prefixed if (found := _NUMBER.search(text))), "")
+        if program == "kernel":
+            return self.run.record.measured_on.kernel
+        packages = dict(line.split(" ", 1) for line in self.run.record.packages.splitlines() if " " in line)
+        return packages.get(program, "").rpartition(":")[2]
+
+
+def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
+    """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline."""
+    [record] = [each for each in records(run) if each.name == workload]
+    trials = [trial for trial in run.trials if trial.workload == workload]
+    if metric == FOOTPRINT:
+        record, trials = replace(record, metrics=(_FOOTPRINT,), sweep=None), [_footprint(each) for each in trials]
+    elif metric:
+        only = tuple(replace(each, headline=each.name == metric) for each in record.metrics)
+        record = replace(record, metrics=only)
+    control = run.record.control if than == run.record.baseline else ""
+    stacks = tuple(stack for stack in run.record.stacks if control or stack != run.record.control)
+    trials = [trial for trial in trials if control or trial.stack != run.record.control]
+    changed = replace(run.record, workloads=(record,), baseline=than, control=control, stacks=stacks)
+    return replace(run, record=changed, trials=tuple(trials))
+
+
+def _footprint(trial: Trial) -> Trial:
+    """Make a trial's footprint its value."""
+    size = trial.footprint.all_memory_bytes if trial.footprint else None
+    values = () if size is None else (Measured(FOOTPRINT, None, float(size), "bytes", "lower"),)
+    return replace(trial, values=values, turns=())
+
+
+def _part(claim: Claim, cell: Cell) -> Part:
+    assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
+    seen = Seen(cell.ratio, cell.low, cell.high, cell.n)
+    return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
+
+
+def _is_at(claim: Claim, point: float | None) -> bool:
+    if claim.points:
+        return point in claim.points
+    if claim.from_point is None and claim.to_point is None:
+        return True
+    low = float("-inf") if claim.from_point is None else claim.from_point
+    return point is not None and low <= point <= (float("inf") if claim.to_point is None else claim.to_point)
+
+
+def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
+    """Give the headline's cell; of several points, it is their mean, and says so."""
+    own = (cell for cell in summary.headlines if cell.stack == stack)
+    heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
+    texts = [summary.rule(cell.headline).text for cell in heads]
+    pairs = zip(heads, texts, strict=True)
+    return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
+
+
+def _nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
+    what = f"{names.workload.name}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
+    if claim.value:
+        what = f"{names.workload.name}: no {claim.metric} of {names.stack}"
+    if claim.points:
+        what += f" at {', '.join(f'{point:g}' for point in claim.points)}"
+    elif claim.from_point is not None or claim.to_point is not None:
+        ends = (("from", claim.from_point), ("to", claim.to_point))
+        what += "".join(f" {word} {end:g}" for word, end in ends if end is not None)
+    notes = dict.fromkeys(note for cell in cells for note in cell.notes)
+    return f"{what} ({'; '.join(notes)})" if notes else what
+
+
+def _other_settings(claim: Claim, record: WorkloadRecord) -> list[str]:
+    """Say which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
+    wanted, own = _flat(claim.settings), _flat(record.settings)
+    return [
+        f"{name} is {own.get(name, 'unknown')}, not {value}" for name, value in wanted.items() if own.get(name) != value
+    ]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": each for inner, each in _flat(value).items()}
+        else:
+            flat[name] = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return flat
+
+
+def _letters(text: str) -> str:
+    """Leave out how a processor's name is set: blanks, and (R) and (TM)."""
+    return re.sub(r"\(r\)|\(tm\)|[^a-z0-9-]", "", text.lower())
+
+
+def _major(version: str) -> str:
+    return version.partition(".")[0]

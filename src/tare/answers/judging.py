@@ -1,0 +1,177 @@
+"""Judges published claims by a run; docs/claims.md has the rules.
+
+A claim says where a ratio, or a value, lies: its region. It is reproduced if the run's 95 % interval lies inside of the
+region, contradicted if it lies outside, and undecided otherwise. All judgements of a run hold together: of those that
+say reproduced or contradicted, at most one in twenty is expected to be false (e-BH).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from tare import plugins
+from tare.answers.claims import Claim, Claims, Origin
+from tare.answers.in_run import InRun, Lack, Names, Part
+from tare.errors import TareError
+from tare.journal import Run
+from tare.statistics.anytime import e_bh, least_count
+from tare.statistics.regions import Placed, place
+from tare.suites.stacks import needed_setting, split
+
+Judgement = Literal["reproduced", "contradicted", "undecided", "not tested", "not comparable"]
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+_BY_PLACE: dict[str, Judgement] = {"inside": "reproduced", "outside": "contradicted"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a run says of a claim at one point; `part` has the numbers as the claim counts them."""
+
+    part: Part
+    judgement: Judgement
+    evidence: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, and what a run says of it.
+
+    `reason` says why it was not judged, and `test` what would test it; both are empty for others. `stack` and `than`
+    are the run's names, `ran` what the stack says of itself, such as its version.
+    """
+
+    claim: Claim
+    origin: Origin
+    judgement: Judgement
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+    test: str = ""
+    stack: str = ""
+    than: str = ""
+    ran: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """All claims of a file, in its order, judged by a run."""
+
+    run: Run
+    all: tuple[Judged, ...]
+
+    def of(self, judgement: Judgement) -> tuple[Judged, ...]:
+        """Give the claims with this judgement."""
+        return tuple(judged for judged in self.all if judged.judgement == judgement)
+
+
+def judge(run: Run, claims: Claims) -> Judgements:
+    """Judge claims by the statistics of a run. It reads nothing but the run's folder."""
+    in_run = InRun(run)
+    found = [_found(in_run, claim, claims.origins[claim.source]) for claim in claims.claims]
+    return Judgements(run, tuple(_concluded(judged) for judged in _together(found)))
+
+
+def nothing_judged(judgements: Judgements) -> TareError:
+    """Give the error of a run that says nothing of any claim."""
+    counts = ", ".join(f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.of(judgement)))
+    tests = [judged.test for judged in judgements.all if judged.test]
+    hint = max(tests, key=tests.count) if tests else "write claims that a run can test (docs/claims.md)"
+    return TareError(f"{judgements.run.folder}: no claim can be judged by this run: {counts or 'there is none'}", hint)
+
+
+def is_judged(judged: Judged) -> bool:
+    """Tell whether a run has measured what a claim is about."""
+    return judged.judgement in ("reproduced", "contradicted", "undecided")
+
+
+def _found(in_run: InRun, claim: Claim, origin: Origin) -> Judged:
+    """Compare a claim with what the run has of it, each point by itself."""
+    names = in_run.names(claim)
+    if isinstance(names, Lack):
+        return _lacking(claim, origin, names)
+    parts = in_run.parts(claim, names)
+    if not isinstance(parts, Lack) and (why := in_run.unlike(claim, origin, names)):
+        parts = Lack("not comparable", why)
+    if isinstance(parts, Lack):
+        return replace(_lacking(claim, origin, parts), stack=names.stack, than=_other(claim, names))
+    findings = tuple(_finding(claim, part, in_run.run.record.margin) for part in parts)
+    ran = tuple(in_run.ran(names.stack).items())
+    return Judged(claim, origin, "undecided", findings, "", "", names.stack, _other(claim, names), ran)
+
+
+def _other(claim: Claim, names: Names) -> str:
+    return "" if claim.value else names.than
+
+
+def _finding(claim: Claim, part: Part, margin: float) -> Finding:
+    """Judge one point by its interval."""
+    placed = place(part.seen, claim.region(margin))
+    judgement = _BY_PLACE.get(placed.place, "undecided")
+    evidence = placed.evidence if placed.place in _BY_PLACE else 0.0
+    return Finding(part, judgement, evidence, (*part.notes, *_remarks(claim, part, placed, margin)))
+
+
+def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
+    """Say what else the interval tells of a claim that is not reproduced."""
+    if placed.place == "unknown":
+        return (f"{least_count()} blocks or more are needed",)
+    if claim.direction not in ("more", "less"):
+        return ()
+    side = replace(claim, size=None, least=None, most=None)
+    if placed.place == "outside" and claim.has_size and place(part.seen, side.region(margin)).place == "inside":
+        return (f"{claim.direction}, as claimed, but by another size",)
+    alike = replace(side, tolerance=0.0, direction="equivalent").region(margin)
+    if placed.place == "across" and not claim.has_size and place(part.seen, alike).place == "inside":
+        return ("equivalent within the run's margin",)
+    return ()
+
+
+def _together(found: Sequence[Judged]) -> list[Judged]:
+    """Leave only the judgements that e-BH gives, among all points of all claims that the run has measured."""
+    every = [finding for judged in found for finding in judged.findings]
+    kept = iter(e_bh(np.array([finding.evidence for finding in every], dtype=float)))
+    made = []
+    for judged in found:
+        findings = []
+        for finding in judged.findings:
+            sure = bool(next(kept)) or finding.judgement == "undecided"
+            note = f"{finding.judgement} by itself, but not surely enough beside {len(every) - 1} others"
+            doubted = replace(finding, judgement="undecided", notes=(*finding.notes, note))
+            findings.append(finding if sure else doubted)
+        made.append(replace(judged, findings=tuple(findings)))
+    return made
+
+
+def _concluded(judged: Judged) -> Judged:
+    """Conclude from the points: contradicted at one is contradicted, and reproduced is so at all of them."""
+    seen = {finding.judgement for finding in judged.findings}
+    if not seen:
+        return judged
+    if "contradicted" in seen:
+        return replace(judged, judgement="contradicted")
+    return replace(judged, judgement="reproduced" if seen == {"reproduced"} else "undecided")
+
+
+def _lacking(claim: Claim, origin: Origin, lack: Lack) -> Judged:
+    return Judged(claim, origin, lack.judgement, reason=lack.reason, test=_test(claim, origin))
+
+
+def _test(claim: Claim, origin: Origin) -> str:
+    """Say what would test a claim: a suite that has it, or what a suite must have."""
+    stacks = (claim.stack,) if claim.value else (claim.stack, claim.than)
+    own = [name for stack in stacks for name in split(stack) if _needs_settings(name)]
+    suite = origin.suite if claim.suite is None else claim.suite
+    text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {" and ".join(stacks)}'
+    return f"{text}, with {' and '.join(dict.fromkeys(own))} of yours as a stack" if own else text
+
+
+def _needs_settings(technology: str) -> bool:
+    """Tell whether a technology cannot be used without settings of the user's, such as an image or a cloud."""
+    if technology not in plugins.names("technologies"):
+        return False
+    plugin = plugins.find("technologies", technology)
+    return plugin.gives_machine or bool(needed_setting(plugin))
