@@ -1,0 +1,211 @@
+"""What `tare claims` found: as a table for the terminal, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tare import __version__
+from tare.answers.claims import Claim
+from tare.answers.judging import JUDGEMENTS, Finding, Judged, Judgement, Judgements, is_judged
+from tare.report.numbers import clean, estimate, interval, listing
+from tare.statistics.anytime import CONFIDENCE
+from tare.statistics.cells import Standing
+from tare.units import format_quantity
+
+FORMAT = 1
+GLYPHS: dict[Judgement, str] = {
+    "reproduced": "✔",
+    "contradicted": "✘",
+    "undecided": "○",
+    "not tested": "\N{EN DASH}",
+    "not comparable": "≠",
+}
+_STYLES: dict[Judgement, str] = {
+    "reproduced": "bold green",
+    "contradicted": "bold dark_orange",
+    "undecided": "default",
+}
+_WIDE = 110
+_TESTS = 3
+_NONE = ("", "", "")
+
+
+def sentence(judgements: Judgements) -> str:
+    """Say in one sentence what came of it."""
+    counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.of(name)))
+    return f"Of {len(judgements.all)} claims, {listing(counts)}."
+
+
+def remarks(judgements: Judgements) -> tuple[str, ...]:
+    """Say why claims cannot be compared, each reason once, and what would test those that are not tested."""
+    reasons = Counter(judged.reason for judged in judgements.of("not comparable"))
+    lines = [f"{count} not comparable: {reason}" for reason, count in reasons.most_common()]
+    if untested := judgements.of("not tested"):
+        tests = Counter(judged.test for judged in untested)
+        texts = tuple(f"{count} by `{test}`" for test, count in tests.most_common(_TESTS))
+        rest = sum(count for _, count in tests.most_common()[_TESTS:])
+        texts += (f"{rest} otherwise",) if rest else ()
+        lines.append(f"{len(untested)} not tested, which can be: {listing(texts)}; --all says why")
+    kinds = tuple(dict.fromkeys(caution.kind for _, found in _findings(judgements) for caution in found.part.cautions))
+    if kinds:
+        lines.append(f"! cautions touch these values: {listing(kinds)}")
+    return tuple(lines)
+
+
+def table(judgements: Judgements, width: int, *, every: bool = False) -> Table:
+    """Make the table for a terminal: a row for each point of each claim that the run has measured, or of every one."""
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    is_wide = width >= _WIDE
+    for name in ("claim", "judgement", "published", "here", "interval", "n", "remark")[: 7 if is_wide else 6]:
+        numbers = name in ("here", "interval", "n")
+        made.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers)
+    for judged in judgements.all:
+        for row in (_row(judged, finding) for finding in judged.findings):
+            _add(made, judged, row)
+        if every and not judged.findings:
+            why = f"{judged.reason}; test: {judged.test}"
+            _add(
+                made, judged, (judged.claim.id, _state(judged.judgement), published_in_words(judged.claim), *_NONE, why)
+            )
+    return made
+
+
+def legend(judgements: Judgements) -> str:
+    """Say what the numbers of the table are."""
+    margin = f"{judgements.run.record.margin * 100:.3g} %"
+    return (
+        f"published and here: percent of the other stack, or a value; 95 % interval, n blocks; ± the claim's tolerance;"
+        f" equivalent: within {margin} unless the claim says otherwise"
+    )
+
+
+def published_in_words(claim: Claim) -> str:
+    """Write what is claimed: its size with the tolerance, or its direction and the number as printed; and p."""
+    text = _bounds(claim)
+    if not claim.has_size:
+        text = f"{claim.direction} ({claim.printed})" if claim.printed else f"{claim.direction}"
+    if claim.tolerance or claim.reading:
+        text += f" ± {((1 + claim.tolerance) * (1 + claim.reading) - 1) * 100:.3g} %"
+    return f"{text}, p {claim.p}" if claim.p else text
+
+
+def seen_in_words(judged: Judged, finding: Finding) -> tuple[str, str]:
+    """Write the estimate and its interval, in the claim's terms."""
+    seen, value = finding.part.seen, judged.claim.value
+    if value is None:
+        standing = Standing(judged.stack, seen.estimate, seen.low, seen.high, "undecided")
+        return estimate(standing), interval(standing)
+    if seen.low is None or seen.high is None:
+        return format_quantity(seen.estimate, value.unit), ""
+    low, high = (format_quantity(end, value.unit) for end in (seen.low, seen.high))
+    return format_quantity(seen.estimate, value.unit), f"[{low}, {high}]"
+
+
+def document(judgements: Judgements) -> str:
+    """Write JSON: `claims`, with what was published, and `cells`, what the run says of each of their points."""
+    record = judgements.run.record
+    whole = {
+        "format": FORMAT,
+        "tare": __version__,
+        "confidence": CONFIDENCE,
+        "margin": record.margin,
+        "run": {
+            "folder": str(judgements.run.folder),
+            "suite": record.suite,
+            "started": record.started,
+            "tare": record.tare,
+            "machine": asdict(record.measured_on),
+        },
+        "sources": {judged.claim.source: asdict(judged.origin) for judged in judgements.all},
+        "claims": [_claim_fields(judged, record.margin) for judged in judgements.all],
+        "cells": [cell for judged in judgements.all for cell in _cells(judged)],
+        "answer": sentence(judgements),
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _findings(judgements: Judgements) -> Iterator[tuple[Judged, Finding]]:
+    return ((judged, finding) for judged in judgements.all for finding in judged.findings)
+
+
+def _add(made: Table, judged: Judged, row: tuple[str, ...]) -> None:
+    style = _STYLES.get(judged.judgement, "dim")
+    texts = (clean(text) for text in row[: len(made.columns)])
+    made.add_row(*(Text(text, style=style if at == 1 else "") for at, text in enumerate(texts)))
+
+
+def _row(judged: Judged, finding: Finding) -> tuple[str, ...]:
+    claim, point = judged.claim, finding.part.point
+    name = claim.id if point is None else f"{claim.id} @ {point:g}"
+    state = _state(finding.judgement) + (" !" if finding.part.cautions else "")
+    count = str(finding.part.seen.n)
+    return (name, state, published_in_words(claim), *seen_in_words(judged, finding), count, "; ".join(finding.notes))
+
+
+def _state(judgement: Judgement) -> str:
+    return f"{GLYPHS[judgement]} {judgement}"
+
+
+def _bounds(claim: Claim) -> str:
+    stated = claim.value or claim
+
+    def text(number: float) -> str:
+        return format_quantity(number, claim.value.unit) if claim.value else f"{number * 100:.4g} %"
+
+    if stated.size is not None:
+        return text(stated.size)
+    ends = (("at least", stated.least), ("at most", stated.most))
+    return ", ".join(f"{word} {text(end)}" for word, end in ends if end is not None)
+
+
+def _claim_fields(judged: Judged, margin: float) -> dict[str, Any]:
+    """Give a claim as what JSON can hold; `region` has null where it has no end."""
+    region = judged.claim.region(margin)
+    return {
+        **asdict(judged.claim),
+        "published": published_in_words(judged.claim),
+        "region": [region.low or None, region.high if isfinite(region.high) else None],
+        "judgement": judged.judgement,
+        "reason": judged.reason or None,
+        "test": judged.test or None,
+        "stack_of_run": judged.stack or None,
+        "than_of_run": judged.than or None,
+        "ran": dict(judged.ran),
+    }
+
+
+def _cells(judged: Judged) -> Iterator[dict[str, Any]]:
+    """Give the points of a claim; one without numbers where the run has not measured it."""
+    claim = judged.claim
+    common = {
+        "claim": claim.id,
+        "workload": claim.workload,
+        "metric": claim.metric or None,
+        "stack": judged.stack or claim.stack,
+        "than": None if claim.value else judged.than or claim.than,
+        "unit": claim.value.unit if claim.value else None,
+    }
+    if not is_judged(judged):
+        blank = {"point": None, "estimate": None, "interval": None, "n": 0, "decision": judged.judgement}
+        yield common | blank | {"log_evidence": 0.0, "notes": [judged.reason], "cautions": []}
+    for finding in judged.findings:
+        seen = finding.part.seen
+        yield common | {
+            "point": finding.part.point,
+            "estimate": seen.estimate,
+            "interval": None if seen.low is None else [seen.low, seen.high],
+            "n": seen.n,
+            "decision": finding.judgement,
+            "log_evidence": finding.evidence,
+            "notes": list(finding.notes),
+            "cautions": [asdict(caution) for caution in finding.part.cautions],
+        }
