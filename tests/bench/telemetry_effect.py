@@ -106,7 +106,7 @@ def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
         ratio = block_ratio(effects[name], [1.0] * blocks, _MARGIN)
         assert ratio is not None
         interval = f"[{100 * ratio.low:.2f}, {100 * ratio.high:.2f}]" if ratio.low and ratio.high else "too few blocks"
-        print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.claim} |", flush=True)
+        print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.side} |", flush=True)
     print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
 
 

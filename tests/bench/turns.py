@@ -145,7 +145,7 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
         ratio = block_ratio(ratios, [1.0] * len(ratios), _MARGIN)
         assert ratio is not None
         interval = f"[{100 * ratio.low:.1f}, {100 * ratio.high:.1f}]" if ratio.low and ratio.high else "too few blocks"
-        print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.claim} |", flush=True)
+        print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.side} |", flush=True)
 
 
 def _after_others(trial: Trial) -> Iterator[float]:

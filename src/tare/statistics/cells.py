@@ -9,17 +9,17 @@ from tare.model import Better, Caution
 from tare.statistics.effects import Effects
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
-Claim = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
+Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
 DECIDING = ("more", "less", "equivalent")
 LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries (docs/audit.md)
 
 
-def in_words(claim: Claim, better: Better) -> Verdict:
+def in_words(side: Side, better: Better) -> Verdict:
     """Tell whether more or less is better."""
-    if claim == "more" or claim == "less":  # noqa: PLR1714 - so that the type is known
-        return "better" if (claim == "more") == (better == "higher") else "worse"
-    return claim
+    if side == "more" or side == "less":  # noqa: PLR1714 - so that the type is known
+        return "better" if (side == "more") == (better == "higher") else "worse"
+    return side
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
     notes = _notes(ratio, samples)
     cell = replace(
         blank,
-        verdict=in_words(ratio.claim, after.better),
+        verdict=in_words(ratio.side, after.better),
         n=ratio.n,
         ratio=ratio.ratio,
         low=ratio.low,

@@ -75,4 +75,4 @@ def _standing(stack: str, speeds: Comparison, index: int) -> Standing:
 
 def _verdict(speeds: Comparison, index: int) -> Verdict:
     speed = speeds.at((index,))
-    return "no value" if speed is None else in_words(speed.claim, "higher")
+    return "no value" if speed is None else in_words(speed.side, "higher")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.cells import DECIDING, Claim
+from tare.statistics.cells import DECIDING, Side
 from tare.statistics.correlation import autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.describe import moments
 
@@ -40,7 +40,7 @@ class Reference:
 class Ratio:
     """Stack over baseline: the geometric mean over `n` blocks and its 95 % interval.
 
-    `low` and `high` are None where there are too few blocks for an interval. `claim` is what the interval says by
+    `low` and `high` are None where there are too few blocks for an interval. `side` is what the interval says by
     itself, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
     ratio, so that the interval has no width: the measurement is coarser than its noise, or not a measurement.
     `correlation` is the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the
@@ -53,7 +53,7 @@ class Ratio:
     low: float | None
     high: float | None
     n: int
-    claim: Claim
+    side: Side
     evidence: float
     zero_width: bool
     correlation: float
@@ -65,7 +65,7 @@ class Ratio:
     @property
     def decided(self) -> bool:
         """Whether the interval by itself says how the two stand to each other."""
-        return self.claim in DECIDING
+        return self.side in DECIDING
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Comparison:
 
     `half` is half the width of the interval, infinite where there are too few blocks. `different` and `alike` are the
     logarithms of the e-values against a difference of 0, and against one of the margin or more; 0 is then everything up
-    to the `offset`. Whatever the true difference is, only one of the two claims can be false.
+    to the `offset`. Whatever the true difference is, only one of the two statements can be false.
     """
 
     mean: NDArray[np.float64]
@@ -91,7 +91,7 @@ class Comparison:
 
     @cached_property
     def evidence(self) -> NDArray[np.float64]:
-        """Evidence for the better founded of the two claims."""
+        """Evidence for the better founded of the two statements."""
         return np.maximum(self.different, self.alike)
 
     @cached_property
@@ -110,20 +110,20 @@ class Comparison:
         count, mean, half = int(self.count[index]), float(self.mean[index]), float(self.half[index])
         if count == 0:
             return None
-        known, claim = np.isfinite(half), _claim(mean, half, self.limit)
+        known, side = np.isfinite(half), _side(mean, half, self.limit)
         return Ratio(
             ratio=backwards(mean),
             low=backwards(mean - half) if known else None,
             high=backwards(mean + half) if known else None,
             n=count,
-            claim=claim,
+            side=side,
             evidence=float(self.evidence[index]),
             zero_width=bool(count > 1 and self.deviation[index] == 0 and self.offset[index] == 0),
             correlation=float(self.correlation[index]),
             widening=float(self.widening[index]),
             in_all_stacks=bool(self.in_all_stacks[index]),
             offset=float(self.offset[index]),
-            tolerated_autocorrelation=float(self.tolerated_autocorrelation[index]) if claim in DECIDING else None,
+            tolerated_autocorrelation=float(self.tolerated_autocorrelation[index]) if side in DECIDING else None,
         )
 
 
@@ -225,7 +225,7 @@ def backwards(logarithm: float) -> float:
     return float(np.exp(min(max(logarithm, -LARGEST_LOGARITHM), LARGEST_LOGARITHM)))
 
 
-def _claim(mean: float, half: float, limit: float) -> Claim:
+def _side(mean: float, half: float, limit: float) -> Side:
     if not np.isfinite(half):
         return "too few blocks"
     if abs(mean) + half < limit:

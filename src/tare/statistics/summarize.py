@@ -136,7 +136,7 @@ def _is_bare_metal(record: RunRecord, stack: str) -> bool:
 
 def _verdict(ratio: Ratio | None, better: Better) -> Verdict:
     """Turn what the interval says into words."""
-    return "too few blocks" if ratio is None else in_words(ratio.claim, better)
+    return "too few blocks" if ratio is None else in_words(ratio.side, better)
 
 
 def _workload(

@@ -141,6 +141,6 @@ def test_swapping_stacks_turns_the_ratio_round(pairs: list[tuple[float, float]])
     one, other = ratio(pairs), ratio([(theirs, ours) for ours, theirs in pairs])
     turned = {"more": "less", "less": "more"}
     assert other.ratio == pytest.approx(1 / one.ratio)
-    assert other.claim == turned.get(one.claim, one.claim)
+    assert other.side == turned.get(one.side, one.side)
     if one.low is not None:
         assert other.high == pytest.approx(1 / one.low)

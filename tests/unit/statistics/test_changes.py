@@ -59,18 +59,18 @@ def test_the_other_way_round_a_change_is_the_same_with_its_sign_flipped(
     there, back = compare_samples(first, second, 0.03), compare_samples(second, first, 0.03)
     assert there.ratio == pytest.approx(1 / back.ratio)
     flipped = {"more": "less", "less": "more"}
-    assert back.claim == flipped.get(there.claim, there.claim)
+    assert back.side == flipped.get(there.side, there.side)
     if there.low is not None and back.high is not None:
         assert there.low == pytest.approx(1 / back.high)
 
 
-@pytest.mark.parametrize(("shift", "claim"), [(0.0, "equivalent"), (0.1, "more")])
-def test_runs_without_any_noise_are_compared_without_dividing_by_it(shift: float, claim: str) -> None:
+@pytest.mark.parametrize(("shift", "side"), [(0.0, "equivalent"), (0.1, "more")])
+def test_runs_without_any_noise_are_compared_without_dividing_by_it(shift: float, side: str) -> None:
     found = compare_samples(Sample(0.0, 0.0, 8), Sample(shift, 0.0, 8), 0.03)
-    assert (found.claim, found.low, found.zero_width) == (claim, found.high, True)
+    assert (found.side, found.low, found.zero_width) == (side, found.high, True)
     assert math.isfinite(found.evidence)
 
 
 def test_a_run_with_fewer_blocks_than_an_interval_needs_decides_nothing() -> None:
     found = compare_samples(Sample(0.0, 0.01, 4), Sample(1.0, 0.01, 30), 0.03)
-    assert (found.claim, found.low, found.evidence) == ("too few blocks", None, 0.0)
+    assert (found.side, found.low, found.evidence) == ("too few blocks", None, 0.0)

@@ -184,8 +184,8 @@ def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() 
     ratios = np.array([0 * shiver, 0.04 + shiver, 0.06 - shiver, 0.05 + shiver])
     found = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0, 3))
     assert found.offset == pytest.approx([0.05, 0.05, 0.05, 0])
-    claims = [ratio.claim for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
-    assert claims == ["undecided", "more", "more"]
+    sides = [ratio.side for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
+    assert sides == ["undecided", "more", "more"]
     plain = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0))
     assert found.different[3] == plain.different[3]
     assert found.different[1] < 0 < found.different[2] < plain.different[2]
@@ -218,11 +218,11 @@ def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[fl
     logs = np.array(row)
     there = everywhere(logs)
 
-    def claim(correlation: float) -> str:
+    def side(correlation: float) -> str:
         factor = np.sqrt((1 + correlation) / (1 - correlation))
         found = compare(logs, there, doubts=Doubts(np.array(factor), np.array(offset))).at(())
         assert found
-        return found.claim
+        return found.side
 
     found = compare(logs, there, doubts=Doubts(np.array(1.0), np.array(offset))).at(())
     assert found
@@ -230,8 +230,8 @@ def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[fl
         assert not found.decided
     elif found.tolerated_autocorrelation < 0.999:
         assert found.decided
-        assert claim(found.tolerated_autocorrelation - 1e-6) == found.claim
-        assert claim(found.tolerated_autocorrelation + 1e-6) != found.claim
+        assert side(found.tolerated_autocorrelation - 1e-6) == found.side
+        assert side(found.tolerated_autocorrelation + 1e-6) != found.side
 
 
 def decided(found: Comparison) -> tuple[np.ndarray, np.ndarray]:

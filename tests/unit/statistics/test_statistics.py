@@ -47,13 +47,13 @@ def test_a_ratio_is_the_geometric_mean_of_its_blocks() -> None:
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.ratio == pytest.approx((ratio.low * ratio.high) ** 0.5)
-    assert (ratio.n, ratio.claim, ratio.zero_width) == (5, "undecided", False)
+    assert (ratio.n, ratio.side, ratio.zero_width) == (5, "undecided", False)
 
 
 def test_what_disturbs_a_whole_block_does_not_widen_the_interval() -> None:
     ratio = block_ratio([90.0, 45.1, 179.8, 9.02, 270.1], [100.0, 50.0, 200.0, 10.0, 300.0])
     assert ratio is not None
-    assert ratio.claim == "less"
+    assert ratio.side == "less"
     assert ratio.high == pytest.approx(0.905, abs=2e-3)
 
 
@@ -61,7 +61,7 @@ def test_what_disturbs_a_whole_block_does_not_widen_the_interval() -> None:
 def test_few_blocks_give_a_ratio_without_an_interval(blocks: int) -> None:
     ratio = block_ratio([90.0] * blocks, [100.0] * blocks)
     assert ratio is not None
-    assert (ratio.low, ratio.high, ratio.claim) == (None, None, "too few blocks")
+    assert (ratio.low, ratio.high, ratio.side) == (None, None, "too few blocks")
 
 
 def test_no_block_gives_no_ratio() -> None:
@@ -72,13 +72,13 @@ def test_equal_ratios_have_an_interval_without_width_that_is_flagged() -> None:
     ratio = block_ratio([50.0, 100.0, 30.0, 40.0, 10.0], [100.0, 200.0, 60.0, 80.0, 20.0])
     assert ratio is not None
     assert ratio.low == ratio.ratio == ratio.high == pytest.approx(0.5)
-    assert (ratio.zero_width, ratio.claim) == (True, "less")
+    assert (ratio.zero_width, ratio.side) == (True, "less")
 
 
 def test_equal_values_are_equivalent() -> None:
     ratio = block_ratio([7.0] * 5, [7.0] * 5)
     assert ratio is not None
-    assert (ratio.zero_width, ratio.claim) == (True, "equivalent")
+    assert (ratio.zero_width, ratio.side) == (True, "equivalent")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
