@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,6 +21,8 @@ from tare.suites.stacks import check_stack
 FORMAT = 1
 _TABLES = ("format", "stacks", "sources", "claims")
 _TEXTS = ("id", "place", "says")
+_CLAIM = TypeAdapter(Claim)
+_ANY_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
 
 
 def published() -> Path:
@@ -82,7 +84,7 @@ class _Reading:
         return Claims(self.origins, tuple(claim for claim in claims if claim))
 
     def _claim(self, key: Key) -> Claim | None:
-        claim: Claim | None = self.document.build(key, Claim)
+        claim: Claim | None = self.document.build(key, Claim) or self._rest(key)
         written = self.document.table(key)
         for name in _TEXTS:
             if written.get(name) == "":
@@ -97,6 +99,16 @@ class _Reading:
         if claim.value is not None:
             self._check_unit(key, claim, metrics)
         return replace(claim, settings=self._settings(key, claim))
+
+    def _rest(self, key: Key) -> Claim | None:
+        """Give what a claim is without its faulty keys, so that the faults of the others are found, too."""
+        faulty = {at[len(key)] for at in self.document.faults if at[: len(key)] == key and len(at) > len(key)}
+        known = {each.name for each in fields(Claim)} - faulty
+        rest = {name: value for name, value in self.document.table(key).items() if name in known}
+        try:
+            return _CLAIM.validate_json(json.dumps(_ANY_CLAIM | rest, default=str), strict=True)
+        except ValidationError:
+            return None
 
     def _check_ids(self) -> None:
         found = [table.get("id") for table in self.document.at(("claims",))]
@@ -178,7 +190,7 @@ class _Reading:
                     fault((*key, name), "a value is compared with nothing", "leave it out, or write no value")
             if not claim.has_size:
                 fault(inner, "it has no size", "write size, least or most")
-        elif claim.direction is None:
+        elif claim.direction is None and "value" not in self.document.table(key):
             fault((*key, "direction"), "missing", 'write direction = "more", "less" or "equivalent"')
         if stated.size is not None and (stated.least is not None or stated.most is not None):
             fault((*inner, "size"), "a size has neither least nor most", "write either of them")

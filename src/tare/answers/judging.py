@@ -17,6 +17,7 @@ from tare import plugins
 from tare.answers.claims import Claim, Claims, Origin
 from tare.answers.in_run import InRun, Lack, Names, Part
 from tare.errors import TareError
+from tare.guests.own_image import OwnImage
 from tare.journal import Run
 from tare.statistics.anytime import e_bh, least_count
 from tare.statistics.regions import Placed, place
@@ -163,15 +164,15 @@ def _lacking(claim: Claim, origin: Origin, lack: Lack) -> Judged:
 def _test(claim: Claim, origin: Origin) -> str:
     """Say what would test a claim: a suite that has it, or what a suite must have."""
     stacks = (claim.stack,) if claim.value else (claim.stack, claim.than)
-    own = [name for stack in stacks for name in split(stack) if _needs_settings(name)]
+    own = [name for stack in stacks for name in split(stack) if needs_settings(name)]
     suite = origin.suite if claim.suite is None else claim.suite
     text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {" and ".join(stacks)}'
     return f"{text}, with {' and '.join(dict.fromkeys(own))} of yours as a stack" if own else text
 
 
-def _needs_settings(technology: str) -> bool:
-    """Tell whether a technology cannot be used without settings of the user's, such as an image or a cloud."""
+def needs_settings(technology: str) -> bool:
+    """Tell whether a technology cannot be used without something of the user's, such as an image or a cloud."""
     if technology not in plugins.names("technologies"):
         return False
     plugin = plugins.find("technologies", technology)
-    return plugin.gives_machine or bool(needed_setting(plugin))
+    return plugin.gives_machine or issubclass(plugin, OwnImage) or bool(needed_setting(plugin))
