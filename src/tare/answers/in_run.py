@@ -13,6 +13,7 @@ from tare.answers.claims import FOOTPRINT, Claim, Origin
 from tare.answers.comparable import constants
 from tare.journal import Run, WorkloadRecord
 from tare.model import Measured, Metric, Trial
+from tare.statistics.anytime import least_count
 from tare.statistics.cells import CautionCount, Cell, Summary
 from tare.statistics.grid import arrange
 from tare.statistics.outcomes import latest, outcome
@@ -169,8 +170,9 @@ class InRun:
             values = grid.values[0, at][grid.positive[0, at]].tolist()
             ratio = block_ratio(values, [1.0] * len(values))
             if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
+                notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
                 seen = Seen(ratio.ratio, ratio.low, ratio.high, ratio.n)
-                parts.append(Part(key.point, seen, (), cautions))
+                parts.append(Part(key.point, seen, notes, cautions))
         return tuple(parts) or Lack("not tested", _nothing(claim, names, ()))
 
     def _version(self, program: str, names: Names) -> str:
@@ -210,6 +212,7 @@ def _footprint(trial: Trial) -> Trial:
 
 
 def _part(claim: Claim, cell: Cell) -> Part:
+    """Give a cell's numbers in the claim's terms."""
     assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
     seen = Seen(cell.ratio, cell.low, cell.high, cell.n)
     return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
@@ -226,11 +229,16 @@ def _is_at(claim: Claim, point: float | None) -> bool:
 
 def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
     """Give the headline's cell; of several points, it is their mean, and says so."""
-    own = (cell for cell in summary.headlines if cell.stack == stack)
+    own = (_by_itself(cell) for cell in summary.headlines if cell.stack == stack)
     heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
     texts = [summary.rule(cell.headline).text for cell in heads]
     pairs = zip(heads, texts, strict=True)
     return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
+
+
+def _by_itself(cell: Cell) -> Cell:
+    """Leave out the note that e-BH has put last: how surely claims hold together is judged of all of them."""
+    return cell if cell.by_itself is None else replace(cell, notes=cell.notes[:-1])
 
 
 def _nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:

@@ -19,7 +19,7 @@ from tare.answers.in_run import InRun, Lack, Names, Part
 from tare.errors import TareError
 from tare.guests.own_image import OwnImage
 from tare.journal import Run
-from tare.statistics.anytime import e_bh, least_count
+from tare.statistics.anytime import e_bh
 from tare.statistics.regions import Placed, place
 from tare.suites.stacks import needed_setting, split
 
@@ -118,8 +118,6 @@ def _finding(claim: Claim, part: Part, margin: float) -> Finding:
 
 def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
     """Say what else the interval tells of a claim that is not reproduced."""
-    if placed.place == "unknown":
-        return (f"{least_count()} blocks or more are needed",)
     if claim.direction not in ("more", "less"):
         return ()
     side = replace(claim, size=None, least=None, most=None)

@@ -38,8 +38,8 @@ class Seen:
 
     def inverse(self) -> Seen:
         """Give that of the inverse quantity."""
-        ends = (None if end is None else 1 / end for end in (self.high, self.low))
-        return Seen(1 / self.estimate, *ends, self.n)
+        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
+        return Seen(1 / self.estimate, low, high, self.n)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_a_claim_of_the_right_direction_and_the_wrong_size_says_so() -> None:
 def test_without_enough_blocks_nothing_is_decided() -> None:
     found = judged(made(Path("run"), STACKS, blocks=4))
     assert found.judgement == "undecided"
-    assert "5 blocks or more are needed" in remarks(found)
+    assert remarks(found) == ["4 blocks have no interval: 5 are needed"]
     assert found.findings[0].part.seen.low is None
 
 
@@ -123,6 +123,8 @@ def test_without_points_the_mean_over_all_of_the_metric_counts() -> None:
     found = judged(run, **GET)
     assert found.findings[0].part.seen.estimate == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 3), rel=0.01)
     assert remarks(found) == ["GET, geometric mean over 3 points"]
+    few = judged(served({1: 0.9, 50: 0.98}, blocks=5), **GET, size="80%")
+    assert remarks(few)[0] == "GET, geometric mean over 2 points"  # and not how sure the report is of it
     headline = judged(run, workload="redis").findings[0].part.seen.estimate
     assert headline == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 6), rel=0.01)  # SET, too
 
@@ -229,6 +231,8 @@ def test_a_value_is_judged_on_a_machine_like_the_sources_alone() -> None:
     assert found.judgement == "reproduced"
     assert found.findings[0].part.seen.estimate == pytest.approx(1.8e7, rel=0.05)
     assert found.than == ""
+    few = judged(replace(run, trials=tuple(each for each in run.trials if each.block < 3)), value=near, **SPEED)
+    assert (few.judgement, remarks(few)) == ("undecided", ["5 blocks or more are needed"])
     assert judged(run, value={"unit": "dhrystones/s", "most": 1e7}, **SPEED).judgement == "contradicted"
     assert judged(run, value={"unit": "dhrystones/s", "least": 1e7}, **SPEED).judgement == "reproduced"
     other = changed(run, machine=replace(run.record.machine, cpu_model="Intel(R) Xeon(R) E5530"))

@@ -95,7 +95,7 @@ def in_words(claim: Claim) -> str:
     """A claim as the second reading writes it."""
     stated, write = (claim.value, lambda number: f"{number:.10g}") if claim.value else (claim, percent)
     assert stated is not None
-    text = claim.direction or "value"
+    text: str = claim.direction or "value"
     if stated.size is not None:
         text += f" {write(stated.size)}"
     elif stated.least is not None and stated.most is not None:
