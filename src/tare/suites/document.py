@@ -9,7 +9,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
 
 
 @cache
-def _adapter(cls: Hashable) -> TypeAdapter[Any]:
+def _adapter(cls: Any) -> TypeAdapter[Any]:
     """Make what reads a dataclass: a file may have hundreds of tables of one."""
     return TypeAdapter(cls)
 
