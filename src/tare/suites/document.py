@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -41,12 +40,6 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
 }
 
 
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    """Make what reads a dataclass: a file may have hundreds of tables of one."""
-    return TypeAdapter(cls)
-
-
 class Catalogue(Protocol):
     """Finds technologies and workloads by name: `tare.plugins`, or a small one in a test."""
 
@@ -65,6 +58,7 @@ class Document:
     catalogue: Catalogue
     faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
     elsewhere: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
+    adapters: dict[type[Any], TypeAdapter[Any]] = field(default_factory=dict)  # a file may have many tables of one
 
     def fault(self, key: Key, what: str, hint: str) -> None:
         """Record a fault, unless the key has one."""
@@ -139,7 +133,7 @@ class Document:
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)
-            _adapter(plugin)
+            self._adapter(plugin)
         except UsageError as error:
             self.fault(key, str(error), error.hint)
         except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
@@ -157,7 +151,7 @@ class Document:
         guesses = self.refuse_unknown(key, (*reserved, *known))
         settings = {name: value for name, value in self.table(key).items() if name in known}
         try:
-            return _adapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
+            return self._adapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
         except ValidationError as error:
             for each in error.errors():
                 if each["type"] != "missing" or each["loc"][-1] not in guesses:
@@ -165,6 +159,11 @@ class Document:
         except SuiteError as error:
             self.elsewhere += error.faults
         return None
+
+    def _adapter(self, cls: type[Any]) -> TypeAdapter[Any]:
+        if cls not in self.adapters:
+            self.adapters[cls] = TypeAdapter(cls)
+        return self.adapters[cls]
 
     def _translate(self, key: Key, error: ErrorDetails) -> None:
         """Record an error of pydantic as a fault of the key that it is about."""
