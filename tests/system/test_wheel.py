@@ -75,6 +75,7 @@ def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Pa
     others = (path for path in (CHECKOUT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert {str(path.relative_to(CHECKOUT / "src")) for path in others} <= names
     assert {"tare/report/html/page.html.j2", "tare/report/html/style.css"} <= names
+    assert {"tare/claims/published.toml", "tare/claims/second-reading.toml"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if not name.startswith(("tare/", "tare_bench-"))]
     assert not [name for name in names - server if "tests" in name.split("/") or "/test_" in name]
@@ -107,3 +108,4 @@ def test_the_installed_command_writes_a_report(installed: Path, tmp_path: Path) 
     said(installed / "python", "-c", code, folder=tmp_path)
     assert "index.html" in said(installed / "tare", "report", "run", folder=tmp_path)
     assert "<style" in (tmp_path / "run" / "report" / "index.html").read_text()
+    assert "vtmark-2021-fig4-docker-dhrystone" in said(installed / "tare", "claims", "run", folder=tmp_path)
