@@ -62,6 +62,10 @@ class _Reading:
     plugins: dict[str, type[Any] | None] = field(default_factory=dict)
     stacks: set[str] = field(default_factory=set)  # that have no fault
 
+    def __post_init__(self) -> None:
+        """Ask for the names of workloads once."""
+        self.workloads = self.document.catalogue.names("workloads")
+
     def read(self) -> Claims:
         """Read all tables; where there are faults, what it gives means nothing."""
         document = self.document
@@ -153,9 +157,8 @@ class _Reading:
         name, metric = written.get("workload"), written.get("metric", "")
         if not isinstance(name, str) or not isinstance(metric, str):
             return None
-        names = self.document.catalogue.names("workloads")
-        if name not in names:
-            hint = did_you_mean(name, names, "`tare workloads` lists the names")
+        if name not in self.workloads:
+            hint = did_you_mean(name, self.workloads, "`tare workloads` lists the names")
             self.document.fault((*key, "workload"), f'no workload named "{name}"', hint)
             return None
         declared = getattr(self._plugin(key, name), "metrics", None)
@@ -176,6 +179,8 @@ class _Reading:
         between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
         if claim.points and between:
             self.document.fault((*key, between[0]), "the claim has points", "write either points, or where they begin")
+        if (claim.points or between) and not claim.metric:
+            self.document.fault((*key, "metric"), "missing", "points are of one metric: name it")
         sweep = getattr(self.plugins.get(claim.workload), "sweep", ...)
         if (claim.points or between) and (sweep is None or sweep is Workload.sweep):
             name = "points" if claim.points else between[0]

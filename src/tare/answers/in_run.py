@@ -60,6 +60,7 @@ class InRun:
 
     run: Run
     _summaries: dict[tuple[str, str, str], Summary] = field(default_factory=dict)
+    _said: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def stacks(self) -> tuple[str, ...]:
@@ -109,7 +110,21 @@ class InRun:
 
     def ran(self, stack: str) -> Mapping[str, str]:
         """Give what a stack said of itself in all of its trials, such as its version and the network's path."""
-        return constants(self.run.trials, stack)
+        if stack not in self._said:
+            self._said[stack] = constants(self.run.trials, stack)
+        return self._said[stack]
+
+    @cached_property
+    def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
+        """The trials that count, by stack and workload."""
+        own: dict[tuple[str, str], list[Trial]] = {}
+        for trial in latest(self.run.trials):
+            own.setdefault((trial.stack, trial.workload), []).append(trial)
+        return own
+
+    @cached_property
+    def _records(self) -> Sequence[WorkloadRecord]:
+        return records(self.run)
 
     @cached_property
     def _made_of(self) -> Mapping[str, str]:
@@ -134,7 +149,7 @@ class InRun:
         return Lack("not tested", f"the run has no stack {wanted}")
 
     def _workload(self, claim: Claim) -> WorkloadRecord | Lack:
-        own = [record for record in records(self.run) if record.use == claim.workload]
+        own = [record for record in self._records if record.use == claim.workload]
         for record in own:
             if not _other_settings(claim, record):
                 return record
@@ -144,8 +159,7 @@ class InRun:
 
     def _unmeasured(self, stack: str, workload: str) -> Lack | None:
         """Say why a stack has no trial of a workload, or why its processor was none."""
-        own = [trial for trial in latest(self.run.trials) if (trial.stack, trial.workload) == (stack, workload)]
-        became = outcome(stack, own)
+        became = outcome(stack, self._trials.get((stack, workload), ()))
         if became.ok:
             emulated = [caution for caution in became.cautions if caution.kind == "emulated"]
             return Lack("not comparable", f"{stack}: {emulated[0].texts[0]}") if emulated else None

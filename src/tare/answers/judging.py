@@ -71,8 +71,9 @@ class Judgements:
 
 def judge(run: Run, claims: Claims) -> Judgements:
     """Judge claims by the statistics of a run. It reads nothing but the run's folder."""
-    in_run = InRun(run)
-    found = [_found(in_run, claim, claims.origins[claim.source]) for claim in claims.claims]
+    in_run, named = InRun(run), (name for claim in claims.claims for name in _technologies(claim))
+    yours = frozenset(name for name in dict.fromkeys(named) if needs_settings(name))
+    found = [_found(in_run, claim, claims.origins[claim.source], yours) for claim in claims.claims]
     return Judgements(run, tuple(_concluded(judged) for judged in _together(found)))
 
 
@@ -89,16 +90,16 @@ def is_judged(judged: Judged) -> bool:
     return judged.judgement in ("reproduced", "contradicted", "undecided")
 
 
-def _found(in_run: InRun, claim: Claim, origin: Origin) -> Judged:
-    """Compare a claim with what the run has of it, each point by itself."""
-    names = in_run.names(claim)
+def _found(in_run: InRun, claim: Claim, origin: Origin, yours: frozenset[str]) -> Judged:
+    """Compare a claim with what the run has of it, each point by itself; `yours` are technologies that need settings."""
+    names, test = in_run.names(claim), _test(claim, origin, yours)
     if isinstance(names, Lack):
-        return _lacking(claim, origin, names)
+        return Judged(claim, origin, names.judgement, (), names.reason, test)
     parts = in_run.parts(claim, names)
     if not isinstance(parts, Lack) and (why := in_run.unlike(claim, origin, names)):
         parts = Lack("not comparable", why)
     if isinstance(parts, Lack):
-        return replace(_lacking(claim, origin, parts), stack=names.stack, than=_other(claim, names))
+        return Judged(claim, origin, parts.judgement, (), parts.reason, test, names.stack, _other(claim, names))
     findings = tuple(_finding(claim, part, in_run.run.record.margin) for part in parts)
     ran = tuple(in_run.ran(names.stack).items())
     return Judged(claim, origin, "undecided", findings, "", "", names.stack, _other(claim, names), ran)
@@ -155,17 +156,18 @@ def _concluded(judged: Judged) -> Judged:
     return replace(judged, judgement="reproduced" if seen == {"reproduced"} else "undecided")
 
 
-def _lacking(claim: Claim, origin: Origin, lack: Lack) -> Judged:
-    return Judged(claim, origin, lack.judgement, reason=lack.reason, test=_test(claim, origin))
-
-
-def _test(claim: Claim, origin: Origin) -> str:
-    """Say what would test a claim: a suite that has it, or what a suite must have."""
+def _technologies(claim: Claim) -> tuple[str, ...]:
     stacks = (claim.stack,) if claim.value else (claim.stack, claim.than)
-    own = [name for stack in stacks for name in split(stack) if needs_settings(name)]
+    return tuple(dict.fromkeys(name for stack in stacks for name in split(stack)))
+
+
+def _test(claim: Claim, origin: Origin, yours: frozenset[str]) -> str:
+    """Say what would test a claim: a suite that has it, or what a suite must have."""
+    stacks = claim.stack if claim.value else f"{claim.stack} and {claim.than}"
+    own = [name for name in _technologies(claim) if name in yours]
     suite = origin.suite if claim.suite is None else claim.suite
-    text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {" and ".join(stacks)}'
-    return f"{text}, with {' and '.join(dict.fromkeys(own))} of yours as a stack" if own else text
+    text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {stacks}'
+    return f"{text}, with {' and '.join(own)} of yours as a stack" if own else text
 
 
 def needs_settings(technology: str) -> bool:
