@@ -91,7 +91,7 @@ def is_judged(judged: Judged) -> bool:
 
 
 def _found(in_run: InRun, claim: Claim, origin: Origin, yours: frozenset[str]) -> Judged:
-    """Compare a claim with what the run has of it, each point by itself; `yours` are technologies that need settings."""
+    """Compare a claim with what the run has of it, point by point; `yours` are technologies that need settings."""
     names, test = in_run.names(claim), _test(claim, origin, yours)
     if isinstance(names, Lack):
         return Judged(claim, origin, names.judgement, (), names.reason, test)
