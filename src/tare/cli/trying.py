@@ -19,46 +19,57 @@ _BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is 
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
 
+_Command = Annotated[
+    list[str] | None, typer.Argument(help="The command and its arguments, after --.", show_default=False)
+]
+_On = Annotated[
+    str | None,
+    typer.Option(
+        help="Stacks, with commas [default: bare metal, and all that is usable and starts quickly].", metavar="STACKS"
+    ),
+]
+_Package = Annotated[
+    list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
+]
+_From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
+        metavar="IMAGE",
+    ),
+]
+_Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A number of its output: a regular expression with one group, or a JSON pointer; then "
+        "' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
+    ),
+]
+_Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]
+_WarmUp = Annotated[int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")]
+_Timeout = Annotated[str, typer.Option(help="How long a run may take.", metavar="TIME")]
+_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
+_Margin = Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")]
+_Save = Annotated[
+    Path | None, typer.Option(help="Write the suite that it would run, and start nothing.", metavar="FILE")
+]
+_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")]
+
+
 def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    command: Annotated[
-        list[str] | None, typer.Argument(help="The command and its arguments, after --.", show_default=False)
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            help="Stacks, with commas [default: bare metal, and all that is usable and starts quickly].",
-            metavar="STACKS",
-        ),
-    ] = None,
-    package: Annotated[
-        list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
-    ] = None,
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
-            metavar="IMAGE",
-        ),
-    ] = "",
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A number of its output: a regular expression with one group, or a JSON pointer; then "
-            "' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
-        ),
-    ] = None,
-    prepare: Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")] = "",
-    warm_up: Annotated[
-        int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")
-    ] = None,
-    timeout: Annotated[str, typer.Option(help="How long a run may take.", metavar="TIME")] = _TIMEOUT,
-    budget: Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")] = _BUDGET,
-    margin: Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")] = "",
-    save: Annotated[
-        Path | None, typer.Option(help="Write the suite that it would run, and start nothing.", metavar="FILE")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")] = None,
+    command: _Command = None,
+    on: _On = None,
+    package: _Package = None,
+    source: _From = "",
+    metric: _Metric = None,
+    prepare: _Prepare = "",
+    warm_up: _WarmUp = None,
+    timeout: _Timeout = _TIMEOUT,
+    budget: _Budget = _BUDGET,
+    margin: _Margin = "",
+    save: _Save = None,
+    out: _Out = None,
 ) -> None:
     """Run one command on bare metal and elsewhere, and say what it costs there.
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from tare.names import PackageName
+
 _OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
 
 def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -32,12 +33,6 @@ def _checked(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
     return command
 
 
-def _named(packages: tuple[str, ...]) -> tuple[str, ...]:
-    if wrong := [each for each in packages if not _PACKAGE.fullmatch(each)]:
-        raise ValueError(f"{wrong[0]} is not a name of a Debian package")
-    return packages
-
-
 CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_checked)]
 NoCommand = Literal[""]
-Packages = Annotated[tuple[str, ...], AfterValidator(_named)]
+Packages = tuple[PackageName, ...]

@@ -18,14 +18,9 @@ from pydantic import AfterValidator, ConfigDict, Field
 from tare.errors import TrialFailed, printed
 from tare.loads.json_report import Part, read_report
 from tare.model import Better, Metric, Value
+from tare.names import GivenName
 
 _HINT = "`tare show` has the whole output; `tare shell STACK -- COMMAND` prints it"
-
-
-def _is_name(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", text):
-        raise ValueError("use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first")
-    return text
 
 
 def _has_one_group(text: str) -> str:
@@ -50,7 +45,7 @@ class OwnMetric(Metric):
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    name: Annotated[str, AfterValidator(_is_name)]
+    name: GivenName
     title: str = ""
     unit: Annotated[str, Field(max_length=32)] = ""
     better: Better

@@ -19,10 +19,10 @@ from pydantic_core import ErrorDetails
 
 from tare import plugins
 from tare.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
+from tare.names import given_name
 
 Key = tuple[str | int, ...]
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _EXAMPLES = {"stacks": '["native", "docker"]', "ssh": '"user@address"'}
 _WORDS = {  # pydantic's kind of error, what people call it, and what they can write instead
     "string_type": ("is not a text", "write it in quotes"),
@@ -116,9 +116,10 @@ class Document:
 
     def check_name(self, key: Key, name: str) -> None:
         """Refuse a name that cannot be part of a file's name."""
-        if not _NAME.fullmatch(name):
-            hint = "use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first"
-            self.fault(key, f"{_shown(name)} cannot be a name", hint)
+        try:
+            given_name(name)
+        except ValueError as error:
+            self.fault(key, f"{_shown(name)} cannot be a name", str(error))
 
     def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
         """Refuse unknown keys; gives the keys that were probably meant, which then do not count as missing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,17 +10,12 @@ from pydantic import AfterValidator, Field
 
 from tare.errors import UsageError
 from tare.model import ImageWanted, Release, Source
+from tare.names import PackageName
 from tare.suites.document import Document
 from tare.suites.source import EXAMPLE, read_source
 from tare.units import Size
 
 _KEY = ("image",)
-
-
-def _package(name: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
-        raise ValueError('write names of Debian packages, for example "php-fpm"')
-    return name
 
 
 def as_place(path: str) -> str:
@@ -36,7 +30,7 @@ class ImageTable:
     """The table `[image]`: what every instance runs. `from` is a word of Python, and is read apart."""
 
     release: Release = "bookworm"
-    packages: tuple[Annotated[str, AfterValidator(_package)], ...] = ()
+    packages: tuple[PackageName, ...] = ()
     files: dict[Annotated[str, AfterValidator(as_place)], str] = field(default_factory=dict)
     credentials: str = ""
     limit: Annotated[Size, Field(gt=0)] = Source.most_bytes

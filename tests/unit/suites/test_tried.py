@@ -79,7 +79,7 @@ def test_a_word_that_is_no_text_is_refused() -> None:
     [
         (Tried(("true",), ("native", "dokcer")), 'suite.stacks[1]: no stack named "dokcer"'),
         (Tried(("true",), ("native",), budget="90"), 'suite.budget: "90" cannot be used'),
-        (Tried(("true",), ("native",), packages=("a,b",)), "workloads[0].packages: a list cannot be used"),
+        (Tried(("true",), ("native",), packages=("a,b",)), 'workloads[0].packages[0]: "a,b" cannot be used'),
         (Tried(("true",), ("native",), metrics=("rate",)), 'workloads[0].metrics[0].pattern: "rate" cannot be used'),
         (Tried(("true",), ("native",), prepare="a | b"), 'workloads[0].prepare: "a | b" cannot be used'),
         (Tried(("",), ("native",)), "workloads[0].command: a list cannot be used"),

@@ -294,7 +294,7 @@ TIME = '[[workloads.metrics]]\nname = "time"\nbetter = "lower"\npattern = "(a)"\
         ('command = ""', '.command: "" cannot be used', "name a program"),
         ("command = []", ".command: a list cannot be used", "name a program"),
         ('command = ["a", "\\u0000"]', ".command: a list cannot be used", "no word may have a zero byte"),
-        ('packages = ["--simulate"]', ".packages: a list cannot be used", "not a name of a Debian package"),
+        ('packages = ["--simulate"]', '.packages[0]: "--simulate" cannot be used', "write names of Debian packages"),
         ("exit_codes = []", ".exit_codes: a list cannot be used", "name at least one"),
         ("exit_codes = [256]", ".exit_codes[0]: 256 is too large", "write 255 or less"),
         ("timeout = 60", ".timeout: 60 cannot be used", "a duration needs its unit"),

@@ -171,7 +171,7 @@ def test_metrics_of_a_suite_are_read() -> None:
         ("rates = [2000, 1000]\n", "workloads[0].rates: a list cannot be used / rates rise"),
         ("rates = [10]\n", "workloads[0]: 10 requests a second need a duration of 100s"),
         ('load = "hey"\n', "workloads[0]: a load of yours has metrics"),
-        ('packages = ["Python 3"]\n', "workloads[0].packages: a list cannot be used / Python 3 is not a name"),
+        ('packages = ["Python 3"]\n', 'workloads[0].packages[0]: "Python 3" cannot be used / write names of Debian'),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused_at_their_key(text: str, said: str) -> None:
