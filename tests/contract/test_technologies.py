@@ -6,13 +6,16 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from tare import plugins
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.facts import has_own_kernel
 from tare.hosts.file_systems import file_systems_under
+from tare.hosts.local import LocalHost
 from tare.launch import ENVIRONMENT, INIT, Technology
 from tare.model import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
@@ -102,6 +105,12 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
     else:
         threads = [testbed.host.gather(f"/proc/{pid}/task", "status") for pid in instance.processes()]
         assert _cpus_allowed("".join(threads)) == {asked}
+
+
+def test_a_kernel_of_its_own_is_told_from_the_machines(instance: Instance, testbed: Testbed) -> None:
+    own = not _shares_the_kernel(instance, testbed.host)
+    assert has_own_kernel(testbed.host, _inside(instance)) is own
+    assert has_own_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
 
 
 def test_what_is_measured_is_confined_as_the_main_process_of_the_instance(instance: Instance) -> None:
@@ -233,6 +242,16 @@ def _disk_with(instance: Instance, file: str) -> int:
     found = instance.disk()
     assert found is not None, instance.name
     return found
+
+
+@dataclass(frozen=True)
+class Wordless(LocalHost):
+    """A host that does not tell the words with which its kernel was started."""
+
+    host: Host
+
+    def read(self, path: str) -> str:
+        return "" if path == "/proc/cmdline" else self.host.read(path)
 
 
 def _shares_the_kernel(instance: Instance, host: Host) -> bool:

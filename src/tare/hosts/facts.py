@@ -20,6 +20,8 @@ CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
 CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
 _EMULATED = "/etc/tare-emulated"
 _COMMAND_LINE = "/proc/cmdline"
+_BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
+_CLOCK_SECONDS = 3  # by which two answers of the same kernel may differ: it computes the moment from its clocks
 
 # What makers of virtual machines write into the firmware tables that a guest sees.
 _FIRMWARE_NAMES = (
@@ -222,11 +224,15 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 
 
 def has_own_kernel(host: Host, inside: Host) -> bool:
-    """Tell whether an inside has another kernel than its host: one that was started with other words.
+    """Tell whether an inside has another kernel than its host: one that was started with other words, or later.
 
-    The number that a kernel draws when it boots does not tell: LXC, LXD and systemd-nspawn give containers their own.
+    A machine in a machine may be started with the same words as that. The number that a kernel draws when it boots does
+    not tell: LXC, LXD and systemd-nspawn give containers their own.
     """
-    return inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE))
+    if inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE)):
+        return True
+    since, before = (_BOOTED.search(each.read("/proc/stat")) for each in (inside, host))
+    return since is not None and before is not None and abs(int(since[1]) - int(before[1])) > _CLOCK_SECONDS
 
 
 def read_container(read: Read) -> str:

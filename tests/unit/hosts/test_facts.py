@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,7 @@ import pytest
 from tare.hosts.facts import (
     Cpuinfo,
     Memory,
+    has_own_kernel,
     name_container,
     name_hypervisor,
     parse_cores,
@@ -18,6 +22,7 @@ from tare.hosts.facts import (
     read_facts,
     read_virtualization,
 )
+from tare.hosts.local import LocalHost
 from tare.machines import Facts
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
@@ -165,3 +170,32 @@ def test_containers_leave_traces_in_control_groups_and_in_the_root_mount() -> No
     assert name_container("0::/init.scope\n", sample("mounts")) == ""
     elsewhere = "overlay /var/lib/docker/overlay2/b/merged overlay rw 0 0\n"
     assert name_container("0::/init.scope\n", elsewhere) == ""
+
+
+@dataclass(frozen=True)
+class Booted(LocalHost):
+    """A host whose kernel was started with these words at this moment; -1 if it does not tell."""
+
+    words: str
+    seconds: int = -1
+
+    def read(self, path: str) -> str:
+        stat = f"cpu 1 2\nbtime {self.seconds}\nprocesses 7\n" if self.seconds >= 0 else ""
+        return {"/proc/cmdline": self.words, "/proc/stat": stat}[path]
+
+
+@pytest.mark.parametrize(
+    ("inside", "own"),
+    [
+        (Booted("quiet\n", 1000), False),
+        (Booted("quiet\n", 1001), False),  # the kernel computes the moment from its clocks
+        (Booted("root=/dev/vda\n", 1000), True),
+        (Booted("quiet\n", 1009), True),  # a machine in a machine
+        (Booted("quiet\n", 5), True),  # whose clock is wrong
+        (Booted("", 1000), False),
+        (Booted(""), False),
+        (Booted("quiet\n"), False),
+    ],
+)
+def test_a_kernel_of_its_own_was_started_with_other_words_or_at_another_moment(inside: Booted, own: bool) -> None:
+    assert has_own_kernel(Booted("quiet\n", 1000), inside) is own
