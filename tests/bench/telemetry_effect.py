@@ -62,7 +62,7 @@ class _Switch:
     def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
         """Take a turn with samples, or without."""
         self.on = self.sides[attempt.step.stack, number] = on
-        return attempt.take_turn(number, 0.0)
+        return attempt.take_turn(number, 0.0) is not None
 
     def effect(self, trial: Trial) -> float:
         """Give the ratio of turns with samples to those without: the median over rounds."""

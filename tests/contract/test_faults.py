@@ -109,7 +109,7 @@ class Killer(Watcher):
     address: str = ""
     killed: int = 0
 
-    def turn_ended(self, step: Step, seconds: float) -> None: ...
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         super().turns_begin(begun, left)

@@ -39,7 +39,7 @@ class _Breaks:
     def starts(self, step: Step) -> None:
         """Do nothing: all instances start well."""
 
-    def turn_ended(self, step: Step, seconds: float) -> None: ...
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
     def turns_begin(self, number: int, stacks: int) -> None:  # noqa: ARG002 - as the loop calls it
         if number == BREAKS_AT:

@@ -13,7 +13,7 @@ from tare.contracts import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.loads.disk import Place
-from tare.model import Trial
+from tare.model import Raw, Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.suites.plan import Block, Step
@@ -49,7 +49,7 @@ class _Silent:
 
     def starts(self, step: Step) -> None: ...
 
-    def turn_ended(self, step: Step, seconds: float) -> None: ...
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
     def turns_begin(self, number: int, stacks: int) -> None: ...
 

@@ -9,7 +9,7 @@ import pytest
 from tare.contracts import Workload
 from tare.loads.http import page
 from tare.loads.knee import KneeLoad
-from tare.model import Trial
+from tare.model import Raw, Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.suites.plan import Block, Step
@@ -32,7 +32,7 @@ class _Silent:
     def starts(self, step: Step) -> None:
         """Do nothing."""
 
-    def turn_ended(self, step: Step, seconds: float) -> None: ...
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
     def turns_begin(self, number: int, stacks: int) -> None:
         """Do nothing."""

@@ -168,7 +168,7 @@ class Watcher:
         self.begun.append((step, following, left))
         self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
 
-    def turn_ended(self, step: Step, seconds: float) -> None: ...
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         self.turns.append((begun, left))

@@ -6,7 +6,7 @@ A terminal redraws it in place; elsewhere each trial and block is one plain line
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,8 +18,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tare.cli.first_rows import FirstRows
+from tare.contracts import Workload
 from tare.journal import Run
-from tare.model import Trial
+from tare.model import Raw, Trial
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.runner import Turns, Watch
@@ -32,8 +34,9 @@ from tare.units import format_duration
 class Lines:
     """Plain lines, for a log."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, workloads: Mapping[str, Workload]) -> None:
         self._console = console
+        self._rows: FirstRows | None = FirstRows(workloads)  # until the first block is complete
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
         """Print nothing: the line comes with the result."""
@@ -43,8 +46,10 @@ class Lines:
         """Keep the time left, and print nothing: there are many rounds."""
         self._left = left
 
-    def turn_ended(self, step: Step, seconds: float) -> None:
-        """Print nothing, likewise."""
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        """Print what each stack's first turn of the first block shows, and nothing of the others."""
+        if self._rows and self._rows.learn(step, raw):
+            self._console.print(self._rows.line(step), markup=False, highlight=False, soft_wrap=True)
 
     def trial_ended(self, trial: Trial) -> None:
         """Print the result of a trial."""
@@ -56,6 +61,7 @@ class Lines:
 
     def block_ended(self, block: Block) -> None:
         """Print the progress."""
+        self._rows = None
         left = self._left
         text = f"block {left.blocks_done + 1} of {left.blocks} ({block.workload}) done"
         self._console.print(
@@ -103,11 +109,11 @@ class Once:
 class Screen:
     """The table of results with a line of progress below, redrawn in place."""
 
-    def __init__(self, live: Live, run: Callable[[], Run]) -> None:
+    def __init__(self, live: Live, run: Callable[[], Run], workloads: Mapping[str, Workload]) -> None:
         self._live = live
         self._run = run
         self._table: RenderableType | None = None  # before the first block is complete
-        self._turns: dict[str, float] = {}  # the seconds of each stack's latest one
+        self._rows = FirstRows(workloads)
         self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: _Now | None = None
 
@@ -119,9 +125,10 @@ class Screen:
         """Show which turns these are."""
         self._now = _Now(begun, None, left)
 
-    def turn_ended(self, step: Step, seconds: float) -> None:
-        """Keep how long it took, for as long as there is no table."""
-        self._turns[step.stack] = seconds
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        """Keep what it gave, for as long as there is no table; what draws reads it."""
+        if self._table is None:
+            self._rows.learn(step, raw)
 
     def trial_ended(self, trial: Trial) -> None:
         """Show a failure at once."""
@@ -140,14 +147,7 @@ class Screen:
             for word, text, style in (("failed", what, "red"), ("  hint", hint, "dim"))
             if text
         ]
-        return Group(self._table or self._first(), *lines, self._progress())
-
-    def _first(self) -> RenderableType:
-        """Say what is known before a block is complete: how long the latest turns took."""
-        grid = Table.grid(padding=(0, 2))
-        for stack, seconds in self._turns.copy().items():
-            grid.add_row(Text(clean(stack)), Text(f"{format_duration(seconds)} in its turn"))
-        return Group(grid, Text("the first results come with the first block", style="dim"))
+        return Group(self._table or self._rows.table(), *lines, self._progress())
 
     def _progress(self) -> RenderableType:
         if self._now is None:
@@ -163,12 +163,12 @@ class Screen:
 
 
 @contextmanager
-def watching(console: Console, run: Callable[[], Run]) -> Iterator[Watch]:
-    """Give the watch for the console; `run` reads the current run folder."""
+def watching(console: Console, run: Callable[[], Run], workloads: Mapping[str, Workload]) -> Iterator[Watch]:
+    """Give the watch for the console; `run` reads the current run folder, `workloads` are a suite's by their names."""
     if not console.is_terminal:
-        yield Lines(console)
+        yield Lines(console, workloads)
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        screen = Screen(live, run)
+        screen = Screen(live, run, workloads)
         live.update(screen)
         yield screen

@@ -176,7 +176,8 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
             done = session.resumed.trials if session.resumed else ()
             work = Work(suite, done, unusable | failed, session.budget_seconds)
             console.print(f"{len(suite.stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
-            with watching(console, lambda: load(folder)) as watch:
+            workloads = {planned.name: planned.workload for planned in suite.workloads}
+            with watching(console, lambda: load(folder), workloads) as watch:
                 stopped = work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:
         if not (folder / "run.json").exists():

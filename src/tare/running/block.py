@@ -39,8 +39,8 @@ class Progress(Protocol):
     def turns_begin(self, number: int, stacks: int) -> None:
         """Be told that so many stacks have another turn each; they are counted from 0 in a block."""
 
-    def turn_ended(self, step: Step, seconds: float) -> None:
-        """Be told how long the turn of a stack took."""
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        """Be told what the turn of a stack gave."""
 
 
 @dataclass
@@ -175,8 +175,7 @@ class _Turns:
             self.count += 1
 
     def _has_more(self, attempt: Attempt) -> bool:
-        began = monotonic()
-        has_more = attempt.take_turn(self.count, self.since)
-        if has_more:
-            self.progress.turn_ended(attempt.step, monotonic() - began)
-        return has_more
+        raw = attempt.take_turn(self.count, self.since)
+        if raw is not None:
+            self.progress.turn_ended(attempt.step, raw)
+        return raw is not None

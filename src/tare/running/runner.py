@@ -10,7 +10,7 @@ from typing import Protocol
 from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.launch import Technology
-from tare.model import Caution, Problem, Trial
+from tare.model import Caution, Problem, Raw, Trial
 from tare.running.block import Ended, Rounds
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
@@ -38,8 +38,8 @@ class Watch(Protocol):
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         """Take note of what turns begin. This is done between two turns, which are short: it must take no time."""
 
-    def turn_ended(self, step: Step, seconds: float) -> None:
-        """Take note of a stack's turn; this, too, must take no time."""
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        """Take note of what a stack's turn gave; this, too, must take no time."""
 
     def trial_ended(self, trial: Trial) -> None:
         """Take note of a finished trial."""
@@ -158,8 +158,8 @@ class _Said:
             left = self.schedule.time_left(self._course.turns_begin(number))
             self.watch.turns_begin(Turns(self.schedule.blocks[0], number, self._course.turns, stacks), left)
 
-    def turn_ended(self, step: Step, seconds: float) -> None:
-        self.watch.turn_ended(step, seconds)
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        self.watch.turn_ended(step, raw)
 
 
 _RESUMED = Caution(

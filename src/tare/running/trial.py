@@ -124,13 +124,13 @@ class Attempt:
         counts = Counter(turn.label for turn in self._notes.turns if not turn.warm_up)
         return max(counts.values(), default=0)
 
-    def take_turn(self, number: int, since: float) -> bool:
-        """Take a turn, which is the n-th of the block since that moment; tells whether there may be another one."""
-        going, more = self._going, False
+    def take_turn(self, number: int, since: float) -> Raw | None:
+        """Take a turn, which is the n-th of the block since that moment; gives its output, None if it has no more."""
+        going, raw = self._going, None
         with self._kept():
             if going is not None:
-                more = self._turn(going, number, since)
-        return more and self._going is not None
+                raw = self._turn(going, number, since)
+        return raw if self._going is not None else None
 
     def end(self) -> tuple[Trial, tuple[Raw, ...]]:
         """End the instance, and read the values."""
@@ -259,7 +259,7 @@ class Attempt:
         if self._sampler is not None:
             self._sampler.settle()
 
-    def _turn(self, going: _Going, number: int, since: float) -> bool:
+    def _turn(self, going: _Going, number: int, since: float) -> Raw | None:
         """Ask for one more output; what was there before a failure is kept."""
         going.edges.begin()
         began = time.monotonic()
@@ -267,14 +267,14 @@ class Attempt:
         seconds = time.monotonic() - began
         if raw is None:
             going.edges.leave()
-            return False
+            return None
         if not isinstance(raw, Raw):
             raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self._notes.raw.append(raw)
         rest_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
         steal = going.edges.end(rest_seconds)
         self._notes.turns.append(Turn(raw.label, number, began - since, seconds, steal, raw.warm_up))
-        return True
+        return raw
 
     def _end(self) -> None:
         going, notes = self._going, self._notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from tare.contracts import Workload
@@ -35,6 +36,22 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
         _measured(metrics[metric], point, values, labels.get((metric, point), ""))
         for (metric, point), values in turns.items()
     )
+
+
+def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, ...]:
+    """Read the latest output of each label of a trial on its way, as if all were of one round: to look at, no more.
+
+    Gives nothing where they cannot be read: a round may not be whole yet, or is not read by itself. What warms up is
+    read as if it counted.
+    """
+    if workload.rounds == 1 or workload.searches:
+        return ()
+    metrics = {metric.name: metric for metric in workload.all_metrics}
+    try:
+        values = _checked(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
+        return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
+    except Exception:  # noqa: BLE001 - plug-ins are anybody's; what is wrong is said when the trial has ended
+        return ()
 
 
 def _measured(metric: Metric, point: float | None, values: Sequence[float], label: str = "") -> Measured:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -10,19 +11,29 @@ from runs import make_run, make_trial, measured
 
 from tare.cli.display import Lines, Once, Screen, watching
 from tare.journal import Run
-from tare.model import Trial
+from tare.model import Raw, Trial
 from tare.running.runner import Turns
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
+from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.startup import Startup
 
 STEP = Step("dhrystone-000-01-native", "dhrystone", "native", 0, 1)
 NEXT = Step("startup-000-00-docker", "startup", "docker", 0, 0)
 BLOCK = Block("dhrystone", 0, (STEP,))
+SAMPLE = Path(__file__).parents[2] / "samples/dhrystone/one-second.txt"
+WORKLOADS = {"dhrystone": Dhrystone(), "startup": Startup()}
 LEFT = TimeLeft(blocks_done=2, blocks=10, spent_seconds=30.0, left_seconds=125.0)
 
 
 def ok(stack: str = "native", block: int = 0, speed: float = 20e6) -> Trial:
     return make_trial(stack, block, [measured("speed", speed)])
+
+
+def turn(speed: float, warm_up: bool = False) -> Raw:
+    """Give what a turn of dhrystone printed, with another speed."""
+    text = re.sub(r"(?<=per_second: ).*", f"{speed:.3f}", SAMPLE.read_text())
+    return Raw("dhrystone", (), text, 0.03, warm_up=warm_up)
 
 
 def failed(reason: str) -> Trial:
@@ -41,7 +52,7 @@ def plain() -> tuple[Console, StringIO]:
 
 def screen(run: Run | None = None) -> tuple[Screen, Console]:
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    return Screen(Live(console=console), lambda: run or run_of_two_blocks()), console
+    return Screen(Live(console=console), lambda: run or run_of_two_blocks(), WORKLOADS), console
 
 
 def drawn(what: Screen, console: Console) -> str:
@@ -52,7 +63,7 @@ def drawn(what: Screen, console: Console) -> str:
 
 def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = Lines(console, WORKLOADS)
     lines.trial_begins(STEP, NEXT, LEFT)
     lines.trial_ended(ok())
     lines.trial_ended(failed("no answer within 30 s"))
@@ -67,7 +78,7 @@ def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
 def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_terminal() -> None:
     trial = replace(failed("no answer"), hint="the last words were: \x1b[2Jkernel\npanic")
     console, file = plain()
-    Lines(console).trial_ended(trial)
+    Lines(console, WORKLOADS).trial_ended(trial)
     assert file.getvalue().splitlines()[1:] == ["  hint: the last words were:  [2Jkernel panic"]
     view, live = screen()
     view.trial_ended(trial)
@@ -76,7 +87,7 @@ def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_t
 
 def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = Lines(console, WORKLOADS)
     lines.trial_ended(failed("argv[0]: [red]exit[/] code 1: " + "very " * 40 + "long"))
     [line] = file.getvalue().splitlines()
     assert "argv[0]: [red]exit[/] code 1: very very" in line
@@ -85,16 +96,16 @@ def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> Non
 
 def test_watching_gives_lines_where_there_is_no_terminal_and_a_screen_where_there_is() -> None:
     console, _ = plain()
-    with watching(console, run_of_two_blocks) as watch:
+    with watching(console, run_of_two_blocks, WORKLOADS) as watch:
         assert isinstance(watch, Lines)
     terminal = Console(file=StringIO(), force_terminal=True, width=100)
-    with watching(terminal, run_of_two_blocks) as watch:
+    with watching(terminal, run_of_two_blocks, WORKLOADS) as watch:
         assert isinstance(watch, Screen)
 
 
 def test_the_screen_says_that_results_are_to_come() -> None:
     text = drawn(*screen())
-    assert "the first results come with the first block" in text
+    assert "a row for each stack comes with its first turn" in text
     assert "starting …" in text
 
 
@@ -133,25 +144,43 @@ def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() ->
     assert "1 stack in turns" in shown(2, None, 50.0, stacks=1)
 
 
-def test_before_the_first_block_is_complete_the_screen_says_how_long_turns_take() -> None:
+def test_before_the_first_block_is_complete_the_screen_shows_what_the_latest_turns_gave() -> None:
     view, console = screen()
-    view.turn_ended(STEP, 2.0)
-    view.turn_ended(STEP, 1.02)
-    view.turn_ended(NEXT, 0.0301)
+    view.turn_ended(STEP, turn(18e6, warm_up=True))
+    view.turn_ended(NEXT, Raw("speed", (), "no result", 0.0301))
     text = drawn(view, console)
-    assert "native  1.02 s in its turn" in text
-    assert "docker  30.1 ms in its turn" in text
+    assert "18M dhrystones/s  warm-up" in text
+    assert "30.1 ms in its turn" in text
+    view.turn_ended(STEP, turn(20e6))
+    assert "20M dhrystones/s" in drawn(view, console)
     view.block_ended(BLOCK)
-    assert "in its turn" not in drawn(view, console)
+    view.turn_ended(STEP, turn(30e6))
+    after = drawn(view, console)
+    assert ("dhrystones/s" in after, "in its turn" in after) == (False, False)
 
 
-def test_lines_say_nothing_of_turns() -> None:
+def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_is_complete() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = Lines(console, WORKLOADS)
+    lines.turns_begin(Turns(BLOCK, 0, None, 2), LEFT)
+    lines.turn_ended(STEP, turn(18e6, warm_up=True))
+    assert file.getvalue() == "dhrystone: native: speed 18M dhrystones/s (warm-up)\n"
+    lines.turn_ended(STEP, turn(20e6))
+    lines.turn_ended(NEXT, turn(19e6))
+    lines.block_ended(BLOCK)
+    lines.turn_ended(replace(STEP, stack="crun"), turn(19e6))
+    assert file.getvalue().splitlines()[1:] == [
+        "startup: docker: 30 ms in its turn",
+        "block 3 of 10 (dhrystone) done, about 2 min 5 s left",
+    ]
+
+
+def test_lines_say_nothing_of_rounds() -> None:
+    console, file = plain()
+    lines = Lines(console, WORKLOADS)
     lines.trial_begins(STEP, NEXT, LEFT)
     for number in range(11):
         lines.turns_begin(Turns(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
-        lines.turn_ended(STEP, 0.1)
     assert file.getvalue() == ""
     lines.block_ended(BLOCK)
     assert file.getvalue() == "block 3 of 10 (dhrystone) done, about 20 s left\n"
@@ -179,7 +208,7 @@ def test_the_table_appears_with_the_first_block_and_is_refined_by_the_next() -> 
     whole = run_of_two_blocks()
     seen = [replace(whole, trials=whole.trials[:2]), whole]
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    view = Screen(Live(console=console), lambda: seen.pop(0))
+    view = Screen(Live(console=console), lambda: seen.pop(0), WORKLOADS)
     view.block_ended(BLOCK)
     first = drawn(view, console)
     view.block_ended(BLOCK)
