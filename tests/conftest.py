@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +18,7 @@ import pytest
 from plug_ins import lists, processes
 from tare.hosts.ledger import state_folder
 
-_PATIENCE_SECONDS = 15.0  # kernels and engines remove some things a moment after their last user has gone
+_PATIENCE_SECONDS = 60.0  # kernels and engines remove some things a moment after their last user has gone
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
@@ -74,12 +75,18 @@ def _state() -> State:
         "processes": _processes(),
         "instances": _names(state_folder() / "instances"),
         "ledgers": _names(state_folder() / "ledger"),
-        "building": frozenset(path.name for path in (state_folder() / "images").glob("tare-building-*")),
+        "building": frozenset(_building()),
     }
     state["files"] = _files()
     state["dead network namespaces"] = _dead_namespaces()
     there = [words for words in lists() if shutil.which(words[0])]
     return state | {" ".join(words): _ours(re.split(r"[\s,]+", _said(*words))) for words in there}
+
+
+def _building() -> Iterator[str]:
+    """Name the folders in which tare builds: what is kept, and what mmdebstrap makes."""
+    for folder in (state_folder() / "images", Path(tempfile.gettempdir())):
+        yield from (path.name for path in folder.glob("tare-building-*"))
 
 
 def _files() -> frozenset[str]:

@@ -7,18 +7,27 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from disks_made import free_bytes, zeroed
 
 from tare.hosts.ledger import state_folder
+from tare.hosts.local import read_text
 from tare.images.image import built_image, cached_image
 from tare.images.recipes import Recipe
 from tare.model import Image
 
 pytestmark = pytest.mark.machine
 
+ENOUGH_SECONDS = 60.0
+TARE = (sys.executable, "-m", "tare")
+SMALL = """
+from tare.images.image import built_image
+from tare.images.recipes import Recipe
+built_image(print, Recipe(packages=("busybox-static",), kernel="", server=False))
+"""
 BUILD = """
 from tare.images.image import built_image
 from tare.errors import TareError
@@ -77,6 +86,41 @@ def test_the_image_has_every_form_and_nothing_that_differs_from_machine_to_machi
 def test_no_build_is_left_half_done(image: Image) -> None:
     del image  # only built
     assert list((state_folder() / "images").glob("tare-building-*")) == []
+
+
+def test_a_build_that_is_killed_takes_its_processes_and_mounts_along_and_the_next_tare_its_folders(
+    tmp_path: Path,
+) -> None:
+    for name in ("home", "scratch"):
+        (tmp_path / name).mkdir()
+    environment = os.environ | {"TARE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "scratch")}
+    command = (sys.executable, "-c", SMALL)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        until(lambda: bool(mounted(tmp_path)) or process.poll() is not None)
+        assert process.poll() is None, "it has ended before anything was mounted"
+        process.kill()
+    until(lambda: not mounted(tmp_path) and not at_work(tmp_path))
+    assert len(list(tmp_path.glob("*/**/tare-building-*"))) == 2  # the image's, and that of mmdebstrap
+    clean = subprocess.run((*TARE, "clean"), env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (clean.returncode, clean.stderr) == (0, "clean\n")
+    assert list(tmp_path.glob("*/**/tare-building-*")) == []
+
+
+def mounted(folder: Path) -> list[str]:
+    """Name the processes that see something mounted in a folder."""
+    return [str(path) for path in Path("/proc").glob("[0-9]*/mountinfo") if f" {folder}/" in read_text(str(path))]
+
+
+def at_work(folder: Path) -> list[str]:
+    """Name the processes that are told of a folder by their environment."""
+    return [str(path) for path in Path("/proc").glob("[0-9]*/environ") if f"={folder}/scratch" in read_text(str(path))]
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_missing_mmdebstrap_is_told_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tare.contracts import Host, Setup
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.adopted import Adoption
-from tare.images.image import building
+from tare.images.building import building
 from tare.images.kept import forgotten
 from tare.launch import Technology
 from tare.model import Image, Source

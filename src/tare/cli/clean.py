@@ -20,6 +20,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
+from tare.images.building import remove_abandoned
 from tare.images.kept import GOING, forgotten
 from tare.machines import Machine
 
@@ -38,9 +39,9 @@ def clean(
     with only_one():
         for half_written in _ledgers().glob("*.new"):  # its new entries were not made yet
             half_written.unlink()
-        for pattern in ("tare-building-*", f"{GOING}*"):
-            for half in (state_folder() / "images").glob(pattern):
-                shutil.rmtree(half)
+        remove_abandoned()
+        for half in (state_folder() / "images").glob(f"{GOING}*"):
+            shutil.rmtree(half)
         troubles = [trouble for path, left in leftovers(_ledgers()).items() for trouble in _undo(path, left, console)]
         if not troubles:  # what is not undone may be mounted there
             shutil.rmtree(state_folder() / "instances", ignore_errors=True)

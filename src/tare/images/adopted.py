@@ -21,7 +21,8 @@ from tare.errors import Fault, SuiteError, TareError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
-from tare.images.image import absent, building, built_image, compile_program, hash_of, image_of, keep_built, make_disk
+from tare.images.building import building, remove_abandoned
+from tare.images.image import absent, built_image, compile_program, hash_of, image_of, keep_built, make_disk
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
@@ -47,6 +48,7 @@ def wanted_image(
 
     `again` is the origin that an earlier image of it had: from a registry, the very same one is taken.
     """
+    remove_abandoned()
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
         return built_image(say, recipe)

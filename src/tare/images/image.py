@@ -7,13 +7,11 @@ with the kernel that boots it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -21,6 +19,7 @@ from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
+from tare.images.building import NO_DISK, building
 from tare.images.inside import put_files
 from tare.images.kept import in_use, make_room
 from tare.images.micro import LINUX
@@ -31,7 +30,8 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
-_NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
+# A build ends with us, however we end, and with it all that it has mounted.
+_ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--")
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
@@ -176,7 +176,7 @@ def _missing(recipe: Recipe) -> list[Problem]:
 def _no_room(recipe: Recipe) -> list[Problem]:
     """Look for room for the image, and for the root that mmdebstrap makes elsewhere."""
     need = recipe.build_bytes
-    rooms = [(private_state_folder(), need, _NO_DISK), (Path(tempfile.gettempdir()), need // 3, _NO_ROOM)]
+    rooms = [(private_state_folder(), need, NO_DISK), (Path(tempfile.gettempdir()), need // 3, _NO_ROOM)]
     return [
         Problem(f"{folder}: {free >> 20} MiB of disk are free, and it needs {wanted >> 20}", hint)
         for folder, wanted, hint in rooms
@@ -188,21 +188,6 @@ def _check(missing: list[Problem]) -> None:
     if missing:
         what = "; ".join(dict.fromkeys(problem.what for problem in missing))
         raise TareError(f"cannot build the image: {what}", together(missing) or missing[0].fix)
-
-
-@contextmanager
-def building(parent: Path) -> Iterator[Path]:
-    """Give a folder to build in, which is gone after the block; a full disk becomes a TareError."""
-    folder = Path(tempfile.mkdtemp(prefix="tare-building-", dir=parent))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise TareError(f"cannot build the image: {parent}: no disk is left", _NO_DISK) from error
-    finally:
-        shutil.rmtree(folder)
 
 
 def _compile(overlay: Path) -> None:
@@ -232,18 +217,12 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         f"{query} > {scratch / 'packages.txt'}",
         f"rm -rf {dropped}",
     )
-    _HOST.run(
-        "env",
-        "SOURCE_DATE_EPOCH=0",
-        "mmdebstrap",
-        "--quiet",
-        "--variant=minbase",
-        f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}",
-        *(f"--customize-hook={hook}" for hook in hooks),
-        recipe.release,
-        str(scratch / "root.tar"),
-        timeout=_BUILD_SECONDS,
-    )
+    include = f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}"
+    asked = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
+    # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
+    with building(Path(tempfile.gettempdir())) as place:
+        command = (*_ALONE, "env", "SOURCE_DATE_EPOCH=0", f"TMPDIR={place}", "mmdebstrap", *asked)
+        _HOST.run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
 
 

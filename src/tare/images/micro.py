@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,6 +18,7 @@ from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
+from tare.images.building import building
 from tare.model import Problem, together
 
 SERVER = "/usr/lib/tare/micro"  # in the image
@@ -90,12 +90,9 @@ class Product:
         say(f"micro: building {self.about}, which is done once")
         home = folder.parent
         home.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="tare-building-", dir=home))
-        try:
+        with building(home) as scratch:
             self._build(scratch, home / "cargo")
             scratch.joinpath("output").rename(folder)
-        finally:
-            shutil.rmtree(scratch)
         return folder
 
     def _build(self, scratch: Path, cargo_home: Path) -> None:

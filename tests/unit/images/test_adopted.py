@@ -15,7 +15,7 @@ from oci_made import file, folder, layer, layout, link
 from tare.errors import TareError
 from tare.hosts.exec import START
 from tare.images.adopted import Adoption, configuration_of, lacking, packages_of
-from tare.images.image import building
+from tare.images.building import building
 from tare.images.inside import hash_of_files, put_files, text_in
 from tare.model import Image, Source
 

@@ -14,7 +14,8 @@ import pytest
 from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import kept
-from tare.images.image import building, cached_image
+from tare.images.building import building
+from tare.images.image import cached_image
 from tare.images.kept import Stored, forgotten, in_use, make_room, superfluous
 from tare.images.recipes import Recipe
 
