@@ -34,19 +34,27 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary picture format
+.PHONY: demo test quick alone images check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary picture format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
 	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
-test: setup test-packages servers check
-	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
-	$(WITH_ENGINES) .venv/bin/pytest
+test: setup test-packages servers
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target alone images
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not lab"
 
 quick: check
 	.venv/bin/pytest -m "not lab and not machine" tests/unit
+
+# Side by side, as each of the two works on one CPU: what starts no engine, and what the other tests start.
+alone: check
+	.venv/bin/pytest -m "not machine and not lab"
+
+images: setup test-packages
+	PYTHONPATH=tests/support:tests/lab .venv/bin/python tests/support/images_built.py
+	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
 
 check: setup test-packages
 	.venv/bin/ruff check

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
-from ssh_machines import Lab, lab
+from ssh_machines import Lab, lab, machines_recipe
 
 from tare.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.hosts import ssh
@@ -15,7 +15,6 @@ from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import built_image
-from tare.images.recipes import machine_recipe
 from tare.machines import Machine
 from tare.model import Image
 
@@ -26,7 +25,7 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machine_recipe())) as found:
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
         yield found
 
 

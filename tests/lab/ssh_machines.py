@@ -17,8 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare import plugins
 from tare.contracts import Process
 from tare.hosts.local import LocalHost
+from tare.images.recipes import Recipe, machine_recipe
 from tare.machines import Machine
 from tare.model import Image
 
@@ -102,6 +104,11 @@ class Lab:
             "ls /var/lib/tare/instances; ip route | grep 198.18"
         )
         return "".join(self.on(name, script) for name in ("server", "client"))
+
+
+def machines_recipe() -> Recipe:
+    """Give the recipe of what the machines run: with the engines that tests start on them, and no others."""
+    return machine_recipe(plugins.find("technologies", name)() for name in ("crun", "lxc", "qemu-tcg"))
 
 
 @contextmanager

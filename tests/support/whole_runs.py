@@ -10,6 +10,11 @@ from tare.model import Trial
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite
 
+# As that of examples/quick.toml: for each set of packages, a machine builds another image, in half a minute.
+IMAGE = """
+[image]
+packages = ["nginx-light", "redis-server"]
+"""
 SUITE = """\
 [suite]
 stacks = ["native", "crun", "bubblewrap", "docker"]
@@ -23,11 +28,11 @@ duration = "200ms"
 [[workloads]]
 use = "startup"
 """
-SERVED = """\
+SERVED = f"""\
 [suite]
 stacks = ["native", "crun", "nspawn"]
 blocks = 1
-
+{IMAGE}
 [[workloads]]
 use = "nginx"
 clients = [5]

@@ -15,9 +15,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from whole_runs import SERVED
 
 from plug_ins import own
+from tare.images.recipes import guest_recipe
 from tare.model import Family
+from tare.suites.suite import read_suite
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Quickly = Callable[..., tuple[int, str, str]]
@@ -216,6 +219,16 @@ def test_every_example_can_be_planned(quickly: Quickly, home: Path, suite: Path)
     assert (code, err) == (0, "")
     assert "in all at most about " in out
     assert not home.exists()
+
+
+def test_the_suites_of_whole_runs_have_the_image_of_an_example_which_is_built_once(folder: Path) -> None:
+    (folder / "served.toml").write_text(SERVED)
+    example, served = (read_suite(path) for path in (CHECKOUT / "examples/quick.toml", folder / "served.toml"))
+    recipes = [
+        guest_recipe([each.workload for each in suite.workloads], packages=suite.image.packages)
+        for suite in (example, served)
+    ]
+    assert recipes[0] == recipes[1]
 
 
 def test_a_plan_counts_stacks_and_trials(quickly: Quickly, folder: Path) -> None:

@@ -12,11 +12,10 @@ import duckdb
 import openstack_stand_in as stand_in
 import pytest
 from openstack_stand_in import KEYS, Json, State
-from ssh_machines import Lab, lab
+from ssh_machines import Lab, lab, machines_recipe
 
 from tare.hosts.local import LocalHost
 from tare.images.image import built_image
-from tare.images.recipes import machine_recipe
 from tare.journal import load
 from tare.model import Trial
 
@@ -38,7 +37,7 @@ use = "startup"
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machine_recipe())) as found:
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
         yield found
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from whole_runs import IMAGE
 
 from tare.hosts.local import read_text
 from tare.journal import load
@@ -21,11 +22,11 @@ Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
 INTERRUPTED = 130
 ONCE = "crun/qemu-tcg: starting qemu-tcg, to put the image into it once"
-SUITE = """\
+SUITE = f"""\
 [suite]
 stacks = ["native", "crun/qemu-tcg"]
 blocks = 1
-
+{IMAGE}
 [[workloads]]
 use = "redis"
 operations = ["GET"]

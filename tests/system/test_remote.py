@@ -10,13 +10,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from ssh_machines import Lab, lab
+from ssh_machines import Lab, lab, machines_recipe
+from whole_runs import IMAGE
 
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, read_text
 from tare.hosts.ssh import machine
 from tare.images.image import built_image
-from tare.images.recipes import guest_recipe, machine_recipe
+from tare.images.recipes import guest_recipe
 from tare.journal import load
 from tare.machines import Machine
 from tare.model import Trial
@@ -30,7 +31,7 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
 SECONDS = 60.0
-WORKLOADS = """
+WORKLOADS = f"""{IMAGE}
 [[workloads]]
 use = "redis"
 clients = [10]
@@ -56,7 +57,7 @@ umount /proc/vmstat
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machine_recipe())) as found:
+    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
         yield found
 
 
@@ -202,7 +203,7 @@ duration = "2s"
 def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
     begin: Begin, tare: Call, tmp_path: Path, there: Lab
 ) -> None:
-    suite = '[suite]\nstacks = ["crun"]\nbaseline = "crun"\n'
+    suite = f'[suite]\nstacks = ["crun"]\nbaseline = "crun"\n{IMAGE}'
     suite += '[[workloads]]\nuse = "redis"\nclients = [10]\noperations = ["GET"]\nduration = "50s"\n'
     path = _suite(tmp_path, suite, server=there.server, client=there.client)
     with begin("run", path, "--out", tmp_path / "run") as process:

@@ -177,12 +177,24 @@ def test_a_package_of_others_adds_a_technology(
 def test_a_broken_plugin_breaks_only_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    install(tmp_path, "technologies", broken=text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match="the plug-in 'broken' is broken: ") as caught:
-        plugins.find("technologies", "broken")
-    assert caught.value.hint == "repair or remove its package"
+    for kind in KINDS:
+        install(tmp_path / kind, kind, broken=text)
+        monkeypatch.syspath_prepend(tmp_path / kind)
+        with pytest.raises(UsageError, match="the plug-in 'broken' is broken: ") as caught:
+            plugins.find(kind, "broken")
+        assert caught.value.hint == "repair or remove its package"
     assert plugins.find("technologies", "native").name == "native"
+    workloads(as_json=True)  # the technologies look at the machine, too, which takes seconds
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["workloads"]}
+    assert "is broken: " in listed["broken"]["about"]
+    assert listed["redis"]["title"] == "Redis: key-value store"
+
+
+def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "technologies", broken="1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
     technologies(as_json=True)
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["technologies"]}
     assert "is broken: " in listed["broken"]["about"]
