@@ -16,6 +16,7 @@ import openstack_stand_in as stand_in
 import pytest
 from fakes import LIMITS
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
+from ssh_machines import machines_recipe
 
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.guests import cloud
@@ -26,7 +27,6 @@ from tare.hosts.ledger import DoomedLedger, Ledger, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.network import Network
 from tare.images.image import built_image
-from tare.images.recipes import machine_recipe
 from tare.launch import Launch
 from tare.model import Image
 from tare.technologies.openstack import Openstack
@@ -273,7 +273,7 @@ def image() -> Image:
     if os.geteuid():
         pytest.skip("only root can run an SSH server of its own")
     isolate_mounts()
-    return built_image(print, machine_recipe())  # of a machine that is a host: it has an SSH server
+    return built_image(print, machines_recipe())  # of a machine that is a host: it has an SSH server
 
 
 @pytest.fixture
