@@ -4,7 +4,8 @@
 //   start ARGUMENTS...     its entry point with these arguments in place of the command
 //   start --only ARGV...   this program, without the entry point
 //
-// Before these, --set NAME=VALUE, once or more often, gives a variable in place of the image's.
+// Before these, --set NAME=VALUE, once or more often, gives a variable in place of the image's, and --note FILE writes
+// the program's process number there.
 //
 // What the image says is in /usr/lib/tare/start.words: see written() in src/tare/images/oci.py. No shell takes part.
 // Exit codes: the program's own; 126 and 127 when it cannot be started; 125 when its surroundings cannot be made.
@@ -115,6 +116,12 @@ static void keep_marks(char **environment, size_t count, char **before) {
             environment[count++] = *before;
 }
 
+static void note(const char *path) {
+    FILE *file = fopen(path, "w");
+    if (!file || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file))
+        fail(path);
+}
+
 // Puts a variable in the place of the one with its name, or behind all.
 static void set_variable(char **environment, size_t *count, char *variable) {
     size_t name = strcspn(variable, "=") + 1, place = 0;
@@ -170,8 +177,14 @@ int main(int argc, char **argv) {
     char *groups = take(&words), *folder = take(&words);
     size_t variables;
     char **environment = take_list(&words, length_of(environ) + (size_t)argc, &variables);
-    for (; argc > 2 && strcmp(argv[1], "--set") == 0; argc -= 2, argv += 2)
-        set_variable(environment, &variables, argv[2]);
+    for (; argc > 2; argc -= 2, argv += 2) {
+        if (strcmp(argv[1], "--set") == 0)
+            set_variable(environment, &variables, argv[2]);
+        else if (strcmp(argv[1], "--note") == 0)
+            note(argv[2]);
+        else
+            break;
+    }
     char **program = argc > 1 && strcmp(argv[1], "--only") == 0 ? argv + 2 : chosen(&words, argv + 1);
     if (!*program) {
         fputs("start: the image names no program: give one\n", stderr);

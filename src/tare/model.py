@@ -26,7 +26,7 @@ _REGISTRY = "docker://"
 class Output:
     """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
 
-    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if the host does not tell.
+    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if nobody tells.
     """
 
     argv: tuple[str, ...]
@@ -60,7 +60,7 @@ class Image:
     `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
     a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
     `name version` for each package. One that others have built has an `origin`, its name with its digest; `start` runs
-    a command as its own configuration says, which exposes the TCP `ports`.
+    a command as its own configuration says, which exposes the TCP `ports`, and ends it with the signal `ends_by`.
     """
 
     digest: str
@@ -74,6 +74,7 @@ class Image:
     origin: str = ""
     start: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
+    ends_by: str = ""
 
     @property
     def tag(self) -> str:

@@ -1,18 +1,20 @@
 """An image that others have built: every stack runs its very bytes, as its user, with its environment and its words.
 
-It has one file, a program of musl's that prints how it was started: no shell, no tools, no accounts.
+Each has one program of musl's that prints how it was started, or serves that: no shell, no tools.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
-from oci_made import file, layer, layout
+from oci_made import file, folder, layer, layout
 
 from tare import plugins
 from tare.contracts import Host, Setup
@@ -24,8 +26,11 @@ from tare.images.kept import forgotten
 from tare.launch import Technology
 from tare.model import Image, Source
 from tare.running.layers import Notes, Testbed, started
+from tare.running.service import served
+from tare.running.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.command import Command
+from tare.workloads.service import ServerOfYours
 
 pytestmark = [
     pytest.mark.machine,
@@ -61,20 +66,55 @@ variable [PATH=/app]
 /dev/fd there
 /etc/hosts there
 shared memory allowed
+terminals allowed
 """
+SERVERS = ("native", "docker", "podman", "gvisor", "nspawn", "qemu-tcg")
+SERVER = {
+    "Entrypoint": ["probe", "first word"],
+    "Cmd": ["$HOME;", "serve=18081"],
+    "Env": ["PATH=/app", "GREETING=a b=c"],
+    "User": "app",
+    "WorkingDir": "/srv/work",
+    "ExposedPorts": {"18081/tcp": {}},
+    "StopSignal": "SIGUSR1",
+}
+ACCOUNTS = layer(
+    folder("srv/work", 0o555),  # not even its owner may write there
+    folder("etc", 0o555),
+    file("etc/passwd", b"root:x:0:0::/root:/bin/sh\napp:x:4711:4712::/srv/work:/bin/false\n", 0o444),
+    file("etc/group", b"root:x:0:\napp:x:4712:\nmore:x:5001:app\nothers:x:5002:root\nlast:x:5003:root,app\n", 0o444),
+)
+SERVED = (
+    SEEN.replace("groups\n", "groups 5001 5003\n")
+    .replace("argument [given]\nargument []\nargument [code=7]", "argument [serve=18081]")
+    .replace("HOME=/]", "HOME=/srv/work]")
+)
 
 
 @pytest.fixture(scope="module")
 def lone(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """An image of one file, taken over; it is gone after the tests, with what engines have of it."""
-    folder = tmp_path_factory.mktemp("lone")
-    binary = folder / "probe"
+    """An image of one file."""
+    with taken_over(image, tmp_path_factory.mktemp("lone"), (), CONFIG) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """An image with a server that is not root, and folders in which nobody may write."""
+    with taken_over(image, tmp_path_factory.mktemp("server"), (ACCOUNTS,), SERVER) as found:
+        yield found
+
+
+@contextmanager
+def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Iterator[Image]:
+    """Give an image with the probe; it is gone after the tests, with what engines have of it."""
+    binary = path / "probe"
     subprocess.run(("musl-gcc", "-static", "-Os", "-o", str(binary), str(PROBE)), check=True, timeout=60)
-    made = layout(folder / "image", layer(file("app/probe", binary.read_bytes(), 0o755)), config=CONFIG)
+    made = layout(path / "image", *layers, layer(file("app/probe", binary.read_bytes(), 0o755)), config=config)
     images, busybox = state_folder() / "images", Path(str(shutil.which("busybox")))
     with building(images) as scratch:
         source = Source("oci:", f"{made}:latest")
-        found = Adoption(source, (), image, 64 << 20, scratch, busybox).image(images, print)
+        found = Adoption(source, (), base, 64 << 20, scratch, busybox).image(images, print)
     yield found
     forgotten(LocalHost(), found.digest)
     shutil.rmtree(found.root.parent)
@@ -108,3 +148,23 @@ def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed
         for raw in workload.measure(setup):
             assert raw.text.startswith(SEEN)
             assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroundings(
+    name: str, server: Image, testbed: Testbed
+) -> None:
+    technology = of_name(name, testbed.host)
+    workload = ServerOfYours(ready="/", clients=(1,), duration=0.1).in_image(server)
+    assert workload.port == 18081
+    with (
+        started(replace(testbed, image=server, volume_bytes=0), (technology,), workload.port, Notes()) as (part,),
+        served(part.instance, workload, server) as running,
+    ):
+        running.await_answer(testbed.client)
+        url = f"http://{part.instance.address}:{workload.port}/"
+        assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=20).text == SERVED
+        setup = Setup(part.instance, testbed.client, (), start=server.start)
+        (throughput,) = read_values(workload, tuple(workload.measure(setup)))
+        assert throughput.value > 10
+    assert list(running.printed) == ["asked to end"]

@@ -132,8 +132,8 @@ class Adoption:
             link.symlink_to(Path("..") / home.name)
             in_use(home)
         made = image_of(link.resolve().name)
-        ports = configuration_of(made).tcp_ports
-        return replace(made, origin=self.source.pinned(digest), start=(START,), ports=ports)
+        own, origin = configuration_of(made), self.source.pinned(digest)
+        return replace(made, origin=origin, start=(START,), ports=own.tcp_ports, ends_by=own.stop_signal)
 
     def _key(self, digest: str) -> str:
         """Hash of all that the image is made of."""

@@ -98,7 +98,7 @@ def read_application(folder: Path) -> Application:
         what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
         raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
     except OSError as error:
-        hint = f"give the folder of an application, which has {FILE}"
+        hint = f"give the folder of an application, which has {FILE}; a path is of the folder in which tare is called"
         raise SuiteError([Fault(f"{path}: {(error.strerror or str(error)).lower()}", hint)]) from None
     return parse_application(text, folder.absolute())
 

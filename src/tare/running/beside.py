@@ -16,7 +16,7 @@ from tare.errors import TrialFailed, Unavailable
 from tare.hosts.network import SLOTS
 from tare.hosts.purpose import Purpose
 from tare.launch import Technology
-from tare.model import Limits, Raw
+from tare.model import Image, Limits, Raw
 from tare.running.layers import Notes, Testbed, started, whole
 from tare.running.service import Place, Server, running
 
@@ -77,15 +77,15 @@ class Neighbors:
                 instance = whole(exits.enter_context(started(here, (plain,), None, Notes())))
             except TrialFailed as error:
                 raise TrialFailed(f"the instance of {names}: {error}", error.hint, error.output) from error
-            yield _place(instance, image.start)
+            yield _place(instance, image)
 
 
-def _place(instance: Instance, start: tuple[str, ...] = ()) -> Place:
+def _place(instance: Instance, image: Image | None = None) -> Place:
     """Give an instance as a place for services; raises Unavailable for one that is none."""
     if instance.inside is None or instance.address is None:
         what = "an application needs an instance with an inside and a network"
         raise Unavailable(what, "leave this stack out of applications")
-    return Place(instance.inside, instance.address, start)
+    return Place(instance.inside, instance.address, *((image.start, image.ends_by) if image else ()))
 
 
 def groups(services: Sequence[Beside]) -> tuple[tuple[Beside, ...], ...]:

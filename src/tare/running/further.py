@@ -55,7 +55,7 @@ class FurtherInstances(Further):
             instance, client = whole(parts), parts[-1].testbed.client
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
-            server = exits.enter_context(served(instance, workload, testbed.image.start))
+            server = exits.enter_context(served(instance, workload, testbed.image))
             exits.enter_context(_explained(server.why_soon))
             server.await_answer(client, self.patience_seconds)
             setup = Setup(

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
 from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import TOOLS, ExecHost
 from tare.hosts.purpose import Purpose
-from tare.model import Line, Raw, Service
+from tare.model import Image, Line, Raw, Service
 from tare.running.layers import KNOCK
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
 _PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that tell that it is ready
 _LEAST_SECONDS = 1.0  # for such a command
+_ENDING_SECONDS = 1.0  # for a server that was asked to end
+_LOOK_AGAIN_SECONDS = 0.005
+_NUMBER = "/usr/lib/tare/server.number"  # of the server's process, for the signal by which its image is ended
 _CURL = (
     *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
     *("--output", "/dev/null", "--write-out", "%{http_code}"),
@@ -32,21 +35,39 @@ _LINES = 200
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service runs: the inside and the address of an instance, and its image's `start`, see `Setup`."""
+    """Where a service runs: the inside and the address of an instance, and its image's `start`, see `Setup`.
+
+    The image's program ends by the signal `ends_by`, empty without one.
+    """
 
     inside: Host
     address: str
     start: tuple[str, ...] = ()
+    ends_by: str = ""
 
     def argv(self, service: Service) -> tuple[str, ...]:
         """Give the command line of a service there; raises TrialFailed without one."""
         if not (self.start or service.argv):
             raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
-        return (*self._surroundings(service), *service.argv)
+        noted = ("--note", _NUMBER) if self.ends_by else ()
+        start, further = self._surroundings(service)
+        return (*start, *noted, *further, *service.argv)
 
     def asking(self, service: Service) -> tuple[str, ...]:
         """Give the command line that asks whether it is ready: as the service's, without the image's entry point."""
-        return (*self._surroundings(service), *(("--only",) if self.start else ()), *service.ready_argv)
+        start, further = self._surroundings(service)
+        return (*start, *further, *(("--only",) if self.start else ()), *service.ready_argv)
+
+    def ask_to_end(self, process: Process) -> None:
+        """Send a server the signal by which its image is ended, and wait for its end a little."""
+        if not (self.ends_by and process.running()):
+            return
+        with suppress(TrialFailed):  # what is not asked is killed
+            number = self.inside.read(_NUMBER).strip()
+            self.inside.run(TOOLS, "kill", "-s", self.ends_by, number, timeout=_ENDING_SECONDS)
+            until = time.monotonic() + _ENDING_SECONDS
+            while process.running() and time.monotonic() < until:
+                time.sleep(_LOOK_AGAIN_SECONDS)
 
     def put(self, path: str, text: str) -> None:
         """Write a file there that all users may read."""
@@ -56,10 +77,11 @@ class Place:
             Path(file.name).chmod(0o644)
             self.inside.put(Path(file.name), PurePosixPath(path))
 
-    def _surroundings(self, service: Service) -> tuple[str, ...]:
+    def _surroundings(self, service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Give what starts a program there, and the options that are a service's."""
         if self.start:
-            return (*self.start, *(word for each in service.environment for word in ("--set", each)))
-        return ("env", *service.environment) if service.environment else ()
+            return self.start, tuple(word for each in service.environment for word in ("--set", each))
+        return (("env",), service.environment) if service.environment else ((), ())
 
 
 @dataclass(frozen=True)
@@ -170,11 +192,11 @@ class Server:
 
 @contextmanager
 def served(
-    instance: Instance, workload: Workload, start: Sequence[str] = (), purpose: Purpose | None = None
+    instance: Instance, workload: Workload, image: Image | None = None, purpose: Purpose | None = None
 ) -> Iterator[Server]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
 
-    `start` is the image's, see `Setup`: for a server of the user's. `purpose` is that of the loads.
+    `image` starts and ends a server of the user's, if others have built it. `purpose` is that of the loads.
     """
     purpose = purpose or Purpose()
     # Only bare metal shares the machine's network: its service must listen on one address alone.
@@ -190,7 +212,8 @@ def served(
         built_in = replace(service, argv=(workload.name,), port=port)
         yield Server(instance.address, built_in, purpose=purpose)
         return
-    place = Place(instance.inside, instance.address, tuple(start) if workload.own_server else ())
+    own = (image.start, image.ends_by) if image and workload.own_server else ()
+    place = Place(instance.inside, instance.address, *own)
     with running(place, service, purpose, workload.called) as server:
         yield server
 
@@ -213,3 +236,4 @@ def running(place: Place, service: Service, purpose: Purpose, called: str = "") 
 
         process.listen(hear)
         yield server
+        place.ask_to_end(process)

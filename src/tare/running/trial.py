@@ -224,7 +224,7 @@ class Attempt:
         self._neighbors.start(self._open, self._testbed, workload, instance)
         # The server must still run at the last sample: its counters vanish with it.
         purpose = self._neighbors.purpose
-        self._server = self._open.enter_context(served(instance, workload, testbed.image.start, purpose))
+        self._server = self._open.enter_context(served(instance, workload, testbed.image, purpose))
         self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.

@@ -68,6 +68,7 @@ lxc.uts.name = tare
 lxc.rootfs.path = dir:{ground.root}
 lxc.apparmor.profile = unconfined
 lxc.autodev = 1
+lxc.pty.max = 1024
 lxc.mount.auto = proc:mixed sys:ro
 lxc.mount.entry = tmpfs dev/shm tmpfs nosuid,nodev,mode=1777,create=dir 0 0
 lxc.namespace.share.net = /run/netns/{network}

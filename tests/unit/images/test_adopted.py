@@ -114,6 +114,10 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
     assert start(image, "--set", "A=b", "given", "", "code=41").returncode == 41
     for words, code in ((("--only", "none"), 127), (("--only", "/etc/hosts"), 126), (("--only", "/etc/hosts/x"), 127)):
         assert start(image, *words).returncode == code
+    noted = image.root / "number"
+    done = start(image, "--note", "/number", "--set", "A=b", "code=5")
+    assert (done.returncode, noted.read_text().strip().isdigit(), "variable [A=b]" in done.stdout) == (5, True, True)
+    assert (image.ends_by, image.ports) == ("SIGTERM", ())
     assert image.packages == ""
     assert lacking(image, ["given"]) == []  # the entry point is there, and the word is its own
     assert configuration_of(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")

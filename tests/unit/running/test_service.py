@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +21,7 @@ from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.launch import Launch, Technology
-from tare.model import Metric, Output, Raw, Service, Value
+from tare.model import Image, Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
 from tare.running.service import Server, served
@@ -185,6 +186,10 @@ def test_what_has_not_swapped_by_itself_is_not(stack: tuple[Technology, ...], vm
 # --- whether it has a command
 
 
+HERE = Path("/image")
+IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
+
+
 @dataclass(frozen=True)
 class WithoutWords(GivenUp):
     """A server of the user's whose command is the image's own."""
@@ -197,7 +202,8 @@ class WithoutWords(GivenUp):
 
 def test_a_server_without_words_is_the_images_command_if_there_is_one() -> None:
     instance = Instance("one", Place(), "127.0.0.1", "host", lambda: ())
-    with served(instance, WithoutWords(), ("echo", "of the image")) as server:
+    image = replace(IMAGE, start=("echo", "of the image"))
+    with served(instance, WithoutWords(), image) as server:
         while server.process and server.process.running():
             time.sleep(0.01)
     assert server.why() == "the image's command ended in the instance: it said 'of the image'"
@@ -259,3 +265,33 @@ def test_a_server_that_ends_before_it_is_ready_is_given_up_at_once() -> None:
         with pytest.raises(TrialFailed, match=r"^app does not answer"):
             server.await_answer(Asking(answers=("200",)))
         assert server.why() == "app ended in the instance"
+
+
+# --- how it ends
+
+STARTED = """import os, signal, sys, time
+open(sys.argv[2], "w").write(str(os.getpid()))
+signal.signal(signal.SIGQUIT, lambda *_: (print("asked", flush=True), sys.exit()))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tare.running.service._NUMBER", str(tmp_path / "number"))
+    monkeypatch.setattr("tare.running.service.TOOLS", "env")
+    image = replace(IMAGE, start=(sys.executable, "-c", STARTED), ends_by="QUIT")
+    instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
+    with served(instance, WithoutWords(), image) as server:
+        while list(server.printed) != ["ready"]:
+            time.sleep(0.01)
+    assert list(server.printed) == ["ready", "asked"]
+
+
+def test_a_server_that_nobody_can_ask_to_end_is_ended_all_the_same() -> None:
+    image = replace(IMAGE, start=("sh", "-c", "exec sleep 60"), ends_by="NONE")
+    instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
+    with served(instance, WithoutWords(), image) as server:
+        assert server.process is not None
+    assert not server.process.running()
