@@ -26,25 +26,36 @@ from tare.report.figures import FONT, INK, STACKS
 
 PANELS = {"200": "answers 200", "50x": "answers 50x", "transport": "errors of transport"}
 _LAST = PANELS["transport"]
-_BINS = 60
+_BINS = 120
 _HEIGHT, _LOW = 130, 24  # of a panel; of one in which nothing is
+_DASHES = ([1, 0], [8, 8], [4, 12], [2, 4])
 Row = dict[str, Any]
 
 
 def results_of(run: Run, workload: str) -> list[tuple[str, dict[str, Any]]]:
-    """Give stack and result of each good trial of a workload; raises UsageError without any."""
-    trials = [each for each in run.trials if each.workload == workload and each.status == "ok"]
+    """Give stack and result of each good trial of a workload, as the suite has them; raises UsageError without any.
+
+    The second trial of the baseline is left out.
+    """
+    measured = [each for each in run.trials if each.workload == workload and each.stack != run.record.control]
+    trials = [each for each in measured if each.status == "ok"]
     if not trials:
         known = ", ".join(sorted({each.workload for each in run.trials}))
         raise UsageError(f"{run.folder}: no good trial of {workload}", f"it has trials of {known or 'nothing'}")
+    trials.sort(key=lambda each: run.record.stacks.index(each.stack))
     return [(each.stack, json.loads(load_raw(run.folder, each.trial)[-1].text)) for each in trials]
 
 
 def rows_of(results: Iterable[tuple[str, dict[str, Any]]]) -> list[Row]:
-    """Give the rates of each stack in parts of the load's time; several trials of a stack are averaged."""
+    """Give the rates of each stack in parts of the load's time; several trials of a stack are averaged.
+
+    A line ends when the load does.
+    """
     results = list(results)
-    longest = max(len(result["over_time"]["200"]) for _, result in results)
-    width = max(1, -(-longest // _BINS))
+    longest: defaultdict[str, int] = defaultdict(int)
+    for stack, result in results:
+        longest[stack] = max(longest[stack], len(result["over_time"]["200"]))
+    width = max(1, -(-max(longest.values()) // _BINS))
     counts: defaultdict[tuple[str, str, int], int] = defaultdict(int)
     trials: defaultdict[str, int] = defaultdict(int)
     for stack, result in results:
@@ -61,15 +72,22 @@ def rows_of(results: Iterable[tuple[str, dict[str, Any]]]) -> list[Row]:
         }
         for stack in trials
         for kind, title in PANELS.items()
-        for place in range(-(-longest // width))
+        for place in range(-(-longest[stack] // width))
     ]
 
 
 def chart_of(rows: Sequence[Row]) -> alt.VConcatChart:
-    """Draw a panel for each kind of answer, one below the other, with a line for each stack."""
+    """Draw a panel for each kind of answer, one below the other, with a line for each stack.
+
+    Lines lie on one another where stacks answer alike: all but the first have gaps, so that those below are seen.
+    """
     stacks = list(dict.fromkeys(row["stack"] for row in rows))
     palette = alt.Scale(domain=stacks, range=[STACKS[place % len(STACKS)] for place in range(len(stacks))])
-    color = alt.Color("stack:N", sort=stacks, scale=palette, legend=alt.Legend(title=None, symbolStrokeWidth=3))
+    color = alt.Color("stack:N", sort=stacks, scale=palette, legend=alt.Legend(title=None, symbolType="stroke"))
+    gaps = [_DASHES[place % len(_DASHES)] for place in range(len(stacks))]
+    dash = alt.StrokeDash(
+        "stack:N", sort=stacks, scale=alt.Scale(domain=stacks, range=gaps), legend=alt.Legend(title=None)
+    )
     panels = []
     for title in PANELS.values():
         values = [row for row in rows if row["kind"] == title]
@@ -79,7 +97,7 @@ def chart_of(rows: Sequence[Row]) -> alt.VConcatChart:
         y = alt.Y("rate:Q", title=None, scale=scale, axis=alt.Axis(values=ticks(most), format=",d"))
         text = alt.TitleParams(f"{title}, each second{'' if most else ': none'}", anchor="start", frame="group")
         base = alt.Chart(alt.InlineData(values=values), width=560, height=_HEIGHT if most else _LOW, title=text)
-        panels.append(base.mark_line(strokeWidth=1.5).encode(x=x, y=y, color=color))
+        panels.append(base.mark_line().encode(x=x, y=y, color=color, strokeDash=dash))
     return alt.vconcat(*panels, spacing=12)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 KINDS = ("200", "50x", "transport", "other")
 LATE_SECONDS = 0.1  # a user who begins a search later than this has waited for the load generator
-_WIDTH = math.log(1.05)  # classes of response times are 5 % wide
+_WIDTH = math.log(1.01)  # classes of response times are 1 % wide
 _MOST_LATE = 0.01  # of the searches
 _STATUS = "status "  # before the status of an answer of another kind
 
@@ -34,11 +34,13 @@ class Tally:
     times: Counter[int] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     latest_seconds: float = 0.0
+    ended_seconds: float = 0.0  # when the last answer came
 
     def count_answer(self, second: float, status: int | None, seconds: float) -> None:
         """Count an answer that came at a second of the load; response times are those of good ones."""
         kind = kind_of(status)
         self.answers[kind][int(second)] += 1
+        self.ended_seconds = max(self.ended_seconds, second)
         if kind == "other":
             self.counts[f"{_STATUS}{status}"] += 1
         if kind == "200":
@@ -62,6 +64,7 @@ class Tally:
             "times": _as_text(self.times),
             "counts": dict(self.counts),
             "latest_seconds": self.latest_seconds,
+            "ended_seconds": self.ended_seconds,
         }
         self.answers, self.times, self.counts = {kind: Counter() for kind in KINDS}, Counter(), Counter()
         return report
@@ -73,6 +76,7 @@ class Tally:
         self.times.update(_as_numbers(report["times"]))
         self.counts.update(report["counts"])
         self.latest_seconds = max(self.latest_seconds, report["latest_seconds"])
+        self.ended_seconds = max(self.ended_seconds, report["ended_seconds"])
 
     def seconds_at(self, share: float) -> float | None:
         """Give the response time that a share of the good answers took at most; None without any."""
@@ -91,8 +95,7 @@ class Tally:
 
 def result_of(tally: Tally, asked: Mapping[str, float]) -> dict[str, Any]:
     """Give what a load reports: counts, rates over its seconds, response times, and the answers over time."""
-    over_time = tally.over_time()
-    seconds = max(1, len(over_time["200"]))
+    seconds = tally.ended_seconds or 1.0
     totals = {kind: tally.answers[kind].total() for kind in KINDS}
     return {
         "asked": dict(asked),
@@ -109,7 +112,7 @@ def result_of(tally: Tally, asked: Mapping[str, float]) -> dict[str, Any]:
         "users": tally.counts["users"],
         "other_statuses": sorted(name.removeprefix(_STATUS) for name in tally.counts if name.startswith(_STATUS)),
         "latest_seconds": tally.latest_seconds,
-        "over_time": over_time,
+        "over_time": tally.over_time(),
     }
 
 

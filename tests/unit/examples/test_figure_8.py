@@ -31,9 +31,9 @@ def test_a_short_load_is_drawn_second_by_second() -> None:
     assert [row["second"] for row in rows[:3]] == [0.5, 1.5, 2.5]
 
 
-def test_a_long_load_is_drawn_in_sixty_parts_as_rates() -> None:
+def test_a_long_load_is_drawn_in_parts_as_rates() -> None:
     rows = rows_of([("native", result(600, **{"200": 7}))])
-    assert rates(rows, "native", "200") == [7] * 60
+    assert rates(rows, "native", "200") == [7] * 120
 
 
 def test_trials_of_a_stack_are_averaged_and_one_that_ended_early_has_no_answers_later() -> None:
@@ -46,6 +46,12 @@ def test_what_a_load_has_printed_is_drawn_where_it_came() -> None:
     rows = rows_of([("native", json.loads(sample.read_text(encoding="utf-8")))])
     assert rates(rows, "native", "50x") == [0] * 20 + [2, 1, 1, 1, 0, 0]
     assert rates(rows, "native", "200")[:5] == [10, 5, 5, 5, 0]
+
+
+def test_the_line_of_a_stack_ends_when_its_load_does() -> None:
+    rows = rows_of([("native", result(3, **{"200": 7})), ("gvisor", result(5, **{"200": 4}))])
+    assert rates(rows, "native", "200") == [7, 7, 7]
+    assert rates(rows, "gvisor", "200") == [4, 4, 4, 4, 4]
 
 
 def test_every_kind_has_a_panel_and_every_stack_a_line() -> None:
