@@ -95,3 +95,12 @@ def test_no_metric_is_found_in_what_is_no_whole_result() -> None:
 def test_the_order_of_what_the_load_prints_does_not_matter() -> None:
     sound = printed_by_load("sound")
     assert found_in(json.dumps(dict(reversed(json.loads(sound).items())))) == found_in(sound)
+
+
+def test_a_load_that_was_the_bottleneck_is_known_by_its_standard_error_and_not_by_its_result() -> None:
+    load = read_application(FOLDER).load
+    said = (SAMPLES / "load-bottleneck.txt").read_text(encoding="utf-8")
+    expected = "the load says: the load was the bottleneck: a worker used more than 90 % of its CPU"
+    assert load.limit_in(f"{printed_by_load('bottleneck')}\n{said}") == expected
+    assert load.limit_in(printed_by_load("sound")) == ""
+    assert found_in(printed_by_load("bottleneck"))["answered"] == pytest.approx(125_000 / 16.684311695)
