@@ -180,7 +180,7 @@ until = "blocks"
 
 [[workloads]]
 use = "dhrystone"
-duration = "2s"
+duration = "1s"
 """
     path = _suite(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
     with begin("run", path, "--out", tmp_path / "run") as process:

@@ -114,6 +114,7 @@ class Screen:
         self._run = run
         self._table: RenderableType | None = None  # before the first block is complete
         self._rows = FirstRows(workloads)
+        self._drawn: RenderableType = ""  # the rows, as they were when it was worth it
         self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: _Now | None = None
 
@@ -124,6 +125,7 @@ class Screen:
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         """Show which turns these are."""
         self._now = _Now(begun, None, left)
+        self._rows.worth_drawing = True
 
     def turn_ended(self, step: Step, raw: Raw) -> None:
         """Keep what it gave, for as long as there is no table; what draws reads it."""
@@ -147,7 +149,13 @@ class Screen:
             for word, text, style in (("failed", what, "red"), ("  hint", hint, "dim"))
             if text
         ]
-        return Group(self._table or self._rows.table(), *lines, self._progress())
+        return Group(self._table or self._first(), *lines, self._progress())
+
+    def _first(self) -> RenderableType:
+        if self._rows.worth_drawing:
+            self._rows.worth_drawing = False
+            self._drawn = Once(self._rows.table())
+        return self._drawn
 
     def _progress(self) -> RenderableType:
         if self._now is None:

@@ -44,6 +44,7 @@ class FirstRows:
     """
 
     workloads: Mapping[str, Workload]
+    worth_drawing: bool = True  # something new is known of a stack, or a round has passed: turns may be too short
     _rows: dict[str, _Row] = field(default_factory=dict)
 
     def learn(self, step: Step, raw: Raw) -> bool:
@@ -54,6 +55,7 @@ class FirstRows:
         if not (raw.warm_up and counted):  # what warms up says less
             outputs = {**(before if raw.warm_up else counted), raw.label: raw}
             self._rows[step.stack] = _Row(step.workload, outputs, raw.seconds, raw.warm_up)
+            self.worth_drawing |= row is None or not before or row.warms_up != raw.warm_up
         return not before
 
     def line(self, step: Step) -> str:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -11,7 +13,7 @@ from runs import make_run, make_trial, measured
 
 from tare.cli.display import Lines, Once, Screen, watching
 from tare.journal import Run
-from tare.model import Raw, Trial
+from tare.model import Raw, Trial, Value
 from tare.running.runner import Turns
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
@@ -157,6 +159,27 @@ def test_before_the_first_block_is_complete_the_screen_shows_what_the_latest_tur
     view.turn_ended(STEP, turn(30e6))
     after = drawn(view, console)
     assert ("dhrystones/s" in after, "in its turn" in after) == (False, False)
+
+
+def test_short_turns_are_read_once_a_round_and_not_each_time_the_screen_is_drawn() -> None:
+    class Counting(Dhrystone):
+        read: ClassVar[int] = 0
+
+        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+            Counting.read += 1
+            return super().parse(raw)
+
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    view = Screen(Live(console=console), run_of_two_blocks, {"dhrystone": Counting()})
+    shown = []
+    for number, speed in enumerate((20e6, 21e6, 22e6, 23e6)):
+        view.turns_begin(Turns(BLOCK, number, None, 1), LEFT)
+        drawn(view, console)
+        view.turn_ended(STEP, turn(speed))
+        shown += [drawn(view, console) for _ in range(4)]
+    assert Counting.read == 3
+    assert ["20M dhr" in text for text in shown] == [True] * 8 + [False] * 8
+    assert "22M dhr" in shown[-1]
 
 
 def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_is_complete() -> None:
