@@ -214,8 +214,8 @@ def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
             WORKLOAD.replace("(Workload)", ""),
             (
                 "runs_inside, usual_port, datagrams, large_packages, searches, own_server, all_metrics, sweep, "
-                "packages, client_packages, programs, paths, volume_bytes, port, starts_cold, server, rounds, "
-                "disk_bytes, shortened_by, within, brings, service"
+                "packages, client_packages, client_files, image, in_image, called, beside, programs, paths, "
+                "volume_bytes, port, starts_cold, server, rounds, disk_bytes, shortened_by, within, brings, service"
             ),
         ),
     ],
@@ -269,7 +269,8 @@ def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: str) -> None:
     found = plugins.find(kind, name)
     lines = "\n".join(settings_of(found))
-    assert len(settings_of(found)) == len([field for field in dataclasses.fields(found) if field.init])
+    given = [field for field in dataclasses.fields(found) if field.init and field.default is not None]
+    assert len(settings_of(found)) == len(given)
     text = '[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n{}\n'
     if kind == "workloads":
         (planned,) = parse_suite(text.format("native", name, lines), "a.toml").workloads
