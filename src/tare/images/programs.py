@@ -22,9 +22,12 @@ def _fault(root: Path, program: str, path: Sequence[str]) -> Fault:
     if " " in program:
         hint = f"it is one word with spaces: leave out its quotes, or write sh -c '{program}'"
         return Fault(f"{program}: the image has no such program", hint)
-    otherwise = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
     known = {name for folder in path for name in _names(_inside(root, folder))}
-    return Fault(f"{program}: the image has no such program", did_you_mean(program, known, otherwise))
+    meant = did_you_mean(program, known, "")
+    package = 'the Debian package that has it: --package P, or packages = ["…"] in a suite'
+    return Fault(
+        f"{program}: the image has no such program", f"{meant} or give {package}" if meant else f"give {package}"
+    )
 
 
 def _has(root: Path, program: str, path: Sequence[str]) -> bool:

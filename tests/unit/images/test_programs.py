@@ -48,7 +48,7 @@ def test_what_an_engine_would_not_start_is_missing(root: Path, program: str) -> 
 def test_each_missing_program_is_said_once_with_what_helps(root: Path) -> None:
     faults = missing_programs(root, ["sysbenhc", "fio", "fio", "sysbench cpu run"])
     assert [fault.hint for fault in faults] == [
-        'did you mean "sysbench"?',
+        'did you mean "sysbench"? or give the Debian package that has it: --package P, or packages = ["…"] in a suite',
         'give the Debian package that has it: --package P, or packages = ["…"] in a suite',
         "it is one word with spaces: leave out its quotes, or write sh -c 'sysbench cpu run'",
     ]
