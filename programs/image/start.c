@@ -1,11 +1,11 @@
 // Starts a program of the image as a container engine would: as the image's user, with its environment, in its folder.
 //
-//   start                  the image's entry point and command
-//   start ARGUMENTS...     its entry point with these arguments in place of the command
-//   start --only ARGV...   this program, without the entry point
+//   start [--]                 the image's entry point and command
+//   start [--] ARGUMENTS...    its entry point with these arguments in place of the command
+//   start --only ARGV...       this program, without the entry point
 //
 // Before these, --set NAME=VALUE, once or more often, gives a variable in place of the image's, and --note FILE writes
-// the program's process number there.
+// the program's process number there. After --, no word is taken for one of these.
 //
 // What the image says is in /usr/lib/tare/start.words: see written() in src/tare/images/oci.py. No shell takes part.
 // Exit codes: the program's own; 126 and 127 when it cannot be started; 125 when its surroundings cannot be made.
@@ -185,7 +185,8 @@ int main(int argc, char **argv) {
         else
             break;
     }
-    char **program = argc > 1 && strcmp(argv[1], "--only") == 0 ? argv + 2 : chosen(&words, argv + 1);
+    const int only = argc > 1 && strcmp(argv[1], "--only") == 0, parted = argc > 1 && strcmp(argv[1], "--") == 0;
+    char **program = only ? argv + 2 : chosen(&words, argv + 1 + parted);
     if (!*program) {
         fputs("start: the image names no program: give one\n", stderr);
         return NO_SURROUNDINGS;

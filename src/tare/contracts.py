@@ -200,6 +200,11 @@ class Beside:
     service: Service
     memory_bytes: int = 1 << 30
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The program that is started first, alone; empty where only the image knows."""
+        return self.image.program(self.service.argv)
+
 
 class Workload(ABC):
     """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.

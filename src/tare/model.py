@@ -1,4 +1,4 @@
-"""The words of tare as values. It imports only those of machines, so that everything else can import it.
+"""The words of tare as values. It imports only such, so that everything else can import it.
 
 Units are base units everywhere inside tare: seconds, bytes, requests per second. Only the reports scale them.
 """
@@ -6,17 +6,17 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tare.machines import FileSystem
+from tare.source import Source
 
 Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
-_REGISTRY = "docker://"
 
 
 # --- hosts ---------------------------------------------------------------------------------------------------------
@@ -83,35 +83,6 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Source:
-    """An image that others have built, as a suite names it.
-
-    `transport` is one of skopeo's, such as `docker://`, or empty for the path of a root file system. A registry is
-    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`.
-    """
-
-    transport: str
-    name: str
-    credentials: str = ""
-    most_bytes: int = 8 << 30
-
-    def __str__(self) -> str:
-        """Write it as a suite does."""
-        return f"{self.transport}{self.name}"
-
-    def pinned(self, digest: str) -> str:
-        """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""
-        if self.transport != _REGISTRY:
-            return f"{self}@{digest}"
-        folder, slash, last = self.name.partition("@")[0].rpartition("/")
-        return f"{self.transport}{folder}{slash}{last.partition(':')[0]}@{digest}"
-
-    def again(self, origin: str) -> Source:
-        """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
-        return replace(self, name=origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
-
-
-@dataclass(frozen=True)
 class ImageWanted:
     """What a suite says of its image: a Debian release with further packages, or a `source`.
 
@@ -122,6 +93,11 @@ class ImageWanted:
     packages: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     source: Source | None = None
+
+    def program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Give the program that a command line starts in it, alone; an entry point of the user's comes first."""
+        own = self.source.started.entry_point if self.source else None
+        return (own or argv)[:1]
 
 
 def image_tag(digest: str = "") -> str:

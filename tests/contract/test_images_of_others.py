@@ -14,20 +14,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from oci_made import file, folder, layer, layout
+from oci_made import file, folder, layer, layout, link
 
 from tare import plugins
 from tare.contracts import Host, Setup
+from tare.hosts.exec import TOOLS
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.adopted import Adoption
 from tare.images.building import building
 from tare.images.kept import forgotten
 from tare.launch import Technology
-from tare.model import Image, Source
+from tare.model import Image
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served
 from tare.running.values import read_values
+from tare.source import Source
 from tare.technologies.native import Native
 from tare.workloads.command import Command
 from tare.workloads.service import ServerOfYours
@@ -68,6 +70,14 @@ variable [PATH=/app]
 shared memory allowed
 terminals allowed
 """
+LIBRARIES = {
+    "glibc": ("cc", ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")),
+    "musl": ("musl-gcc", ("/lib/ld-musl-x86_64.so.1",)),
+}
+SCRIPT = """(true &)
+echo "user $(id -u) $(id -u) $(id -g) $(id -g)"
+echo "folder $PWD argument [$0] argument [$1]"
+exit 7"""
 SERVERS = ("native", "docker", "podman", "gvisor", "nspawn", "qemu-tcg")
 SERVER = {
     "Entrypoint": ["probe", "first word"],
@@ -94,23 +104,53 @@ SERVED = (
 @pytest.fixture(scope="module")
 def lone(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """An image of one file."""
-    with taken_over(image, tmp_path_factory.mktemp("lone"), (), CONFIG) as found:
+    with with_probe(image, tmp_path_factory.mktemp("lone"), (), CONFIG) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def server(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """An image with a server that is not root, and folders in which nobody may write."""
-    with taken_over(image, tmp_path_factory.mktemp("server"), (ACCOUNTS,), SERVER) as found:
+    with with_probe(image, tmp_path_factory.mktemp("server"), (ACCOUNTS,), SERVER) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=["glibc", "musl", "busybox"])
+def of_a_kind(
+    request: pytest.FixtureRequest, image: Image, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Image]:
+    """An image with a C library of its own, and nothing else; or with a shell, and no C library."""
+    path = tmp_path_factory.mktemp(request.param)
+    shell = Path(str(shutil.which("busybox"))).read_bytes()
+    if request.param == "busybox":
+        layers, program = [layer(file("bin/busybox", shell, 0o755), link("bin/sh", "busybox"))], ["sh", "-c", SCRIPT]
+    else:
+        compiler, libraries = LIBRARIES[request.param]
+        layers = [layer(*(file(name[1:], Path(name).read_bytes(), 0o755) for name in libraries))]
+        layers.append(layer(file("app/probe", compiled(path, compiler), 0o755)))
+        program = ["probe", "first word", "$HOME;"]
+    with taken_over(image, path, layers, {**CONFIG, "Entrypoint": program, "Env": ["PATH=/bin:/app", "A=1"]}) as found:
+        yield found
+
+
+def compiled(path: Path, *compiler: str) -> bytes:
+    """Give the probe's program."""
+    subprocess.run((*compiler, "-Os", "-o", str(path / "probe"), str(PROBE)), check=True, timeout=60)
+    return (path / "probe").read_bytes()
+
+
+@contextmanager
+def with_probe(base: Image, path: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Iterator[Image]:
+    """Give an image with the probe of musl's, which needs no other file."""
+    probe = layer(file("app/probe", compiled(path, "musl-gcc", "-static"), 0o755))
+    with taken_over(base, path, (*layers, probe), config) as found:
         yield found
 
 
 @contextmanager
 def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Iterator[Image]:
-    """Give an image with the probe; it is gone after the tests, with what engines have of it."""
-    binary = path / "probe"
-    subprocess.run(("musl-gcc", "-static", "-Os", "-o", str(binary), str(PROBE)), check=True, timeout=60)
-    made = layout(path / "image", *layers, layer(file("app/probe", binary.read_bytes(), 0o755)), config=config)
+    """Give an image; it is gone after the tests, with what engines have of it."""
+    made = layout(path / "image", *layers, config=config)
     images, busybox = state_folder() / "images", Path(str(shutil.which("busybox")))
     with building(images) as scratch:
         source = Source("oci:", f"{made}:latest")
@@ -139,6 +179,23 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
         inside.write("/srv/written", "by tare")
         inside.get(PurePosixPath("/srv/written"), lone.root.parent / "got")
         assert (lone.root.parent / "got").read_text() == "by tare"
+
+
+@pytest.mark.parametrize("name", ["native", "docker"])
+def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_are(
+    name: str, of_a_kind: Image, testbed: Testbed
+) -> None:
+    technology = of_name(name, testbed.host)
+    with started(replace(testbed, image=of_a_kind, volume_bytes=0), (technology,), 17008, Notes()) as (part,):
+        inside = part.instance.inside
+        assert inside is not None
+        output = inside.run(*of_a_kind.start, "given", "code=7", timeout=30, check=False)
+        assert (output.exit_code, output.text.splitlines()[0]) == (7, "user 4711 4711 4712 4712"), output.stderr
+        assert "folder /srv/work" in output.text
+        assert "argument [given]" in output.text
+        assert "argument [code=7]" in output.text
+        left = inside.run(TOOLS, "ps", "-o", "stat,args", timeout=30).text.splitlines()[1:]
+        assert name == "native" or [line for line in left if line.startswith("Z")] == []  # all are buried
 
 
 def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: Testbed) -> None:

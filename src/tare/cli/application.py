@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,8 +13,10 @@ import yaml  # type: ignore[import-untyped]
 from tare.cli.console import Console
 from tare.errors import UsageError
 from tare.loads.application_file import FILE, parse_application
-from tare.suites.composed import composed
+from tare.suites.composed import Around, composed
+from tare.suites.variables import read_variables
 
+_ENVIRONMENT = ".env"
 _MOST_BYTES = 1 << 20
 
 
@@ -26,11 +29,12 @@ def application(
 ) -> None:
     """Write the application.toml of a compose file, beside it, and say what it leaves out.
 
-    It starts nothing. What an application cannot keep is refused, all of it at once.
+    It starts nothing. Variables have their values from the environment, and from .env beside the file. What an
+    application cannot keep is refused, all of it at once.
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()
-    found = composed(parse_compose(_text(compose), str(compose)), str(compose), service, str(folder))
+    found = composed(parse_compose(_text(compose), str(compose)), str(compose), service, _around(folder))
     parse_application(found.text, folder)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -41,10 +45,38 @@ def application(
         what = f"{target}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "copy the compose file to a folder of yours") from error
     console = Console(stderr=True)
-    for line in found.left_out:
-        console.print(f"left out: {line}", markup=False, highlight=False, soft_wrap=True)
+    lines = [f"left out: {line}" for line in (*_others(compose), *found.left_out)]
+    if found.filled_in:
+        lines.append(
+            f"filled in: {', '.join(found.filled_in)}: {target} has their values, so keep it as you keep theirs"
+        )
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     words = f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"'
     console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+
+def _around(folder: Path) -> Around:
+    """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
+
+    def read(name: str) -> str | None:
+        return _text(folder / name) if (folder / name).is_file() else None
+
+    shell = {
+        name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
+    }
+    try:
+        values = read_variables(read(_ENVIRONMENT) or "", shell)
+    except ValueError as error:
+        raise UsageError(f"{folder / _ENVIRONMENT}: {error}", "write NAME=value in each line") from None
+    return Around(str(folder), values | shell, read)
+
+
+def _others(compose: Path) -> list[str]:
+    """Name the files that an engine reads beside this one."""
+    names = (f"{compose.stem}.override{suffix}" for suffix in (".yaml", ".yml"))
+    there = [name for name in names if (compose.parent / name).exists()]
+    return [f"{name}, which engines read, too: `docker compose config` writes one file of all" for name in there]
 
 
 def parse_compose(text: str, source: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from tare.images.kept import GOING, forgotten
 from tare.machines import Machine
 
 _UNDO_SECONDS = 60.0
+_SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
 
 
 def clean(
@@ -40,6 +42,7 @@ def clean(
         for half_written in _ledgers().glob("*.new"):  # its new entries were not made yet
             half_written.unlink()
         remove_abandoned()
+        _remove_sockets()
         for half in (state_folder() / "images").glob(f"{GOING}*"):
             shutil.rmtree(half)
         troubles = [trouble for path, left in leftovers(_ledgers()).items() for trouble in _undo(path, left, console)]
@@ -86,5 +89,13 @@ def _machine(target: Machine | None) -> Iterator[Host]:
     if target is None:
         yield LocalHost()
     else:
-        with machine(LocalHost(), target, f"/run/tare-clean-{os.getpid():x}.ssh", None) as host:
+        with machine(LocalHost(), target, f"{_SOCKETS}/{_SOCKET}{os.getpid():x}.ssh", None) as host:
             yield host
+
+
+def _remove_sockets() -> None:
+    """Remove the sockets to other machines of a `tare clean` that was killed."""
+    for path in Path(_SOCKETS).glob(f"{_SOCKET}*.ssh"):
+        number = path.stem.removeprefix(_SOCKET)
+        if re.fullmatch("[0-9a-f]{1,8}", number) and not Path(f"/proc/{int(number, 16)}").exists():
+            path.unlink(missing_ok=True)

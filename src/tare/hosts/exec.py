@@ -27,6 +27,7 @@ from tare.model import Output
 RUN = "/usr/lib/tare/run"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
 START = "/usr/lib/tare/start"  # likewise: starts a program as the image says
+WORDS = "--"  # between the options of that and words of a user's, which may look like some
 _NOT_FOUND = 127
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`
 

@@ -118,7 +118,7 @@ class Master:
 
     def __exit__(self, *_: object) -> None:
         """Close the connection."""
-        self._open.close()
+        self._close()
 
     def holds(self) -> bool:
         """Tell whether the connection is open. It waits a moment, because a loss is not seen at once."""
@@ -168,18 +168,22 @@ class Master:
             else:
                 return
 
-    def _connect(self, seconds: float) -> None:
+    def _close(self) -> None:
+        """End the client, and remove its socket: what is killed leaves that behind."""
         self._open.close()
+        self._host.outer.run("rm", "-f", self._socket, timeout=10)
+
+    def _connect(self, seconds: float) -> None:
+        self._close()
         if self._host.resident:
             self._host.resident.close()  # it went with the lost connection
-        self._host.outer.run("rm", "-f", self._socket, timeout=10)
         *client, destination, _ = self._host.prefix
         process = self._open.enter_context(self._host.outer.spawn(*client, *_TELLS, "-M", "-N", destination))
         try:
             process.read_line(seconds)
         except TrialFailed as error:
             words = process.errors().strip() or f"no answer within {seconds:g} s: timed out"
-            self._open.close()
+            self._close()
             self._process = None
             raise unreachable(self._host.destination, words) from error
         self._process, self._was_open = process, True

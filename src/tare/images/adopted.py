@@ -26,10 +26,11 @@ from tare.images.image import absent, built_image, compile_program, hash_of, ima
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
-from tare.images.oci import Configuration, read_configuration, refuse_other_platform, written
+from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, beside_recipe, guest_recipe
-from tare.model import Image, ImageWanted, Source, together
+from tare.model import Image, ImageWanted, together
+from tare.source import Source
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
@@ -75,7 +76,7 @@ def images_beside(
             images[each.image] = built_image(say, beside_recipe(each.image))
         elif each.image not in images:
             images[each.image] = wanted_image(each.image, (), say, again.get(each.name, ""))
-        missing = lacking(images[each.image], each.service.argv[:1])
+        missing = lacking(images[each.image], each.program)
         faults += [Fault(f"{each.name}: {fault.what}", fault.hint) for fault in missing]
     if faults:
         raise SuiteError(faults)
@@ -137,7 +138,8 @@ class Adoption:
 
     def _key(self, digest: str) -> str:
         """Hash of all that the image is made of."""
-        parts = (digest, self.base.digest, hash_of_files(self.files), self.room_bytes, _starter().read_bytes())
+        laid = (self.base.digest, hash_of_files(self.files), _starter().read_bytes())
+        parts = (digest, self.source.started, self.room_bytes, *laid)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _made(self, digest: str, images: Path, say: Callable[[str], None]) -> Path:
@@ -146,6 +148,7 @@ class Adoption:
         manifest = copying.manifest_in(layout)
         text = copying.blob(layout, manifest.configuration).read_text(encoding="utf-8", errors="replace")
         refuse_other_platform(text, copying.this_architecture())
+        text = changed(text, self.source.started)
         size = copying.check_layers(self.source, layout, manifest)
         make_room(images, 3 * size.content_bytes, say)
         say(f"image: unpacking {size.files} files, {size.content_bytes >> 20} MiB")

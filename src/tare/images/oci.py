@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import TareError
+from tare.source import Started
 
 # The names of Go, in which images write the architectures that `uname -m` names.
 ARCHITECTURES = {
@@ -153,17 +154,35 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
     )
 
 
+def changed(text: str | bytes, started: Started) -> str:
+    """Give an image's configuration with what a user says in place of it; raises TareError if it is damaged.
+
+    As in engines, an entry point of the user's goes without the image's command, unless it is empty.
+    """
+    fields = _object(text, "configuration")
+    own = fields.get("config") or {}
+    if not isinstance(own, dict):
+        raise TareError("the image is damaged: its configuration is no table", _DAMAGED)
+    said = {"User": started.user, "WorkingDir": started.folder, "StopSignal": started.stop_signal}
+    said_words = {} if started.entry_point is None else {"Entrypoint": list(started.entry_point)}
+    without = {"Cmd": None} if started.entry_point else {}
+    config = own | {key: value for key, value in said.items() if value is not None} | said_words | without
+    return json.dumps(fields | {"config": config})
+
+
 def written(configuration: Configuration) -> bytes:
     """Write a configuration for programs/image/start.c: words, each with a null byte at its end.
 
     They are user, group and further groups, the working folder, how many variables and the variables, how many words of
-    the entry point and the words, and those of the command.
+    the entry point and the words, and those of the command. What `start` does not need comes after these, because an
+    image's hash is that of its files: the ports, and the stop signal.
     """
     user = configuration.user
-    lists = (configuration.environment, configuration.entry_point, configuration.command)
+    lists = (configuration.environment, configuration.entry_point, configuration.command, configuration.ports)
     words = [str(user.number), str(user.group), ",".join(map(str, user.groups)), configuration.folder]
     for each in lists:
         words += [str(len(each)), *each]
+    words.append(configuration.stop_signal)
     return b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words)
 
 

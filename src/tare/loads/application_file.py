@@ -19,7 +19,8 @@ from tare.loads.application import GIVEN_BY_TARE, Application, Load, OwnService,
 from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import as_path
-from tare.model import ImageWanted, Release, Source
+from tare.model import ImageWanted, Release
+from tare.source import Source, Started
 from tare.suites.document import Document, Key, parse_tables
 from tare.suites.image import as_place
 from tare.suites.source import EXAMPLE, STORES, read_source
@@ -29,6 +30,8 @@ FILE = "application.toml"
 _TABLES = ("application", "parameters", "services", "load")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_USER = re.compile(r"[^\s:\0]+(?::[^\s:\0]+)?")
+_SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*|[1-9][0-9]?")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MOST_BYTES = 1 << 20
 
@@ -40,6 +43,18 @@ def _variables(variables: dict[str, str]) -> dict[str, str]:
         if not _VARIABLE.fullmatch(name) or "\0" in text:
             raise ValueError(f"{name[:100]!r} cannot be a variable: use letters, digits and _")
     return variables
+
+
+def _user(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise ValueError('write a name or a number, or two of user and group: "www-data", "1000:1000"')
+    return text
+
+
+def _signal(text: str) -> str:
+    if not _SIGNAL.fullmatch(text):
+        raise ValueError('write a signal\'s name or number, such as "SIGQUIT"')
+    return text
 
 
 def _expression(text: str) -> str:
@@ -67,6 +82,10 @@ class _ServiceTable:
     files: Files = field(default_factory=dict)
     credentials: str = ""
     command: CommandLine | NoCommand = ""
+    entry_point: CommandLine | NoCommand | None = None
+    user: Annotated[str, AfterValidator(_user)] | None = None
+    folder: Annotated[str, AfterValidator(as_place)] | None = None
+    stop_signal: Annotated[str, AfterValidator(_signal)] | None = None
     environment: Annotated[dict[str, str], AfterValidator(_variables)] = field(default_factory=dict)
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""
@@ -190,6 +209,10 @@ class _Reader:
         if "from" not in document.table(key):
             if table.credentials:
                 document.fault((*key, "credentials"), "there is no image to get", f'write from = "{EXAMPLE}"')
+            for name in ("entry_point", "user", "folder", "stop_signal"):
+                if name in document.table(key):
+                    what = "it changes an image that others have built, and this one is of Debian's packages"
+                    document.fault((*key, name), what, "let the command do it: sh -c '…', setpriv, env")
             return ImageWanted(release, table.packages, files)
         if table.packages:
             what = "an image that others have built is taken as it is"
@@ -201,7 +224,11 @@ class _Reader:
             document.fault((*key, "from"), str(error), error.hint)
             return ImageWanted()
         credentials = str(self.folder / table.credentials) if table.credentials else ""
-        return ImageWanted(source=replace(source, credentials=credentials), files=files)
+        own = None if table.entry_point is None else words_of(table.entry_point)
+        if any(has_place(word, name) for word in own or () for name in GIVEN_BY_TARE):
+            document.fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
+        started = Started(own, table.user, table.folder, table.stop_signal)
+        return ImageWanted(source=replace(source, credentials=credentials, started=started), files=files)
 
     def _source(self, text: str) -> Source:
         """Read the name of an image, whose file is in the application's folder."""

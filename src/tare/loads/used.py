@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tare.contracts import Host
 from tare.errors import TimedOut, TrialFailed, printed
-from tare.hosts.exec import RUN, START
+from tare.hosts.exec import RUN, START, WORDS
 from tare.hosts.lines import last_lines
 from tare.model import Metric, Raw, Value
 from tare.units import format_duration, format_size
@@ -82,7 +82,7 @@ def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> Used:
 
 def _name(argv: Sequence[str]) -> str:
     """Name the command, without what starts it in an image that others have built."""
-    return next((word for word in argv if word != START), START)
+    return next((word for word in argv if word not in (START, WORDS)), START)
 
 
 def _ending(code: int) -> str:

@@ -12,7 +12,7 @@ from tempfile import NamedTemporaryFile
 
 from tare.contracts import Host, Instance, Process, Workload
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.exec import TOOLS, ExecHost
+from tare.hosts.exec import TOOLS, WORDS, ExecHost
 from tare.hosts.purpose import Purpose
 from tare.model import Image, Line, Raw, Service
 from tare.running.layers import KNOCK
@@ -51,7 +51,8 @@ class Place:
             raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
         noted = ("--note", _NUMBER) if self.ends_by else ()
         start, further = self._surroundings(service)
-        return (*start, *noted, *further, *service.argv)
+        parted = (WORDS,) if self.start and service.argv else ()
+        return (*start, *noted, *further, *parted, *service.argv)
 
     def asking(self, service: Service) -> tuple[str, ...]:
         """Give the command line that asks whether it is ready: as the service's, without the image's entry point."""

@@ -1,8 +1,9 @@
 """A compose file as `application.toml`: what is kept, what is left out, and what is refused.
 
-It is pure: the parsed document in, a text out. Kept is what decides what runs: images, commands, environments, ports,
-the order of the start, health checks and mounted files. What says how an engine restarts, names or counts services is
-left out, and named. What would be another application without it is refused, all of it at once.
+It is pure: the parsed document in, a text out. Kept is what decides what runs: images, entry points and commands, users
+and folders, environments, ports, the order of the start, health checks and mounted files, with the values of variables.
+What says how an engine restarts, names or counts services is left out, and named. What would be another application
+without it is refused, all of it at once.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from tare.errors import Fault, SuiteError, did_you_mean
+from tare.suites.compose_entries import below, mount_of, needed, port_of
+from tare.suites.variables import Variables, filled_in, read_variables
 
-_KEPT = ("image", "command", "environment", "ports", "expose", "depends_on", "links", "healthcheck", "volumes")
+_AS_IT_IS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}  # their names in application.toml
+_KEPT = (
+    *("image", "entrypoint", "command", *_AS_IT_IS, "environment", "env_file", "ports", "expose"),
+    *("depends_on", "links", "healthcheck", "volumes"),
+)
 _CONFIG = "let `docker compose config` write a file that has all values in it, and give that"
-_BUILD = "set it in the image: build one with it, and name that"
 _REFUSED = {  # with what to do
     "privileged": "an instance has no more rights than an application needs: leave this service out",
     "devices": "an instance has no devices of the machine: leave this service out",
@@ -32,19 +38,13 @@ _REFUSED = {  # with what to do
     "network_mode": "all services are on one network of tare's: leave it out",
     "external_links": "what is outside of the file is no part of the application: leave it out",
     "extra_hosts": "what is outside of the file is no part of the application: leave it out",
-    "entrypoint": _BUILD,
-    "user": _BUILD,
-    "working_dir": _BUILD,
     "secrets": "mount the file from the folder, in volumes",
     "configs": "mount the file from the folder, in volumes",
     "extends": _CONFIG,
-    "env_file": _CONFIG,
 }
 _NAMES = ("container_name", "hostname", "domainname")
 _OF_THE_FILE = ("services", "version", "name")
 _READY_WITHIN = "90s"  # three checks, 30 s apart: what Compose does if not said
-_NUMBER = re.compile(r"[0-9]{1,5}")
-_PLACES = re.compile(r"\$(\$|[A-Za-z_{])")
 _LOAD = """
 [load]  # wrk asks for the first page: write here what your users do
 packages = ["wrk"]
@@ -61,25 +61,47 @@ pattern = "Requests/sec: +([0-9.]+)"
 
 @dataclass(frozen=True)
 class Composed:
-    """The text of `application.toml`, and a line for each thing that is left out."""
+    """The text of `application.toml`, and a line for each thing that is left out.
+
+    The variables `filled_in` had their values from elsewhere than the file.
+    """
 
     text: str
     left_out: tuple[str, ...]
+    filled_in: tuple[str, ...] = ()
 
 
-def composed(document: object, source: str, under_test: str = "", folder: str = "") -> Composed:
+def _nothing(_: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is around a compose file.
+
+    `folder` is the absolute path of its folder: what `docker compose config` has written names all files by such paths.
+    `variables` are those of the shell and of `.env`. `read` gives a text of the folder, None where there is none.
+    """
+
+    folder: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[str], str | None] = _nothing
+
+
+def composed(document: object, source: str, under_test: str = "", around: Around | None = None) -> Composed:
     """Convert a parsed compose file; raises SuiteError with all that cannot be kept, each under its key.
 
-    Without a name, the service under test is the one that publishes ports. `folder` is the absolute path of the file's
-    folder: what `docker compose config` has written names all files by such paths.
+    Without a name, the service under test is the one that publishes ports.
     """
-    return _Conversion(source, PurePosixPath(folder)).of(document, under_test)
+    around = around or Around()
+    return _Conversion(source, around, Variables(around.variables)).of(document, under_test)
 
 
 @dataclass
 class _Conversion:
     source: str
-    folder: PurePosixPath
+    around: Around
+    variables: Variables
     faults: list[Fault] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -95,7 +117,7 @@ class _Conversion:
             raise SuiteError(self.faults)
         tables = [f"[application]\nunder_test = {_text(chosen)}\n"]
         tables += [_table(name, texts[name]) for name in order]
-        return Composed("\n".join(tables) + _LOAD, tuple(self.left_out))
+        return Composed("\n".join(tables) + _LOAD, tuple(self.left_out), tuple(sorted(self.variables.used)))
 
     def _fault(self, key: str, what: str, hint: str) -> None:
         self.faults.append(Fault(f"{self.source}: {key}: {what}", hint))
@@ -121,8 +143,27 @@ class _Conversion:
             elif service.get("profiles"):
                 self._leave_out(f"services.{name}", "it has a profile: an engine starts it only when it is told to")
             else:
-                found[str(name)] = {str(key): value for key, value in service.items() if value is not None}
+                found[str(name)] = self._kept(f"services.{name}", service)
         return found
+
+    def _kept(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
+        """Give the settings that are there, with their variables filled in where they count."""
+        there = {str(name): value for name, value in service.items() if value is not None}
+        return {name: self._filled(f"{key}.{name}", value) if name in _KEPT else value for name, value in there.items()}
+
+    def _filled(self, key: str, value: object) -> object:
+        if isinstance(value, dict):
+            return {name: self._filled(f"{key}.{name}", each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._filled(key, each) for each in value]
+        if not isinstance(value, str):
+            return value
+        try:  # of a port, only the service's own counts
+            return filled_in(value, self.variables, "" if key.endswith(".ports") else None)
+        except ValueError as error:
+            hint = "write its value into .env beside the file, or before the command: NAME=value tare application …"
+            self._fault(key, str(error), hint if "nobody has set" in str(error) else "see the Compose specification")
+            return value
 
     def _service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
         """Give the settings of a service in application.toml."""
@@ -135,10 +176,10 @@ class _Conversion:
             elif setting not in {*_KEPT, *_REFUSED, "build"} and not setting.startswith("x-"):
                 self._leave_out(f"{key}.{setting}")
         self._refuse_wishes(key, service)
-        settings: dict[str, object] = {"from": self._image(key, service)}
-        if "command" in service:
-            settings["command"] = self._words(f"{key}.command", service["command"])
-        if environment := self._environment(f"{key}.environment", service.get("environment", {})):
+        settings: dict[str, object] = {"from": self._image(key, service), **self._program(key, service)}
+        environment = self._files_of_variables(f"{key}.env_file", service.get("env_file", []))
+        environment |= self._environment(f"{key}.environment", service.get("environment", {}))
+        if environment:
             settings["environment"] = environment
         if ports := [*self._ports(f"{key}.ports", service, "ports"), *self._ports(f"{key}.expose", service, "expose")]:
             settings["port"], *others = dict.fromkeys(ports)
@@ -151,10 +192,10 @@ class _Conversion:
 
     def _refuse_wishes(self, key: str, service: Mapping[str, object]) -> None:
         """Refuse devices, services that end, and other names, which stand below settings that may be kept."""
-        if _below(service, "deploy", "resources", "reservations", "devices"):
+        if below(service, "deploy", "resources", "reservations", "devices"):
             self._fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSED["devices"])
-        for name in _needed(service):
-            if _below(service, "depends_on", name, "condition") == "service_completed_successfully":
+        for name in needed(service):
+            if below(service, "depends_on", name, "condition") == "service_completed_successfully":
                 hint = f"do what {name} does in the image, or at the start of a service that stays"
                 self._fault(f"{key}.depends_on.{name}", "the services of an application do not end", hint)
         links = service.get("links")
@@ -170,28 +211,38 @@ class _Conversion:
             what = "nobody has built its image" if "build" in service else "missing"
             self._fault(f"{key}.image", what, hint)
             return ""
-        name = self._filled(f"{key}.image", image)
         if "build" not in service:
-            return f"docker://{name}"
+            return f"docker://{image}"
         self._leave_out(f"{key}.build", "its image is taken from Docker: build it before: docker compose build")
-        tagged = "@" in name or ":" in name.rpartition("/")[2]
-        return f"docker-daemon:{name}" if tagged else f"docker-daemon:{name}:latest"
+        tagged = "@" in image or ":" in image.rpartition("/")[2]
+        return f"docker-daemon:{image}" if tagged else f"docker-daemon:{image}:latest"
 
-    def _filled(self, key: str, text: str) -> str:
-        """Give a text as an engine reads it: `$$` is `$`, and a variable is nobody's to guess."""
-        if any(found[1] != "$" for found in _PLACES.finditer(text)):
-            self._fault(key, "it has a variable, whose value is not in the file", _CONFIG)
-        return text.replace("$$", "$")
+    def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
+        """Give what is started, by whom and where, as far as the file says it."""
+        settings: dict[str, object] = {}
+        if "entrypoint" in service:
+            words = self._words(f"{key}.entrypoint", service["entrypoint"])
+            settings["entry_point"] = words or ""
+        if "command" in service:
+            if words := self._words(f"{key}.command", service["command"]):
+                settings["command"] = words
+            elif not settings.get("entry_point"):
+                hint = "leave it out for the image's own, or write the whole program in entrypoint"
+                self._fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
+        for name, ours in _AS_IT_IS.items():
+            if service.get(name, "") != "":
+                settings[ours] = str(service[name])
+        return settings
 
     def _words(self, key: str, command: object) -> list[str]:
         if isinstance(command, str):
             try:
-                return [self._filled(key, word) for word in shlex.split(command)]
+                return shlex.split(command)
             except ValueError as error:
                 self._fault(key, f"it cannot be split into words: {str(error).lower()}", "write a list of words")
                 return []
         if isinstance(command, list) and all(isinstance(word, str | int | float) for word in command):
-            return [self._filled(key, str(word)) for word in command]
+            return [str(word) for word in command]
         self._fault(key, "neither a line nor a list of words", 'write it as in command: ["app", "--port=80"]')
         return []
 
@@ -204,18 +255,47 @@ class _Conversion:
             return {}
         found = {}
         for name, value in environment.items():
-            if value is None:
-                self._fault(f"{key}.{name}", "it has no value in the file", "give it one, or leave it out")
+            text = self.variables.get(str(name)) if value is None else value
+            if text is None:
+                self._leave_out(f"{key}.{name}", "nobody has set it")
             else:
-                text = json.dumps(value) if isinstance(value, bool) else str(value)
-                found[str(name)] = self._filled(f"{key}.{name}", text)
+                found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
         return found
+
+    def _files_of_variables(self, key: str, entries: object) -> dict[str, str]:
+        """Give the variables of files; of two with one name, that of the later file."""
+        found: dict[str, str] = {}
+        for each in entries if isinstance(entries, list) else [entries]:
+            described = each if isinstance(each, dict) else {"path": each}
+            path = self._below(key, str(described.get("path", "")))
+            text = self.around.read(path) if path else ""
+            if text is None and described.get("required", True) is not True:
+                self._leave_out(key, f"there is no {path}")
+            elif text is None:
+                self._fault(key, f"there is no file {path}", "write it, or take it out of env_file")
+            else:
+                try:
+                    found |= read_variables(text, self.around.variables)
+                except ValueError as error:
+                    self._fault(key, f"{path}: {error}", "write NAME=value in each line")
+        self.variables.used |= found.keys()
+        return found
+
+    def _below(self, key: str, source: str) -> str:
+        """Give a path as of the file's folder; empty, with a fault, for what is outside."""
+        path = PurePosixPath(source)
+        if path.is_absolute() and path.is_relative_to(self.around.folder):
+            path = path.relative_to(self.around.folder)
+        if path.is_absolute() or source.startswith(("~", "$")) or ".." in path.parts:
+            self._fault(key, f"{source} is outside of the folder", "copy it into the folder of the file, and name that")
+            return ""
+        return str(path)
 
     def _ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
         """Give the TCP ports on which a service listens; those of the machine are not needed."""
         entries = service.get(setting, [])
         for each in entries if isinstance(entries, list) else []:
-            protocol, port = _port(each)
+            protocol, port = port_of(each)
             if protocol != "tcp":
                 self._leave_out(key, f"{each}, which is not TCP: services reach each other on all ports")
             elif port is None:
@@ -230,7 +310,7 @@ class _Conversion:
             self._leave_out(f"{key}.{setting}", f"the service has {_READY_WITHIN} to be ready")
         test = check["test"]
         if isinstance(test, str):
-            words = ["sh", "-c", self._filled(f"{key}.test", test)]
+            words = ["sh", "-c", test]
         else:
             kind, *words = self._words(f"{key}.test", test) or ["NONE"]
             if kind == "CMD-SHELL":
@@ -245,19 +325,14 @@ class _Conversion:
         """Give the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
         files = {}
         for each in volumes if isinstance(volumes, list) else []:
-            source, target = _mount(each)
-            if source.startswith("/") and PurePosixPath(source).is_relative_to(self.folder):
-                source = str(PurePosixPath(source).relative_to(self.folder))
+            source, target = mount_of(each)
             if not source:
                 self._leave_out(key, f"{target}, which begins as in the image in each trial")
             elif source.endswith(".sock"):
                 hint = "an instance does not talk to an engine: leave this service out"
                 self._fault(key, f"{source} is a socket of the machine", hint)
-            elif source.startswith(("/", "~", "$")) or ".." in PurePosixPath(source).parts:
-                hint = "copy it into the folder of the file, and mount it from there"
-                self._fault(key, f"{source} is outside of the folder", hint)
-            else:
-                files[target] = str(PurePosixPath(source))
+            elif path := self._below(key, source):
+                files[target] = path
         return files
 
     def _chosen(self, services: Mapping[str, Mapping[str, object]], wanted: str) -> str:
@@ -278,7 +353,7 @@ class _Conversion:
 
     def _order(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
         """Give the names of the services, each after those that it depends on, and as in the file otherwise."""
-        left = {name: {each for each in _needed(service) if each in services} for name, service in services.items()}
+        left = {name: {each for each in needed(service) if each in services} for name, service in services.items()}
         order: list[str] = []
         while left:
             ready = next((name for name, needed in left.items() if needed <= {*order}), None)
@@ -289,42 +364,6 @@ class _Conversion:
             order.append(ready)
             del left[ready]
         return tuple(order)
-
-
-def _needed(service: Mapping[str, object]) -> tuple[str, ...]:
-    depends_on, links = service.get("depends_on"), service.get("links")
-    needed = [str(each) for each in depends_on] if isinstance(depends_on, list | dict) else []
-    linked = [str(each).partition(":")[0] for each in links] if isinstance(links, list) else []
-    return (*needed, *linked)
-
-
-def _below(value: object, *keys: str) -> object:
-    """Give what stands below these keys; None if there is nothing."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _port(entry: object) -> tuple[str, int | None]:
-    """Give the protocol and the service's own port; None for what is not one port."""
-    if isinstance(entry, dict):
-        protocol, text = str(entry.get("protocol", "tcp")), str(entry.get("target", ""))
-    else:
-        text, _, protocol = str(entry).partition("/")
-        text = text.rpartition(":")[2]
-    found = _NUMBER.fullmatch(text) is not None and 0 < int(text) < 65536
-    return protocol or "tcp", int(text) if found else None
-
-
-def _mount(entry: object) -> tuple[str, str]:
-    """Give what is mounted, and where; nothing for a volume of an engine's."""
-    if isinstance(entry, dict):
-        source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
-        return source, str(entry.get("target", ""))
-    source, colon, rest = str(entry).partition(":")
-    if not colon:
-        return "", source
-    return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]
 
 
 def _table(name: str, settings: Mapping[str, object]) -> str:

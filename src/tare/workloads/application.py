@@ -109,7 +109,8 @@ class OfSeveral(Workload):
     @property
     def programs(self) -> Sequence[str]:
         """The program of the service under test."""
-        return self.application.under_test.command[:1]
+        service = self.application.under_test
+        return service.image.program(service.command)
 
     @property
     def port(self) -> int | None:

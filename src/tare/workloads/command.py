@@ -29,6 +29,7 @@ from pydantic import AfterValidator, Field
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed
+from tare.hosts.exec import WORDS
 from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.own_metrics import OwnMetric, values_of
 from tare.loads.used import METRICS, measured, read_used
@@ -126,4 +127,5 @@ class Command(Workload):
     def _run(self, inside: Host, start: Sequence[str]) -> Raw:
         if self.prepare:
             inside.run(*start, *(("--only",) if start else ()), *words_of(self.prepare), timeout=self.timeout)
-        return measured(inside, "run", *start, *words_of(self.command), timeout=self.timeout)
+        parted = (WORDS,) if start else ()
+        return measured(inside, "run", *start, *parted, *words_of(self.command), timeout=self.timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_an_application_that_is_there_stays_as_it_is(compose: Path, capsys: pyte
 def test_what_cannot_be_kept_is_told_in_two_lines_each_and_nothing_is_written(
     compose: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compose.write_text(SHOP + "    privileged: true\n    user: www\n")
+    compose.write_text(SHOP + "    privileged: true\n    pid: host\n")
     code, told = call(compose, capsys)
     assert code == 2
     assert [line.partition(": ")[0] for line in told.splitlines()] == ["error", "hint"] * 2
@@ -63,6 +64,36 @@ def test_a_file_that_is_mounted_and_not_there_is_told(compose: Path, capsys: pyt
     compose.write_text(SHOP + "    volumes: ['./none:/x']\n")
     code, told = call(compose, capsys)
     assert (code, 'services.web.files: there is no file or folder "none"' in told) == (2, True)
+
+
+def test_variables_are_those_of_the_shell_and_of_a_file_beside(
+    compose: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_TEST_TAG", "1.26")
+    monkeypatch.setenv("TARE_TEST_ODD", os.fsdecode(b"\xff"))
+    (compose.parent / ".env").write_text("TARE_TEST_TAG=1.25\nTARE_TEST_WORD=secret\n")
+    (compose.parent / "web.env").write_text("WORD=${TARE_TEST_WORD}\n")
+    (compose.parent / "compose.override.yml").touch()
+    compose.write_text(
+        SHOP.replace("1.25", "${TARE_TEST_TAG}") + "    env_file: web.env\n    environment: [TARE_TEST_ODD]\n"
+    )
+    code, told = call(compose, capsys)
+    service = read_application(compose.parent).under_test
+    assert (code, str(service.image.source), service.environment) == (0, "docker://nginx:1.26", (("WORD", "secret"),))
+    target = compose.parent / "application.toml"
+    assert told.splitlines()[:-1] == [
+        "left out: compose.override.yml, which engines read, too: `docker compose config` writes one file of all",
+        "left out: services.web.restart",
+        "left out: services.web.environment.TARE_TEST_ODD: nobody has set it",
+        f"filled in: TARE_TEST_TAG, WORD: {target} has their values, so keep it as you keep theirs",
+    ]
+
+
+def test_a_file_of_variables_that_cannot_be_read_is_told(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (compose.parent / ".env").write_text("A=1\n???\n")
+    code, told = call(compose, capsys)
+    error = f"error: {compose.parent}/.env: line 2: neither NAME=value nor a comment"
+    assert (code, told.splitlines()) == (2, [error, "hint: write NAME=value in each line"])
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,17 @@ def test_an_image_that_was_being_built_is_removed_and_those_that_are_whole_stay(
     assert [path.name for path in images.iterdir()] == ["0123abcd"]
 
 
+def test_a_socket_of_a_clean_that_was_killed_is_removed_and_one_in_use_stays(
+    tmp_path: Path, cleaned: Clean, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("tare.cli.clean"), "_SOCKETS", str(tmp_path))
+    names = ("tare-clean-7ffffffe.ssh", f"tare-clean-{os.getpid():x}.ssh", "tare-clean-mine.ssh", "tare-run.ssh")
+    for name in names:
+        (tmp_path / name).touch()
+    assert cleaned()[0] == 0
+    assert sorted(path.name for path in tmp_path.glob("*.ssh")) == sorted(names[1:])
+
+
 def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     ledgers: Path, tmp_path: Path, cleaned: Clean
 ) -> None:

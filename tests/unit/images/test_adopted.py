@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from tare.hosts.exec import START
 from tare.images.adopted import Adoption, configuration_of, lacking, packages_of
 from tare.images.building import building
 from tare.images.inside import hash_of_files, put_files, text_in
-from tare.model import Image, Source
+from tare.model import Image
+from tare.source import Source, Started
 
 BUSYBOX = Path("/bin/busybox")
 PROBE = Path(__file__).parents[2] / "support/probe.c"
@@ -117,6 +119,12 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
     noted = image.root / "number"
     done = start(image, "--note", "/number", "--set", "A=b", "code=5")
     assert (done.returncode, noted.read_text().strip().isdigit(), "variable [A=b]" in done.stdout) == (5, True, True)
+    likely = (("--set", "x", "code=6"), ("--only", "code=6"), ("--note", "/number", "code=6"), ("--", "code=6"))
+    for given_words in likely:
+        own = start(image, "--set", "A=b", "--", *given_words)  # words of a user's that look like options
+        lines = [f"argument [{word}]\n" for word in given_words]
+        assert (own.returncode, "".join(lines) in own.stdout, "variable [A=b]" in own.stdout) == (6, True, True)
+    assert "argument [usual]" in start(image, "--").stdout
     assert (image.ends_by, image.ports) == ("SIGTERM", ())
     assert image.packages == ""
     assert lacking(image, ["given"]) == []  # the entry point is there, and the word is its own
@@ -124,6 +132,30 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
     assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
         *("busybox", "init", "start", "start.words")
     ]
+
+
+@needs_tools
+@only_root
+def test_what_a_user_says_of_its_program_makes_another_image_of_the_same_files(adopt: Adopt, probe: bytes) -> None:
+    data = layer(file("app/probe", probe, 0o755))
+    plain = adopt(data, **CONFIG)
+    said = Started(("/app/probe", "own"), "1:2", "/app", "SIGQUIT")
+    wanted = Source(*plain.origin.partition("@")[0].partition(":")[::2])
+    image = adopt(wanted=replace(wanted, transport="oci:", started=said))
+    assert start(image).stdout.splitlines()[:5] == [
+        *("user 1 1 2 2", "groups", "folder /app", "argument [/app/probe]", "argument [own]")
+    ]
+    assert (image.digest != plain.digest, image.ends_by, image.origin) == (True, "SIGQUIT", plain.origin)
+    assert lacking(adopt(wanted=replace(wanted, transport="oci:", started=Started(("none",)))), ("none",)) != []
+
+
+@needs_tools
+@only_root
+def test_images_that_differ_in_what_they_say_alone_are_not_taken_for_each_other(adopt: Adopt) -> None:
+    data = layer(file("app"))
+    adopt(data, StopSignal="SIGINT", ExposedPorts={"80/tcp": {}})
+    image = adopt(data, StopSignal="SIGQUIT", ExposedPorts={"81/tcp": {}})
+    assert (image.ends_by, image.ports) == ("SIGQUIT", (81,))
 
 
 @needs_tools

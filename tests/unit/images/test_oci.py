@@ -11,12 +11,14 @@ from tare.errors import TareError
 from tare.images.oci import (
     Configuration,
     User,
+    changed,
     choose,
     read_configuration,
     read_manifest,
     refuse_other_platform,
     written,
 )
+from tare.source import Started
 
 ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
 www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
@@ -92,7 +94,36 @@ def test_ports_that_a_server_may_listen_on_are_numbers_of_tcp() -> None:
 def test_the_words_for_start_are_counted_so_that_none_can_be_taken_for_another() -> None:
     found = configured(User="app", Entrypoint=["/a", ""], Cmd=["3", "é"], Env=["PATH=/p"], WorkingDir="/w")
     words = ["1500", "1501", "4,44", "/w", "2", "PATH=/p", "HOME=/srv/app", "2", "/a", "", "2", "3", "é"]
-    assert written(found).decode().split("\0") == [*words, ""]
+    assert written(found).decode().split("\0") == [*words, "0", "SIGTERM", ""]
+    ports = configured(ExposedPorts={"80/tcp": {}, "53/udp": {}}, StopSignal="SIGQUIT")
+    assert written(ports).decode().split("\0")[-5:] == ["2", "53/udp", "80/tcp", "SIGQUIT", ""]
+
+
+def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
+    own: dict[str, Any] = {
+        "Entrypoint": ["/a"],
+        "Cmd": ["b"],
+        "User": "app",
+        "WorkingDir": "/w",
+        "StopSignal": "SIGINT",
+        "Env": ["A=1"],
+    }
+    text = json.dumps({"os": "linux", "config": own})
+
+    def found(started: Started) -> Configuration:
+        return read_configuration(changed(text, started), ACCOUNTS, GROUP)
+
+    assert found(Started()) == configured(**own)
+    said = found(Started(("/x", "y"), "1500:staff", "/srv", "SIGQUIT"))
+    assert (said.argv(), said.user, said.folder) == (("/x", "y"), User(1500, 50, (), "/srv/app"), "/srv")
+    assert (said.stop_signal, said.environment[-1]) == ("SIGQUIT", "A=1")
+    assert found(Started(entry_point=())).argv() == ("b",)  # as in engines, an empty one leaves the command
+    with pytest.raises(TareError, match=r"^the image has no user nobody-here, "):
+        found(Started(user="nobody-here"))
+    assert read_configuration(changed('{"config": null}', Started(("/x",))), "", "").argv() == ("/x",)
+    for wrong in ("[]", '{"config": [1]}', "x"):
+        with pytest.raises(TareError, match=f"^{DAMAGED}"):
+            changed(wrong, Started())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from tare.loads.application_file import (
     parse_application,
     read_application,
 )
-from tare.model import ImageWanted, Service, Source
+from tare.model import ImageWanted, Service
+from tare.source import Source, Started
 
 DECISION = Path(__file__).parents[3] / "docs/decisions/applications.md"
 (EXAMPLE,) = re.findall(r"```toml\n(.*?)```", DECISION.read_text(encoding="utf-8"), re.DOTALL)
@@ -86,6 +87,17 @@ def test_an_image_of_others_is_looked_for_in_the_folder_and_keeps_its_own_comman
     assert database.service.argv == ()
 
 
+def test_entry_point_user_folder_and_stop_signal_stand_in_place_of_the_images(folder: Path) -> None:
+    said = 'entry_point = "/app --quiet"\nuser = "www-data:7"\nfolder = "/srv/app"\nstop_signal = "SIGQUIT"\n'
+    text = f'{LEAST}[services.db]\nfrom = "db.tar"\n{said}[services.log]\nfrom = "log.tar"\nentry_point = ""\n'
+    database, log = parse_application(text, folder).services_beside({})
+    assert database.image.source is not None
+    assert database.image.source.started == Started(("/app", "--quiet"), "www-data:7", "/srv/app", "SIGQUIT")
+    assert (database.program, log.program) == (("/app",), ())
+    assert log.image.source is not None
+    assert log.image.source.started == Started(entry_point=())
+
+
 def test_a_suite_may_give_other_parameters_but_none_that_are_not_there(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
     assert application.given({"users": 16000}) == {"users": 16000}
@@ -148,6 +160,15 @@ typo = 1
         ("port = 80", 'port = 80\nfrom = "a.tar"\npackages = ["b1"]', "services.web.packages: an image that others"),
         ("port = 80", 'port = 80\nfiles = { "/srv/x" = "x" }', 'services.web.files: there is no file or folder "x"'),
         ("port = 80", 'port = 80\nfiles = { "srv" = "web" }', "services.web.files.srv: "),
+        ("port = 80", 'port = 80\nuser = "1000"', "services.web.user: it changes an image that others have built"),
+        ("port = 80", 'port = 80\nfrom = "a.tar"\nuser = "a b"', 'services.web.user: "a b" cannot be used / write a'),
+        ("port = 80", 'port = 80\nfrom = "a.tar"\nfolder = "srv"', 'services.web.folder: "srv" cannot be used / write'),
+        ("port = 80", 'port = 80\nfrom = "a.tar"\nstop_signal = "!"', 'services.web.stop_signal: "!" cannot be used'),
+        (
+            "port = 80",
+            'port = 80\nfrom = "a.tar"\nentry_point = "app --on {port}"',
+            "services.web.entry_point: nothing is filled in there",
+        ),
         (
             "port = 80",
             'port = 80\nenvironment = { "A B" = "x" }',

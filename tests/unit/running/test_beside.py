@@ -20,12 +20,13 @@ from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.launch import Launch
-from tare.model import ImageWanted, Metric, Output, Raw, Service, Source, Value
+from tare.model import ImageWanted, Metric, Output, Raw, Service, Value
 from tare.running.beside import Neighbors, groups, with_names
 from tare.running.doubts import side_cautions
 from tare.running.layers import KNOCK, Testbed
 from tare.running.service import Place
 from tare.running.trial import Attempt
+from tare.source import Source
 from tare.suites.plan import Step
 
 STEP = Step("one", "shop", "fake", 0, 0)
@@ -66,7 +67,7 @@ def test_a_service_has_its_environment_beside_that_of_its_image() -> None:
     debian, others = Place(LocalHost(), "::1"), Place(LocalHost(), "::1", ("start",))
     assert debian.argv(service) == ("env", "A=b", "C=d", "app", "-x")
     assert debian.asking(service) == ("env", "A=b", "C=d", "ping")
-    assert others.argv(service) == ("start", "--set", "A=b", "--set", "C=d", "app", "-x")
+    assert others.argv(service) == ("start", "--set", "A=b", "--set", "C=d", "--", "app", "-x")
     assert others.asking(service) == ("start", "--set", "A=b", "--set", "C=d", "--only", "ping")
     assert debian.argv(Service(("app",), 80)) == ("app",)
 

@@ -140,7 +140,7 @@ class OfTares(OfYours):
 
 def test_a_server_of_the_users_is_started_as_the_image_says_and_no_other_is(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    testbed = replace(testbed, image=replace(testbed.image, start=("env", "MARK=set")))
+    testbed = replace(testbed, image=replace(testbed.image, start=("env", "MARK=set", "env")))
     for workload, says in ((OfYours(pipe), "mark set"), (OfTares(pipe), "mark")):
         with Attempt(testbed, STEP, (Reachable(),), workload) as attempt:
             attempt.start()

@@ -11,7 +11,8 @@ import pytest
 from tare.cli.application import parse_compose
 from tare.errors import SuiteError
 from tare.loads.application_file import parse_application
-from tare.suites.composed import Composed, composed
+from tare.source import Started
+from tare.suites.composed import Around, Composed, composed
 
 SHOP = """
 name: shop
@@ -50,18 +51,18 @@ x-ours: {}
 """
 
 
-def of(text: str, under_test: str = "") -> Composed:
-    return composed(parse_compose(text, "compose.yaml"), "compose.yaml", under_test)
+def of(text: str, under_test: str = "", around: Around | None = None) -> Composed:
+    return composed(parse_compose(text, "compose.yaml"), "compose.yaml", under_test, around)
 
 
-def services(text: str, under_test: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(of(text, under_test).text)["services"]
+def services(text: str, under_test: str = "", around: Around | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(of(text, under_test, around).text)["services"]
     return found
 
 
-def refusal(text: str, under_test: str = "") -> list[str]:
+def refusal(text: str, under_test: str = "", around: Around | None = None) -> list[str]:
     with pytest.raises(SuiteError) as error:
-        of(text, under_test)
+        of(text, under_test, around)
     return [f"{fault.what} / {fault.hint}".removeprefix("compose.yaml: ") for fault in error.value.faults]
 
 
@@ -99,13 +100,11 @@ def test_a_link_is_an_order_as_services_find_each_other_by_their_names() -> None
 
 def test_a_file_below_the_folder_may_have_its_whole_path() -> None:
     text = "services:\n  a: {image: x, ports: [80], volumes: ['/my/shop/web:/srv/web']}\n"
-    document = parse_compose(text, "compose.yaml")
-    assert 'files = { "/srv/web" = "web" }' in composed(document, "compose.yaml", folder="/my/shop").text
+    assert 'files = { "/srv/web" = "web" }' in of(text, around=Around("/my/shop")).text
     with pytest.raises(SuiteError, match="/my/shop/web is outside of the folder"):
-        composed(document, "compose.yaml", folder="/my/sho")
-    climbing = parse_compose(text.replace("shop/web", "shop/../x"), "compose.yaml")
+        of(text, around=Around("/my/sho"))
     with pytest.raises(SuiteError, match="is outside of the folder"):
-        composed(climbing, "compose.yaml", folder="/my/shop")
+        of(text.replace("shop/web", "shop/../x"), around=Around("/my/shop"))
 
 
 def test_names_beside_that_of_the_service_are_said_as_others_may_use_them() -> None:
@@ -148,6 +147,91 @@ def test_texts_of_all_kinds_are_written_as_toml() -> None:
     assert tomllib.loads(text)["services"]["a.b"]["environment"] == {"A.B": word}
 
 
+# --- who runs what, and variables
+
+ONE = "services:\n  a:\n    image: x\n    expose: [80]\n"
+PROGRAM = """\
+    entrypoint: /start --quiet
+    command: [serve, "${PORT:-80}"]
+    user: "${USER_ID}:1000"
+    working_dir: /srv/app
+    stop_signal: SIGQUIT
+"""
+
+
+def test_entry_point_user_folder_and_stop_signal_are_kept() -> None:
+    around = Around(variables={"USER_ID": "1001", "PORT": "", "HOME": "/root"})
+    assert services(ONE + PROGRAM, around=around)["a"] == {
+        "from": "docker://x",
+        "entry_point": ["/start", "--quiet"],
+        "command": ["serve", "80"],
+        "user": "1001:1000",
+        "folder": "/srv/app",
+        "stop_signal": "SIGQUIT",
+        "port": 80,
+    }
+    assert of(ONE + PROGRAM, around=around).filled_in == ("PORT", "USER_ID")
+    assert services(ONE + "    user:\n    entrypoint:\n    command:\n")["a"].keys() == {"from", "port"}
+
+
+def test_what_is_started_is_an_application(tmp_path: Path) -> None:
+    text = of(ONE + PROGRAM, around=Around(variables={"USER_ID": "1001"})).text
+    image = parse_application(text, tmp_path).under_test.image
+    assert image.source is not None
+    assert image.source.started == Started(("/start", "--quiet"), "1001:1000", "/srv/app", "SIGQUIT")
+    assert image.program(("serve", "80")) == ("/start",)
+
+
+def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> None:
+    assert services(ONE + "    entrypoint: []\n    command: serve\n")["a"]["entry_point"] == ""
+    assert services(ONE + "    entrypoint: [/start]\n    command: []\n")["a"].keys() == {"from", "entry_point", "port"}
+    (told,) = refusal(ONE + "    command: ''\n")
+    assert told.startswith("services.a.command: an image's command cannot be taken away alone / leave it out")
+
+
+def test_variables_are_filled_in_before_a_line_is_split_and_where_they_count_alone() -> None:
+    around = Around(variables={"OPTIONS": "--fast '--to=a b'", "TAG": "1.2", "WWW": "./www"})
+    text = "services:\n  a:\n    image: x:${TAG}\n    command: serve $OPTIONS $$5\n    ports: ['${NOBODY}:80']\n"
+    text += "    volumes: ['${WWW}:/www']\n    labels: {x: '${NOBODY}'}\n"
+    assert services(text, around=around)["a"] == {
+        "from": "docker://x:1.2",
+        "command": ["serve", "--fast", "--to=a b", "$5"],
+        "port": 80,
+        "files": {"/www": "www"},
+    }
+
+
+FILES = {"a.env": "A=1\nB=2\n", "sub/b.env": "B=$X\nexport C='$X'\n", "odd.env": "A=1\n???\n"}
+SEVERAL = ONE + "    env_file: [a.env, {path: ./sub/b.env}, {path: none.env, required: false}]\n"
+
+
+def test_files_of_variables_are_read_and_what_the_service_says_itself_counts_more() -> None:
+    around = Around("/shop", {"X": "x"}, FILES.get)
+    assert services(SEVERAL, around=around)["a"]["environment"] == {"A": "1", "B": "x", "C": "$X"}
+    text = f"{SEVERAL}    environment: [A=own, X, NOBODY]\n"
+    assert services(text, around=around)["a"]["environment"] == {"A": "own", "B": "x", "C": "$X", "X": "x"}
+    assert of(text, around=around).left_out == (
+        "services.a.env_file: there is no none.env",
+        "services.a.environment.NOBODY: nobody has set it",
+    )
+    absolute = ONE + "    env_file: /shop/a.env\n"
+    assert services(absolute, around=around)["a"]["environment"] == {"A": "1", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none.env", "there is no file none.env"),
+        ("../a.env", "../a.env is outside of the folder"),
+        ("/etc/passwd", "/etc/passwd is outside of the folder"),
+        ("odd.env", "odd.env: line 2: neither NAME=value nor a comment"),
+    ],
+)
+def test_a_file_of_variables_that_cannot_be_read_is_refused(name: str, said: str) -> None:
+    (told,) = refusal(f"{ONE}    env_file: {name}\n", around=Around("/shop", {}, FILES.get))
+    assert told.startswith(f"services.a.env_file: {said} / ")
+
+
 # --- which one is under test
 
 
@@ -179,10 +263,6 @@ def test_the_service_under_test_has_a_port() -> None:
         ("devices: [/dev/kvm]", "services.a.devices: cannot be kept"),
         ("cap_add: [SYS_ADMIN]", "services.a.cap_add: cannot be kept"),
         ("network_mode: host", "services.a.network_mode: cannot be kept"),
-        ("entrypoint: x", "services.a.entrypoint: cannot be kept / set it in the image"),
-        ("user: '1000'", "services.a.user: cannot be kept"),
-        ("working_dir: /x", "services.a.working_dir: cannot be kept"),
-        ("env_file: .env", "services.a.env_file: cannot be kept / let `docker compose config`"),
         ("secrets: [x]", "services.a.secrets: cannot be kept"),
         ("links: ['b:db']", "services.a.links: b has another name, db / let it be found by the name b"),
         ("gpus: all", "services.a.gpus: cannot be kept"),
@@ -193,12 +273,12 @@ def test_the_service_under_test_has_a_port() -> None:
         ("volumes: ['../x:/x']", "services.a.volumes: ../x is outside of the folder"),
         ("volumes: ['./a/../../x:/x']", "services.a.volumes: ./a/../../x is outside of the folder"),
         ("volumes: ['~/x:/x']", "services.a.volumes: ~/x is outside of the folder"),
-        ("command: run $WORD", "services.a.command: it has a variable, whose value is not in the file"),
-        ("command: 'run ${WORD:-x}'", "services.a.command: it has a variable"),
+        ("command: run $WORD", "services.a.command: nobody has set the variable WORD / write its value into .env"),
+        ("environment: {A: '${WORD:?say it}'}", "services.a.environment.A: nobody has set the variable WORD: say it /"),
+        ("user: $1", "services.a.user: '$1' is no variable: a dollar sign is written $$ / see"),
+        ("entrypoint: {a: b}", "services.a.entrypoint: neither a line nor a list of words"),
         ('command: "run \'x"', "services.a.command: it cannot be split into words"),
         ("command: {a: b}", "services.a.command: neither a line nor a list of words"),
-        ("environment: [HOME]", "services.a.environment.HOME: it has no value in the file"),
-        ("environment: {HOME: }", "services.a.environment.HOME: it has no value in the file"),
         ("environment: x", "services.a.environment: neither a table nor a list"),
         ("ports: ['8000-8010:8000-8010']", "services.a.ports: 8000-8010:8000-8010 is not one port"),
         ("ports: [{target: 99999}]", "services.a.ports: {'target': '99999'} is not one port"),
@@ -237,8 +317,8 @@ def test_what_is_no_compose_file_is_refused(text: str, said: str) -> None:
 
 
 def test_all_that_cannot_be_kept_is_told_at_once() -> None:
-    text = SHOP.replace("restart: always", "privileged: true").replace("expose: [3306]", "user: mysql")
+    text = SHOP.replace("restart: always", "privileged: true").replace("expose: [3306]", "pid: host")
     assert [each.partition(" / ")[0] for each in refusal(text)] == [
         "services.web.privileged: cannot be kept",
-        "services.db.user: cannot be kept",
+        "services.db.pid: cannot be kept",
     ]

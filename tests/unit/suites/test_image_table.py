@@ -8,7 +8,8 @@ import pytest
 from shelf import NATIVE, REDIS, faults, read
 
 from tare.errors import UsageError
-from tare.model import ImageWanted, Source
+from tare.model import ImageWanted
+from tare.source import Source
 from tare.suites.source import read_source
 
 KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"

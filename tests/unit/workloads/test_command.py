@@ -205,7 +205,7 @@ def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
 def test_in_an_image_of_others_it_is_started_as_that_says_and_is_named_by_its_own_first_word() -> None:
     workload = Command("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
     runs(workload, host := inside(), (START,))
-    assert host.calls == [(START, "--only", "sync", "/srv", "7"), (*MEASURED, START, "bench", "--quick")]
+    assert host.calls == [(START, "--only", "sync", "/srv", "7"), (*MEASURED, START, "--", "bench", "--quick")]
     lacks = Output(
         (), 0, LINE.replace("exit 0", "exit 127").encode(), b"start: bench: No such file or directory\n", 0.1
     )

@@ -1,0 +1,51 @@
+"""Images that others have built, as a user names them, and what the user says in place of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+_REGISTRY = "docker://"
+
+
+@dataclass(frozen=True)
+class Started:
+    """How the program of an image is started, where that is not as the image says; None for what is.
+
+    `user` is `USER` or `USER:GROUP`, each a name or a number; `stop_signal` is a signal's.
+    """
+
+    entry_point: tuple[str, ...] | None = None
+    user: str | None = None
+    folder: str | None = None
+    stop_signal: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image that others have built, as a suite names it.
+
+    `transport` is one of skopeo's, such as `docker://`, or empty for the path of a root file system. A registry is
+    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`. Its
+    program is started as `started` says, and else as the image does.
+    """
+
+    transport: str
+    name: str
+    credentials: str = ""
+    most_bytes: int = 8 << 30
+    started: Started = Started()
+
+    def __str__(self) -> str:
+        """Write it as a suite does."""
+        return f"{self.transport}{self.name}"
+
+    def pinned(self, digest: str) -> str:
+        """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""
+        if self.transport != _REGISTRY:
+            return f"{self}@{digest}"
+        folder, slash, last = self.name.partition("@")[0].rpartition("/")
+        return f"{self.transport}{folder}{slash}{last.partition(':')[0]}@{digest}"
+
+    def again(self, origin: str) -> Source:
+        """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
+        return replace(self, name=origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self

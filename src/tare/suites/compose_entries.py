@@ -1,0 +1,45 @@
+"""Entries of a service in a compose file, which have a short and a long form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_NUMBER = re.compile(r"[0-9]{1,5}")
+
+
+def needed(service: Mapping[str, object]) -> tuple[str, ...]:
+    """Name the services that start before this one."""
+    depends_on, links = service.get("depends_on"), service.get("links")
+    depended = [str(each) for each in depends_on] if isinstance(depends_on, list | dict) else []
+    linked = [str(each).partition(":")[0] for each in links] if isinstance(links, list) else []
+    return (*depended, *linked)
+
+
+def below(value: object, *keys: str) -> object:
+    """Give what stands below these keys; None if there is nothing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def port_of(entry: object) -> tuple[str, int | None]:
+    """Give the protocol and the service's own port; None for what is not one port."""
+    if isinstance(entry, dict):
+        protocol, text = str(entry.get("protocol", "tcp")), str(entry.get("target", ""))
+    else:
+        text, _, protocol = str(entry).partition("/")
+        text = text.rpartition(":")[2]
+    found = _NUMBER.fullmatch(text) is not None and 0 < int(text) < 65536
+    return protocol or "tcp", int(text) if found else None
+
+
+def mount_of(entry: object) -> tuple[str, str]:
+    """Give what is mounted, and where; nothing for a volume of an engine's."""
+    if isinstance(entry, dict):
+        source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
+        return source, str(entry.get("target", ""))
+    source, colon, rest = str(entry).partition(":")
+    if not colon:
+        return "", source
+    return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]

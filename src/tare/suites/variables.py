@@ -1,0 +1,136 @@
+"""Variables of compose files: their places in a text, such as `${NAME:-default}`, and files of them, such as `.env`.
+
+It is pure, and follows the Compose specification in what both mean. It differs in one thing: a variable that nobody has
+set is refused, where an engine warns and goes on with nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WITHOUT = re.compile(r":?[-?+]")
+_SHOWN = 20  # characters of what cannot be read
+_EMPTY = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_LINE = re.compile(
+    r"""[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*
+    (?:[=:](?:[ \t]*(?:'(?P<literal>[^']*)'|"(?P<quoted>(?:[^"\\]|\\.)*)")[ \t]*(?:\#[^\n]*)?
+    |(?P<plain>[ \t]*(?:[^'"\s][^\n]*)?)))?
+    (?:\n|\Z)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPED = re.compile(r'\\([nrt"\\])')
+_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+@dataclass
+class Variables:
+    """Values by their names. It notes the names whose values were `used`."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def get(self, name: str) -> str | None:
+        """Give a value; None where nobody has set the variable."""
+        value = self.values.get(name)
+        if value is not None:
+            self.used.add(name)
+        return value
+
+
+def filled_in(text: str, variables: Variables, usual: str | None = None) -> str:
+    """Put values in the places of a text, as an engine does; `$$` is a dollar sign.
+
+    `usual` is the value of a variable that nobody has set. Raises ValueError without one, and for what is no place.
+    """
+    done, at = [], 0
+    while (start := text.find("$", at)) >= 0:
+        done.append(text[at:start])
+        after = start + 1
+        braced = text.startswith("{", after)
+        name = _NAME.match(text, after + braced)
+        if text.startswith("$", after):
+            done.append("$")
+            at = after + 1
+        elif name is None:
+            raise ValueError(f"{text[start : start + _SHOWN]!r} is no variable: a dollar sign is written $$")
+        elif braced:
+            end = _end_of(text, name.end())
+            done.append(_value(name[0], text[name.end() : end], variables, usual))
+            at = end + 1
+        else:
+            done.append(_value(name[0], "", variables, usual))
+            at = name.end()
+    return "".join((*done, text[at:]))
+
+
+def _end_of(text: str, at: int) -> int:
+    """Find the brace that closes a place; there may be others in what stands for a value."""
+    depth = 1
+    for found in re.finditer(r"\$\$|\$\{|\}", text[at:]):
+        depth += {"$$": 0, "${": 1, "}": -1}[found[0]]
+        if depth == 0:
+            return at + found.start()
+    raise ValueError(f"a brace is not closed in {text[:100]!r}")
+
+
+def _value(name: str, rest: str, variables: Variables, usual: str | None) -> str:
+    """Give what stands in a place: `rest` says what to do where there is no value, or where it is empty."""
+    how = _WITHOUT.match(rest)
+    if rest and how is None:
+        raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")
+    there = variables.get(name)
+    if how is None:
+        if there is None and usual is None:
+            raise ValueError(f"nobody has set the variable {name}")
+        return there if there is not None else usual or ""
+    instead, usable = rest[how.end() :], bool(there) if how[0].startswith(":") else there is not None
+    if how[0].endswith("+"):
+        return filled_in(instead, variables, usual) if usable else ""
+    if there is not None and usable:
+        return there
+    if how[0].endswith("?"):
+        said = filled_in(instead, variables, usual)
+        raise ValueError(f"nobody has set the variable {name}" + (f": {said[:100]}" if said else ""))
+    return filled_in(instead, variables, usual)
+
+
+def read_variables(text: str, around: Mapping[str, str]) -> dict[str, str]:
+    """Read a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments, and places.
+
+    The places are those of variables `around`, and of lines before. A name alone has the value that it has around, if
+    any. Raises ValueError with the line that cannot be read.
+    """
+    text = text.replace("\r\n", "\n")
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        if empty := _EMPTY.match(text, at):
+            at = empty.end()
+            continue
+        line = text.count("\n", 0, at) + 1
+        match = _LINE.match(text, at)
+        if match is None:
+            raise ValueError(f"line {line}: neither NAME=value nor a comment")
+        try:
+            value = _value_of(match, Variables({**found, **around}))
+        except ValueError as error:
+            raise ValueError(f"line {line}: {error}") from None
+        if value is not None:
+            found[match["name"]] = value
+        at = match.end()
+    return found
+
+
+def _value_of(line: re.Match[str], variables: Variables) -> str | None:
+    if line["literal"] is not None:
+        return line["literal"]
+    if line["quoted"] is not None:
+        # A backslash before a dollar sign keeps it, as $$ does.
+        unescaped = _ESCAPED.sub(lambda each: _CHARACTERS.get(each[1], each[1]), line["quoted"].replace("\\$", "$$"))
+        return filled_in(unescaped, variables)
+    if line["plain"] is None:
+        return variables.get(line["name"])
+    return filled_in(re.split(r"\s#", line["plain"], maxsplit=1)[0].strip(), variables)

@@ -1,0 +1,40 @@
+"""The socket of a connection over SSH is gone with the connection, whose client is killed and leaves it behind."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tare.errors import Unreachable
+from tare.hosts.local import LocalHost
+from tare.hosts.process import LocalProcess
+from tare.hosts.ssh import Master, SshHost
+
+
+@dataclass(frozen=True)
+class Around(LocalHost):
+    """A machine whose client of SSH makes a socket, and then does this."""
+
+    socket: Path
+    then: str
+
+    def spawn(self, *_: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn("sh", "-c", f'touch "$1"; {self.then}', "sh", str(self.socket), life_line=life_line)
+
+
+def test_a_connection_that_is_closed_leaves_no_socket(tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    with Master(SshHost(Around(socket, "echo connected; exec sleep 60"), "there"), str(socket)):
+        assert socket.exists()
+    assert not socket.exists()
+
+
+def test_a_connection_that_cannot_be_opened_leaves_none_either(tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    master = Master(SshHost(Around(socket, "echo refused >&2; exit 255"), "there"), str(socket))
+    with pytest.raises(Unreachable, match="refused"), master:
+        pytest.fail("it must not be had")
+    assert not socket.exists()
