@@ -9,6 +9,7 @@ from tare.journal import Run
 from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
+from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.limits import said_lowered
 from tare.report.numbers import (
@@ -95,11 +96,13 @@ class Page:
     margin: str
     started: str
     version: str
+    front: Front
     answer: tuple[str, ...]
     columns: tuple[tuple[str, str, str], ...]  # anchor, name of the headline, direction
     overall: str
     rows: tuple[Row, ...]
     doubts: tuple[Doubt, ...]
+    numbers: dict[str, int]
     skipped: tuple[Reason, ...]
     failed: tuple[Reason, ...]
     sections: tuple[Section, ...]
@@ -129,13 +132,13 @@ def page(summary: Summary, run: Run) -> Page:
         margin=percent(summary.margin),
         started=run.record.started,
         version=run.record.tare,
+        front=front(summary, run),
         answer=answer(summary, run.record.measured_on),
-        columns=tuple(
-            (f"workload-{summary.workloads.index(rule.workload)}", rule.name, rule.better) for rule in summary.rules
-        ),
+        columns=tuple((workload_anchor(summary, rule.workload), rule.name, rule.better) for rule in summary.rules),
         overall=", ".join(summary.overall.workloads),
         rows=tuple(_row(summary, stack, numbered) for stack in summary.stacks),
         doubts=numbered,
+        numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),
         failed=failures(summary),
         sections=sections,
@@ -148,7 +151,7 @@ def page(summary: Summary, run: Run) -> Page:
         image=" of ".join(filter(None, (run.record.image, run.record.image_origin))),
         packages=run.record.packages,
         clients=tuple(run.record.clients.items()),
-        stacks=tuple(stack_facts(stack, run) for stack in summary.stacks),
+        stacks=tuple(stack_facts(stack, run, stack_anchor(summary, stack)) for stack in summary.stacks),
         glyphs=GLYPHS,
         counts=_counts(run),
         folder=run.folder.name,
@@ -222,7 +225,7 @@ def _section(summary: Summary, run: Run, index: int, numbered: Sequence[Doubt]) 
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
     return Section(
-        anchor=f"workload-{index}",
+        anchor=workload_anchor(summary, workload),
         name=workload,
         title=record.title,
         rules=tuple((rule.name, rule.text, rule.better) for rule in summary.rules_of(workload)),

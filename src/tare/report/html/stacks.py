@@ -18,6 +18,7 @@ from tare.report.numbers import listing
 class StackFacts:
     """A stack as it ran. `commands` has the command lines of one trial of each workload, with its name."""
 
+    anchor: str
     stack: str
     path: str
     limits: tuple[Limit, ...]
@@ -26,14 +27,14 @@ class StackFacts:
     commands: tuple[tuple[str, str, str], ...]
 
 
-def stack_facts(stack: str, run: Run) -> StackFacts:
+def stack_facts(stack: str, run: Run, anchor: str) -> StackFacts:
     """Read what a stack was from its trials."""
     own = [trial for trial in run.trials if trial.stack == stack]
     paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
     limits = tuple(_limits(own))
     proof = dict(entry for trial in own for entry in trial.proof)
     file_systems = tuple(dict.fromkeys(system for trial in own for system in trial.file_systems))
-    return StackFacts(stack, listing(paths), limits, file_systems, tuple(proof.items()), tuple(_commands(own)))
+    return StackFacts(anchor, stack, listing(paths), limits, file_systems, tuple(proof.items()), tuple(_commands(own)))
 
 
 def _limits(trials: Sequence[Trial]) -> Iterable[Limit]:

@@ -1,0 +1,90 @@
+"""The first screen of the page: the answer in brief, and the ranking of each headline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tare.journal import Run
+from tare.report.brief import Brief, brief, roughly
+from tare.statistics.anytime import least_count
+from tare.statistics.cells import Cell, HeadlineRule, Summary
+from tare.statistics.ranks import Rank, Ranking, rankings
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A stack in a ranking: its name, how it stands to the baseline, and where its trials are."""
+
+    stack: str
+    share: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Stacks with the same possible ranks, such as `2-3`: these cannot be told apart."""
+
+    ranks: str
+    stacks: tuple[Placed, ...]
+
+
+@dataclass(frozen=True)
+class RankingRow:
+    """The ranking of a headline; without one, `why`."""
+
+    anchor: str
+    name: str
+    what: str
+    ties: tuple[Tie, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Front:
+    """All of the first screen; `anchors` lead from the names of stacks and headlines to where more is said."""
+
+    brief: Brief
+    rankings: tuple[RankingRow, ...]
+    anchors: Mapping[str, str]
+
+
+def front(summary: Summary, run: Run) -> Front:
+    """Make the first screen of a run's page."""
+    anchors = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
+    anchors |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
+    rows = zip(summary.rules, rankings(run, summary), strict=True)
+    return Front(
+        brief(summary, run.record.measured_on), tuple(_row(summary, rule, ranking) for rule, ranking in rows), anchors
+    )
+
+
+def workload_anchor(summary: Summary, workload: str) -> str:
+    """Name the section of a workload."""
+    return f"workload-{summary.workloads.index(workload)}"
+
+
+def stack_anchor(summary: Summary, stack: str) -> str:
+    """Name the place where it is said what a stack was."""
+    return f"stack-{summary.stacks.index(stack)}"
+
+
+def _row(summary: Summary, rule: HeadlineRule, ranking: Ranking) -> RankingRow:
+    groups: dict[tuple[int, int], list[Rank]] = {}
+    for rank in ranking.ranks:
+        groups.setdefault((rank.best, rank.worst), []).append(rank)
+    ties = tuple(Tie(_ranks(*ends), tuple(_placed(summary, rank.cell) for rank in own)) for ends, own in groups.items())
+    most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
+    count = f"{most} time{'' if most == 1 else 's'}"
+    why = f"measured {count}, {least_count()} are needed" if most else "nothing could be compared"
+    what = f"{rule.text}; {'more' if rule.better == 'higher' else 'less'} is better"
+    return RankingRow(workload_anchor(summary, rule.workload), rule.name, what, ties, "" if ties else why)
+
+
+def _ranks(best: int, worst: int) -> str:
+    return str(best) if best == worst else f"{best}\N{EN DASH}{worst}"
+
+
+def _placed(summary: Summary, cell: Cell) -> Placed:
+    share = "" if cell.verdict == "baseline" else roughly(cell.ratio or 1.0)
+    return Placed(cell.stack, share, stack_anchor(summary, cell.stack))

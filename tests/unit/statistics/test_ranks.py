@@ -1,0 +1,103 @@
+"""The ranking of a headline: ties are ties, and what is told apart is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from runs import DHRYSTONE, SPEED, believable_run, make_run, make_trial
+
+from tare.journal import Run
+from tare.model import Better, Measured
+from tare.statistics.cells import Cell, Verdict
+from tare.statistics.ranks import _ranked, rankings
+from tare.statistics.summarize import summarize
+
+FOUND = Mapping[str, tuple[int, int]]
+SPEEDS = {"native": 1.0, "native-again": 1.0, "docker": 0.9, "podman": 0.9, "qemu": 0.5}
+
+
+def run_of(speeds: Mapping[str, float], blocks: int = 12, better: Better = "higher", noise: float = 0.01) -> Run:
+    chance = np.random.default_rng(3)
+    metric = replace(SPEED, better=better)
+    trials = [
+        make_trial(
+            stack,
+            block,
+            [Measured("speed", None, 1000 * float(speed * np.exp(chance.normal(0, noise))), metric.unit, better)],
+        )
+        for block in range(blocks)
+        for stack, speed in speeds.items()
+    ]
+    return make_run(trials, [replace(DHRYSTONE, metrics=(metric,))])
+
+
+def ranks_of(run: Run) -> FOUND:
+    [ranking] = rankings(run, summarize(run))
+    return {rank.cell.stack: (rank.best, rank.worst) for rank in ranking.ranks}
+
+
+def test_stacks_that_cannot_be_told_apart_share_their_ranks_and_the_control_has_none() -> None:
+    assert ranks_of(run_of(SPEEDS)) == {"native": (1, 1), "docker": (2, 3), "podman": (2, 3), "qemu": (4, 4)}
+
+
+def test_less_is_better_where_a_workload_says_so() -> None:
+    found = ranks_of(run_of(SPEEDS, better="lower"))
+    assert found == {"qemu": (1, 1), "docker": (2, 3), "podman": (2, 3), "native": (4, 4)}
+
+
+def test_what_the_matrix_leaves_open_is_a_tie_with_the_baseline() -> None:
+    run = run_of(SPEEDS | {"docker": 0.99, "podman": 1.01}, noise=0.05)
+    summary = summarize(run)
+    assert {summary.headline("dhrystone", stack).verdict for stack in ("docker", "podman")} == {"undecided"}
+    assert ranks_of(run) == {"native": (1, 3), "docker": (1, 3), "podman": (1, 3), "qemu": (4, 4)}
+
+
+def test_fewer_blocks_than_an_interval_needs_rank_nothing() -> None:
+    assert ranks_of(run_of(SPEEDS, blocks=4)) == {}
+
+
+def test_every_headline_of_a_run_has_a_ranking_and_what_has_no_value_is_in_none() -> None:
+    run = believable_run()
+    summary = summarize(run)
+    found = {ranking.headline: ranking for ranking in rankings(run, summary)}
+    assert list(found) == [rule.name for rule in summary.rules]
+    assert "gvisor" not in {rank.cell.stack for rank in found["nginx"].ranks}
+    assert found["nginx"].ranks[-1].cell.stack == "qemu-tcg"
+
+
+def _told(cells: Sequence[Cell], *pairs: tuple[str, str]) -> FOUND:
+    told = np.zeros((len(cells), len(cells)), dtype=bool)
+    names = [cell.stack for cell in cells]
+    for ahead, behind in pairs:
+        told[names.index(ahead), names.index(behind)] = True
+    return {rank.cell.stack: (rank.best, rank.worst) for rank in _ranked(cells, told)}
+
+
+def _cells(**verdicts: Verdict) -> list[Cell]:
+    cell = Cell("redis", "get", None, "", "requests/s", "higher", "undecided", ratio=1.0)
+    return [replace(cell, stack=stack, verdict=verdict) for stack, verdict in verdicts.items()]
+
+
+def test_who_is_better_than_the_baseline_is_better_than_who_is_worse() -> None:
+    found = _told(_cells(native="baseline", docker="better", podman="worse"))
+    assert found == {"docker": (1, 1), "native": (2, 2), "podman": (3, 3)}
+
+
+def test_a_tie_need_not_reach_from_the_first_to_the_last() -> None:
+    found = _told(_cells(first="undecided", middle="undecided", last="undecided"), ("first", "last"))
+    assert found == {"first": (1, 2), "middle": (1, 3), "last": (2, 3)}
+
+
+def test_statements_that_contradict_each_other_tell_nothing_apart() -> None:
+    cells = _cells(one="undecided", two="undecided", three="undecided")
+    found = _told(cells, ("one", "two"), ("two", "three"), ("three", "one"))
+    assert found == {"one": (1, 3), "two": (1, 3), "three": (1, 3)}
+
+
+def test_of_very_many_stacks_only_the_baseline_is_compared_with() -> None:
+    speeds = {"native": 1.0} | {f"stack-{number}": 0.5 + 0.4 * (number % 2) for number in range(60)}
+    found = ranks_of(run_of(speeds, blocks=8))
+    assert found["native"] == (1, 1)
+    assert set(found.values()) == {(1, 1), (2, 61)}
