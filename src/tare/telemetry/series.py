@@ -8,7 +8,7 @@ from functools import cache
 from glob import escape
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +65,34 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
     return ""
 
 
+class Sample(NamedTuple):
+    """What an instance had used of the CPUs at a moment, and its memory; None for what was not read."""
+
+    seconds: float
+    cpu_seconds: float | None
+    memory_bytes: float | None
+
+
 def samples_in(file: Path, trial: str) -> tuple[int, float]:
     """Give the number of samples of a trial's instance, and the seconds from the first to the last.
 
     Raises OSError for a file that cannot be read.
     """
+    ((samples, seconds),) = _of_instance(file, trial, "count(*), max(seconds) - min(seconds)")
+    return samples, seconds or 0.0
+
+
+def samples_of(file: Path, trial: str) -> list[Sample]:
+    """Give the samples of a trial's instance in order of time; raises OSError for a file that cannot be read."""
+    columns = ("seconds", "cpu_user + cpu_system", "memory_bytes")
+    lists = ", ".join(f"list(CAST({column} AS DOUBLE))" for column in columns)  # the file may be a stranger's
+    ((moments, used, memory),) = _of_instance(file, trial, lists)
+    found = [Sample(*each) for each in zip(moments or (), used or (), memory or (), strict=True) if each[0] is not None]
+    return sorted(found, key=lambda sample: sample.seconds)
+
+
+def _of_instance(file: Path, trial: str, columns: str) -> list[tuple[Any, ...]]:
+    """Aggregate the rows of a trial's instance."""
     import duckdb  # noqa: PLC0415 - see write
     from duckdb import ColumnExpression, ConstantExpression  # noqa: PLC0415
 
@@ -78,10 +101,10 @@ def samples_in(file: Path, trial: str) -> tuple[int, float]:
             rows = connection.read_parquet(escape(str(file)), hive_partitioning=False).filter("scope = 'instance'")
             if "trial" in rows.columns:
                 rows = rows.filter(ColumnExpression("trial") == ConstantExpression(trial))
-            ((samples, seconds),) = rows.aggregate("count(*), max(seconds) - min(seconds)").fetchall()
+            found: list[tuple[Any, ...]] = rows.aggregate(columns).fetchall()
     except duckdb.Error as error:
         raise OSError(str(error).splitlines()[0]) from error
-    return samples, seconds or 0.0
+    return found
 
 
 @cache

@@ -9,15 +9,22 @@ import pytest
 from pages import Page, html_of
 from runs import MACHINE, believable_run, make_run, make_trial, measured, pairs
 
+from tare.journal import Run
 from tare.model import Caution
 from tare.report.brief import Brief, Part, bounds, brief, roughly
-from tare.report.html.front import front
+from tare.report.html.front import RankingRow, front
+from tare.report.html.trials import anchors
 from tare.statistics.cells import CautionCount, Cell, Summary
 from tare.statistics.summarize import summarize
 
 
 def brief_of(summary: Summary) -> Brief:
     return brief(summary, MACHINE)
+
+
+def rows_of(run: Run) -> tuple[RankingRow, ...]:
+    summary = summarize(run)
+    return front(summary, run, anchors(summary, run)).rankings
 
 
 def said(part: Part) -> dict[str, str]:
@@ -180,7 +187,7 @@ def test_a_part_of_very_many_lines_leads_to_the_full_answer() -> None:
 
 def test_the_rankings_show_ties_as_ties() -> None:
     run = believable_run()
-    rows = {row.name: row for row in front(summarize(run), run).rankings}
+    rows = {row.name: row for row in rows_of(run)}
     first, *_, last = rows["dhrystone"].ties
     assert first.ranks == "1\N{EN DASH}6"
     near = {"native", "crun", "bubblewrap", "docker", "docker-bridge", "gvisor"}
@@ -191,7 +198,7 @@ def test_the_rankings_show_ties_as_ties() -> None:
 
 def test_a_ranking_without_enough_blocks_says_what_it_lacks() -> None:
     run = pairs([90.0], [100.0])
-    [row] = front(summarize(run), run).rankings
+    [row] = rows_of(run)
     assert (row.ties, row.why) == ((), "measured 1 time, 5 are needed")
 
 
@@ -200,5 +207,5 @@ def test_a_strangers_caution_stays_text() -> None:
     attack = "<script>alert(1)</script>"
     trials = tuple(replace(trial, cautions=(Caution(attack, attack),)) for trial in run.trials)
     page = Page(html_of(replace(run, trials=trials)))
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1
     assert attack in page.text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare.journal import Run
 from tare.report.brief import Brief, brief, roughly
+from tare.report.html.trials import Anchors
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule, Summary
 from tare.statistics.ranks import Rank, Ranking, rankings
@@ -49,13 +50,15 @@ class Front:
     anchors: Mapping[str, str]
 
 
-def front(summary: Summary, run: Run) -> Front:
+def front(summary: Summary, run: Run, places: Anchors) -> Front:
     """Make the first screen of a run's page."""
-    anchors = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
-    anchors |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
+    names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
+    names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
     rows = zip(summary.rules, rankings(run, summary), strict=True)
     return Front(
-        brief(summary, run.record.measured_on), tuple(_row(summary, rule, ranking) for rule, ranking in rows), anchors
+        brief(summary, run.record.measured_on),
+        tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
+        names,
     )
 
 
@@ -69,11 +72,11 @@ def stack_anchor(summary: Summary, stack: str) -> str:
     return f"stack-{summary.stacks.index(stack)}"
 
 
-def _row(summary: Summary, rule: HeadlineRule, ranking: Ranking) -> RankingRow:
+def _row(summary: Summary, rule: HeadlineRule, ranking: Ranking, places: Anchors) -> RankingRow:
     groups: dict[tuple[int, int], list[Rank]] = {}
     for rank in ranking.ranks:
         groups.setdefault((rank.best, rank.worst), []).append(rank)
-    ties = tuple(Tie(_ranks(*ends), tuple(_placed(summary, rank.cell) for rank in own)) for ends, own in groups.items())
+    ties = tuple(Tie(_ranks(*ends), tuple(_placed(rank.cell, places) for rank in own)) for ends, own in groups.items())
     most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
     count = f"{most} time{'' if most == 1 else 's'}"
     why = f"measured {count}, {least_count()} are needed" if most else "nothing could be compared"
@@ -85,6 +88,6 @@ def _ranks(best: int, worst: int) -> str:
     return str(best) if best == worst else f"{best}\N{EN DASH}{worst}"
 
 
-def _placed(summary: Summary, cell: Cell) -> Placed:
+def _placed(cell: Cell, places: Anchors) -> Placed:
     share = "" if cell.verdict == "baseline" else roughly(cell.ratio or 1.0)
-    return Placed(cell.stack, share, stack_anchor(summary, cell.stack))
+    return Placed(cell.stack, share, places.of(cell.workload, cell.stack))

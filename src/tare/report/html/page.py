@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tare.journal import Run
+from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
+from tare.report.html.trials import Anchors, Trials, anchors, trials_of
 from tare.report.limits import said_lowered
 from tare.report.numbers import (
     GLYPHS,
@@ -35,7 +36,11 @@ from tare.units import format_duration, format_size
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell of the matrix or of a table. `look` names its colour, `why` the short reason where it has no value."""
+    """One cell of the matrix or of a table.
+
+    `look` names its colour, `why` is the short reason where it has no value. `anchor` is the place of its trials,
+    `verdict` and `sort` are what tables are filtered and sorted by.
+    """
 
     look: str
     glyph: str
@@ -46,6 +51,17 @@ class Entry:
     detail: str = ""
     marks: Marks = ()
     failed: str = ""
+    anchor: str = ""
+    verdict: str = ""
+    sort: str = ""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What numbers lead to: doubts by their numbers, and trials."""
+
+    doubts: Sequence[Doubt]
+    trials: Anchors
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,7 @@ class ValueRow:
     point: str
     stack: str
     spread: str
+    mean: str
     relative_sd: str
     trials: int
     entry: Entry
@@ -84,6 +101,7 @@ class Section:
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     values: tuple[ValueRow, ...]
+    trials: tuple[Trials, ...]
 
 
 @dataclass(frozen=True)
@@ -123,8 +141,12 @@ class Page:
 
 def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
-    numbered = doubts(summary)
-    sections = tuple(_section(summary, run, index, numbered) for index in range(len(summary.workloads)))
+    numbered, places = doubts(summary), anchors(summary, run)
+    sources = Sources(numbered, places)
+    trials = trials_of(summary, run, places)
+    sections = tuple(
+        replace(_section(summary, run, record, sources), trials=trials[record.name]) for record in records(run)
+    )
     return Page(
         title=summary.suite,
         baseline=summary.baseline,
@@ -132,11 +154,11 @@ def page(summary: Summary, run: Run) -> Page:
         margin=percent(summary.margin),
         started=run.record.started,
         version=run.record.tare,
-        front=front(summary, run),
+        front=front(summary, run, places),
         answer=answer(summary, run.record.measured_on),
         columns=tuple((workload_anchor(summary, rule.workload), rule.name, rule.better) for rule in summary.rules),
         overall=", ".join(summary.overall.workloads),
-        rows=tuple(_row(summary, stack, numbered) for stack in summary.stacks),
+        rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
         doubts=numbered,
         numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),
@@ -151,21 +173,22 @@ def page(summary: Summary, run: Run) -> Page:
         image=" of ".join(filter(None, (run.record.image, run.record.image_origin))),
         packages=run.record.packages,
         clients=tuple(run.record.clients.items()),
-        stacks=tuple(stack_facts(stack, run, stack_anchor(summary, stack)) for stack in summary.stacks),
+        stacks=tuple(stack_facts(stack, run, stack_anchor(summary, stack), places) for stack in summary.stacks),
         glyphs=GLYPHS,
         counts=_counts(run),
         folder=run.folder.name,
     )
 
 
-def _row(summary: Summary, stack: str, numbered: Sequence[Doubt]) -> Row:
+def _row(summary: Summary, stack: str, sources: Sources) -> Row:
     cells = [summary.headline(rule.name, stack) for rule in summary.rules]
-    return Row(stack, _overall(summary, stack), tuple(_entry(cell, numbered) for cell in cells))
+    overall = replace(_overall(summary, stack), anchor=stack_anchor(summary, stack))
+    return Row(stack, overall, tuple(_entry(cell, sources) for cell in cells))
 
 
 def _overall(summary: Summary, stack: str) -> Entry:
     if stack == summary.baseline:
-        return Entry("baseline", GLYPHS["baseline"], "100 %")
+        return Entry("baseline", GLYPHS["baseline"], "100 %", verdict="baseline", sort="1")
     if stack == summary.control:
         return Entry("none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} once more")
     standing = next((each for each in summary.overall.standings if each.stack == stack), None)
@@ -177,33 +200,33 @@ def _overall(summary: Summary, stack: str) -> Entry:
         GLYPHS[standing.verdict],
         estimate(standing),
         interval(standing),
-        "",
-        "",
-        detail,
+        detail=detail,
+        verdict=standing.verdict,
+        sort=f"{standing.speed:.6g}",
     )
 
 
-def _entry(cell: Cell, numbered: Sequence[Doubt]) -> Entry:
+def _entry(cell: Cell, sources: Sources) -> Entry:
     now = state(cell)
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
     detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
-    common = {"detail": detail, "failed": failed}
+    blank = Entry(
+        _look(now, cell),
+        glyph(cell),
+        detail=detail,
+        failed=failed,
+        marks=marks(cell, sources.doubts),
+        anchor=sources.trials.of(cell.workload, cell.stack),
+        verdict=now,
+        sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
+    )
     if now == "baseline":
-        return Entry(now, GLYPHS[now], "100 %", n=f"n={cell.n or cell.trials}", marks=marks(cell, numbered), **common)
+        return replace(blank, estimate="100 %", n=f"n={cell.n or cell.trials}", sort="1")
     if cell.ratio is None:
         why = reason(cell) or "; ".join(cell.notes)
         label = now if now in ("skipped", "failed") else ""
-        return Entry("none", GLYPHS[now], label, why=cut(why, 64), marks=marks(cell, numbered), **common)
-    return Entry(
-        _look(now, cell),
-        glyph(cell),
-        estimate(cell),
-        interval(cell),
-        f"n={cell.n}",
-        "",
-        marks=marks(cell, numbered),
-        **common,
-    )
+        return replace(blank, look="none", glyph=GLYPHS[now], estimate=label, why=cut(why, 64))
+    return replace(blank, estimate=estimate(cell), interval=interval(cell), n=f"n={cell.n}")
 
 
 def _said(cell: Cell) -> list[str]:
@@ -219,9 +242,8 @@ def _look(verdict: str, value: Cell | Standing) -> str:
     return f"{verdict} strength-{1 if far < 1.05 else 2 if far < 1.5 else 3}"
 
 
-def _section(summary: Summary, run: Run, index: int, numbered: Sequence[Doubt]) -> Section:
-    workload = summary.workloads[index]
-    record = next(record for record in records(run) if record.name == workload)
+def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Sources) -> Section:
+    workload = record.name
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
     return Section(
@@ -232,8 +254,9 @@ def _section(summary: Summary, run: Run, index: int, numbered: Sequence[Doubt]) 
         sweep=record.sweep.name if record.sweep else "",
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
-        drawings=workload_drawings(summary, run, record, f"w{index}"),
-        values=tuple(_value(cell, titles, unit, numbered) for cell in _by_point(summary.of(workload))),
+        drawings=workload_drawings(summary, run, record, f"w{summary.workloads.index(workload)}"),
+        values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
+        trials=(),
     )
 
 
@@ -243,15 +266,16 @@ def _by_point(cells: Sequence[Cell]) -> list[Cell]:
     return sorted((cell for cell in cells if cell.trials), key=lambda cell: order[cell.metric, cell.point])
 
 
-def _value(cell: Cell, titles: dict[str, str], unit: str, numbered: Sequence[Doubt]) -> ValueRow:
+def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> ValueRow:
     return ValueRow(
         metric=titles.get(cell.metric, cell.metric),
         point=point(cell.point, unit),
         stack=cell.stack,
         spread=plus_minus(cell.mean, cell.sd, cell.unit) if cell.mean is not None else "",
+        mean="" if cell.mean is None else f"{cell.mean:.6g}",
         relative_sd=relative_sd(cell),
         trials=cell.trials,
-        entry=_entry(cell, numbered),
+        entry=_entry(cell, sources),
         notes="; ".join((*_reach(cell), *cell.notes)),
     )
 

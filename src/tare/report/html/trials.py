@@ -1,0 +1,235 @@
+"""What a number in the page rests on: the trials of a stack with a workload, and one of them in full.
+
+The page has to stay small, however many trials a run has. So the rows and the raw output of each cell share a room;
+`values.csv`, `turns.csv` and `tare show` have the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from tare.errors import UsageError
+from tare.journal import Run, load_raw
+from tare.model import Measured, Raw, Trial
+from tare.report.commands import alike
+from tare.report.html.traces import trace
+from tare.report.numbers import point, scale
+from tare.statistics.cells import Summary
+from tare.statistics.summarize import records
+from tare.units import format_duration, format_quantity
+
+_ROWS, _LETTERS = 3000, 500_000  # of the whole page
+_MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
+_COLUMNS = 6
+_TURNS = 40
+_OUTPUTS = 2
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial: its block, its values (the columns of its cell), its turns, and what became of it."""
+
+    trial: str
+    block: int
+    values: tuple[str, ...]
+    turns: str
+    became: str
+    raw: str
+    telemetry: str
+
+
+@dataclass(frozen=True)
+class InFull:
+    """One trial: its turns, command lines, raw output, and what its instance used along time."""
+
+    trial: str
+    turns: tuple[tuple[str, str], ...]
+    commands: str
+    outputs: tuple[tuple[str, str], ...]
+    trace: Markup
+    used: str
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a stack with a workload; `more` are not shown."""
+
+    anchor: str
+    stack: str
+    count: str
+    columns: tuple[str, ...]
+    rows: tuple[TrialRow, ...]
+    more: int
+    example: InFull | None
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Where the trials of each cell are, by workload and stack."""
+
+    names: Mapping[tuple[str, str], str]
+
+    def of(self, workload: str, stack: str) -> str:
+        """Name the place; empty where there is no trial."""
+        return self.names.get((workload, stack), "")
+
+
+def anchors(summary: Summary, run: Run) -> Anchors:
+    """Name the place of every cell that has trials, skipped ones apart."""
+    there = {(trial.workload, trial.stack) for trial in run.trials if trial.status != "skipped"}
+    return Anchors(
+        {
+            (workload, stack): f"trials-{at}-{number}"
+            for at, workload in enumerate(summary.workloads)
+            for number, stack in enumerate(summary.stacks)
+            if (workload, stack) in there
+        }
+    )
+
+
+def trials_of(summary: Summary, run: Run, known: Anchors) -> Mapping[str, tuple[Trials, ...]]:
+    """Give the trials of all cells, by workload."""
+    own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known.names}
+    for trial in run.trials:
+        if (trial.workload, trial.stack) in own:
+            own[trial.workload, trial.stack].append(trial)
+    rows = min(max(_ROWS // max(len(own), 1), 3), _MOST_ROWS)
+    letters = min(_LETTERS // max(len(own), 1), _MOST_LETTERS)
+    units = {record.name: record.sweep.unit if record.sweep else "" for record in records(run)}
+    found: dict[str, list[Trials]] = {workload: [] for workload in summary.workloads}
+    for (workload, stack), trials in own.items():
+        shown = _columns(summary, workload, trials)
+        ok = next((trial for trial in trials if trial.status == "ok"), trials[0])
+        found[workload].append(
+            Trials(
+                anchor=known.of(workload, stack),
+                stack=stack,
+                count=_count(trials),
+                columns=tuple(_column(value, units[workload]) for value in shown),
+                rows=tuple(_row(run, trial, shown) for trial in trials[:rows]),
+                more=max(len(trials) - rows, 0),
+                example=_in_full(run, ok, shown, units[workload], letters),
+            )
+        )
+    return {workload: tuple(each) for workload, each in found.items()}
+
+
+def _count(trials: Sequence[Trial]) -> str:
+    states = [trial.status for trial in trials]
+    return ", ".join(f"{states.count(state)} {state}" for state in ("ok", "failed") if state in states)
+
+
+def _columns(summary: Summary, workload: str, trials: Sequence[Trial]) -> tuple[Measured, ...]:
+    """Choose what is shown of each trial: values of the headlines' metrics, from the first to the last point."""
+    names = {name for rule in summary.rules_of(workload) for name in rule.metrics}
+    first = next((trial for trial in trials if trial.values), None)
+    values = [value for value in first.values if not names or value.metric in names] if first else []
+    if len(values) <= _COLUMNS:
+        return tuple(values)
+    return tuple(values[round(at * (len(values) - 1) / (_COLUMNS - 1))] for at in range(_COLUMNS))
+
+
+def _column(value: Measured, unit: str) -> str:
+    return f"{value.metric} at {point(value.point, unit)}" if value.point is not None else value.metric
+
+
+def _row(run: Run, trial: Trial, shown: Sequence[Measured]) -> TrialRow:
+    found = {(value.metric, value.point): value for value in trial.values}
+    own = [found.get((value.metric, value.point)) for value in shown]
+    kinds = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
+    return TrialRow(
+        trial=trial.trial,
+        block=trial.block + 1,
+        values=tuple(_quantity(value) for value in own),
+        turns=_turns(trial),
+        became="; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
+        raw=_file(run, f"raw/{trial.trial}.json"),
+        telemetry=next(filter(None, (_file(run, f"telemetry/{name}.parquet") for name in telemetry_names(trial))), ""),
+    )
+
+
+def telemetry_names(trial: Trial) -> tuple[str, str]:
+    """Give the names that the telemetry of a trial may have: its own, or that of its block."""
+    return (trial.trial, f"{trial.workload}-{trial.block:03d}")
+
+
+def _quantity(value: Measured | None) -> str:
+    return "" if value is None or not math.isfinite(value.value) else format_quantity(value.value, value.unit)
+
+
+def _turns(trial: Trial) -> str:
+    """Say how many turns there were, how long they took, and how much of the CPU time was stolen at most."""
+    own = [turn for turn in trial.turns if not turn.warm_up]
+    if not own:
+        return ""
+    seconds = sum(turn.seconds for turn in own)
+    stolen = max(turn.steal or 0.0 for turn in own)
+    taken = f" in {format_duration(round(seconds, 2))}" if math.isfinite(seconds) else ""
+    return f"{len(own)}{taken}" + (f", up to {100 * stolen:.0f} % stolen" if stolen >= 0.01 else "")
+
+
+def _file(run: Run, name: str) -> str:
+    """Give the link to a file of the run from the page in its folder `report`; empty where it has none."""
+    folder, _, own = name.partition("/")
+    if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
+        return ""
+    return f"../{quote(folder)}/{quote(own)}"
+
+
+def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, letters: int) -> InFull:
+    traced = trace(run, trial, telemetry_names(trial))
+    return InFull(
+        trial=trial.trial,
+        turns=tuple(_turn_values(trial, shown, unit)),
+        commands="\n".join(_lines(trial)),
+        outputs=tuple(_outputs(run, trial, letters)),
+        trace=traced.svg if traced else Markup(),
+        used=traced.text if traced else "",
+    )
+
+
+def _turn_values(trial: Trial, shown: Sequence[Measured], unit: str) -> Iterator[tuple[str, str]]:
+    """Give the values of the turns of each column, in one unit."""
+    found = {(value.metric, value.point): value for value in trial.values}
+    for column in shown:
+        value = found.get((column.metric, column.point))
+        if value is None or not value.turns or not all(map(math.isfinite, value.turns)):
+            continue
+        chosen = scale(max(map(abs, value.turns)), value.unit)
+        numbers = ", ".join(f"{turn / chosen.factor:.4g}" for turn in value.turns[:_TURNS])
+        more = f" … and {len(value.turns) - _TURNS} more" if len(value.turns) > _TURNS else ""
+        yield _column(value, unit), f"{numbers}{more} {chosen.label}".strip()
+
+
+def _lines(trial: Trial) -> Iterable[str]:
+    """Give the lines of a shell; those of further turns are a comment."""
+    for kind in alike(trial.commands):
+        yield shlex.join(kind.first)
+        if kind.more:
+            yield f"# … {kind.rest}"
+
+
+def _outputs(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str, str]]:
+    """Give the first output of the first labels that hold a value, cut to the room that there is."""
+    if not _file(run, f"raw/{trial.trial}.json"):
+        return
+    try:
+        raw = load_raw(run.folder, trial.trial)
+    except UsageError as error:
+        yield "raw output", str(error)
+        return
+    first: dict[str, Raw] = {}
+    for each in raw:
+        if not each.warm_up:
+            first.setdefault(each.label, each)
+    for each in list(first.values())[:_OUTPUTS]:
+        text = each.text.strip("\n")
+        room = letters // _OUTPUTS
+        rest = f"\n… and {len(text) - room} more letters" if len(text) > room else ""
+        yield each.label, text[:room] + rest

@@ -1,0 +1,183 @@
+"""What each number of the page rests on: its trials, turns, raw output, telemetry and commands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pages import Page, html_of
+from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
+
+from tare.journal import Journal, Run
+from tare.model import Raw, Turn
+from tare.report.html import trials as module
+from tare.report.html.traces import drawn
+from tare.report.html.trials import Trials, anchors, trials_of
+from tare.statistics.summarize import summarize
+from tare.telemetry.readings import Reading
+from tare.telemetry.series import Row, Sample, samples_of
+from tare.telemetry.series import write as write_telemetry
+
+
+def trials_in(run: Run) -> dict[tuple[str, str], Trials]:
+    summary = summarize(run)
+    found = trials_of(summary, run, anchors(summary, run))
+    return {(workload, each.stack): each for workload, own in found.items() for each in own}
+
+
+def recorded(run: Run, folder: Path, raw: tuple[Raw, ...] = ()) -> Run:
+    """Write a run, each trial with this raw output, as `tare run` does."""
+    journal = Journal(folder)
+    journal.create(run.record, "[suite]\n")
+    journal.append(*((trial, raw) for trial in run.trials))
+    return replace(run, folder=folder)
+
+
+def test_every_number_of_the_matrix_and_of_the_tables_leads_to_its_trials() -> None:
+    html = html_of(pairs([80, 90, 100, 85, 95], [100] * 5))
+    numbers = re.findall(r'<td class="[^"]*entry [^"]*"[^>]*>(?:(?!</td>).)*90 %(?:(?!</td>).)*</td>', html, re.DOTALL)
+    overall, *rest = numbers
+    assert '<a href="#stack-1">90 %</a>' in overall
+    assert len(rest) == 2
+    assert all('<a href="#trials-0-1">90 %</a>' in number for number in rest)
+    assert '<div id="trials-0-1">' in html
+    assert 'Its trials: <a href="#trials-0-1">dhrystone</a>.' in html
+
+
+def test_a_trial_has_its_values_its_turns_and_what_became_of_it() -> None:
+    run = run_in_turns(CALM, clients=(1.0, 50.0), blocks=2)
+    failed = replace(run.trials[-1], block=2, trial="late", status="failed", reason="it crashed", values=(), turns=())
+    found = trials_in(replace(run, trials=(*run.trials, failed)))
+    own = found["redis", failed.stack]
+    assert own.columns == ("get at 1", "get at 50")
+    assert own.count == "2 ok, 1 failed"
+    assert own.rows[0].turns == "20 in 2 s"
+    assert re.fullmatch(r"[\d.]+k requests/s", own.rows[0].values[0])
+    assert (own.rows[-1].became, own.rows[-1].values, own.rows[-1].turns) == ("failed; it crashed", ("", ""), "")
+
+
+def test_the_turns_of_one_trial_are_all_there_in_one_unit() -> None:
+    own = trials_in(run_in_turns(CALM, blocks=1))["redis", "docker"]
+    assert own.example
+    [(column, numbers)] = own.example.turns
+    assert column == "get at 1"
+    assert re.fullmatch(r"(\d+(\.\d+)?, ){9}\d+(\.\d+)? k requests/s", numbers)
+
+
+def test_of_very_many_turns_the_rest_is_counted() -> None:
+    own = trials_in(run_in_turns(CALM, blocks=1, rounds=50))["redis", "docker"]
+    assert own.example
+    assert "… and 10 more k requests/s" in own.example.turns[0][1]
+
+
+def test_stolen_time_is_told_of_a_trials_turns() -> None:
+    run = pairs([90.0], [100.0])
+    turns = tuple(Turn("", number, 0.1 * number, 0.1, 0.3 * number) for number in range(3))
+    run = replace(run, trials=tuple(replace(trial, turns=turns) for trial in run.trials))
+    assert trials_in(run)["dhrystone", "docker"].rows[0].turns == "3 in 300 ms, up to 60 % stolen"
+
+
+def test_raw_output_stands_in_the_page_and_its_file_is_linked(tmp_path: Path) -> None:
+    raw = (
+        Raw("warm", ("load",), "cold caches", 0.1, warm_up=True),
+        Raw("GET", ("load",), "<b>12 requests</b>\n", 0.1),
+        Raw("GET", ("load",), "13 requests\n", 0.1),
+    )
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run", raw)
+    html = html_of(run)
+    assert "<pre>&lt;b&gt;12 requests&lt;/b&gt;</pre>" in html
+    assert "13 requests" not in html
+    assert "cold caches" not in html
+    name = run.trials[0].trial
+    assert f'<a href="../raw/{name}.json">raw</a>' in html
+    assert (tmp_path / "run" / "raw" / f"{name}.json").is_file()
+
+
+def test_long_output_is_cut_and_says_by_how_much(tmp_path: Path) -> None:
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run", (Raw("GET", ("load",), "x" * 10_000, 0.1),))
+    own = trials_in(run)["dhrystone", "docker"]
+    assert own.example
+    [(_, text)] = own.example.outputs
+    assert text == "x" * 1500 + "\n… and 8500 more letters"
+
+
+def test_a_trial_without_files_has_no_dead_links() -> None:
+    own = trials_in(pairs([90.0], [100.0]))["dhrystone", "docker"]
+    assert (own.rows[0].raw, own.rows[0].telemetry) == ("", "")
+    assert own.example
+    assert own.example.outputs == ()
+
+
+def test_damaged_raw_output_is_said_and_the_page_is_made(tmp_path: Path) -> None:
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run")
+    (run.folder / "raw" / f"{run.trials[0].trial}.json").write_text('[{"label"', encoding="utf-8")
+    text = Page(html_of(run)).text
+    assert f"no raw output of trial {run.trials[0].trial}" in text
+
+
+def test_a_strangers_trial_name_leads_out_of_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("[]", encoding="utf-8")
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run")
+    renamed = tuple(replace(trial, trial="../../secret") for trial in run.trials)
+    own = trials_in(replace(run, trials=renamed))["dhrystone", "docker"]
+    assert (own.rows[0].raw, own.rows[0].telemetry) == ("", "")
+    quoted = recorded(make_run([make_trial("native", 0, [measured("speed", 1.0)])]), tmp_path / "odd")
+    odd = replace(quoted.trials[0], trial='a" onclick="b')
+    (quoted.folder / "raw" / 'a" onclick="b.json').write_text("[]", encoding="utf-8")
+    page = Page(html_of(replace(quoted, trials=(odd,))))
+    assert "onclick" not in {name for name, _ in page.attributes}
+    assert "../raw/a%22%20onclick%3D%22b.json" in page.named("href")
+
+
+def test_a_cell_of_very_many_trials_shows_the_first_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ROWS", 5)
+    own = trials_in(pairs([90.0] * 12, [100.0] * 12))["dhrystone", "docker"]
+    assert (len(own.rows), own.more) == (5, 7)
+
+
+def test_of_many_points_the_columns_go_from_the_first_to_the_last() -> None:
+    values = [measured("speed", 1.0, float(at)) for at in range(30)]
+    own = trials_in(make_run([make_trial("native", 0, values)]))["dhrystone", "native"]
+    assert own.columns == ("speed at 0", "speed at 6", "speed at 12", "speed at 17", "speed at 23", "speed at 29")
+
+
+def _telemetry(folder: Path, trial: str) -> Path:
+    rows = [
+        Row(
+            100 + 0.1 * number, trial if number % 2 else None, Reading(0.05 * number, 0.01 * number, memory_bytes=2**20)
+        )
+        for number in range(20)
+    ]
+    assert write_telemetry(folder / f"{trial}.parquet", rows, 0.0) == ""
+    return folder / f"{trial}.parquet"
+
+
+def test_the_samples_of_an_instance_are_read_in_order(tmp_path: Path) -> None:
+    samples = samples_of(_telemetry(tmp_path, "one"), "one")
+    assert len(samples) == 10
+    assert samples[0] == pytest.approx(Sample(0.1, 0.0, 2**20))
+    assert samples[-1].cpu_seconds == pytest.approx(18 * 0.06)
+
+
+def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run")
+    [native, _] = run.trials
+    _telemetry(run.folder / "telemetry", native.trial)
+    html = html_of(run)
+    assert "Used along 1.8 s: at most 0.60 CPUs (above) and at most 1 MiB of memory (below)." in html
+    assert f'<a href="../telemetry/{native.trial}.parquet">telemetry</a>' in html
+    (run.folder / "telemetry" / f"{native.trial}.parquet").write_bytes(b"PAR1 but no more")
+    assert "Used along" not in html_of(run)
+
+
+def test_a_peak_between_many_samples_is_not_lost_and_odd_samples_draw_nothing() -> None:
+    samples = [Sample(float(at), float(at + (50 if at > 700 else 0)), None) for at in range(2000)]
+    found = drawn(samples)
+    assert found
+    assert "at most 51.00 CPUs" in found.text
+    assert found.svg.count(",") < 200
+    assert drawn([]) is None
+    assert drawn([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)]) is None
+    assert drawn([Sample(at, float("nan"), float("inf")) for at in range(9)]) is None
