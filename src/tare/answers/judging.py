@@ -42,8 +42,8 @@ class Finding:
 class Judged:
     """A claim, and what a run says of it.
 
-    `reason` says why it was not judged, and `test` what would test it; both are empty for others. `stack` and `than`
-    are the run's names, `ran` what the stack says of itself, such as its version.
+    `reason` says why it was not judged, and `test` what would test it; both are empty for others. `stack`, `than` and
+    `workload` are the run's names, `ran` what the stack says of itself, such as its version.
     """
 
     claim: Claim
@@ -55,6 +55,7 @@ class Judged:
     stack: str = ""
     than: str = ""
     ran: tuple[tuple[str, str], ...] = ()
+    workload: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _found(in_run: InRun, claim: Claim, origin: Origin, yours: frozenset[str]) -
         return Judged(claim, origin, parts.judgement, (), parts.reason, test, names.stack, _other(claim, names))
     findings = tuple(_finding(claim, part, in_run.run.record.margin) for part in parts)
     ran = tuple(in_run.ran(names.stack).items())
-    return Judged(claim, origin, "undecided", findings, "", "", names.stack, _other(claim, names), ran)
+    other, workload = _other(claim, names), names.workload.name
+    return Judged(claim, origin, "undecided", findings, "", "", names.stack, other, ran, workload)
 
 
 def _other(claim: Claim, names: Names) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
+from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
@@ -124,6 +125,7 @@ class Page:
     skipped: tuple[Reason, ...]
     failed: tuple[Reason, ...]
     sections: tuple[Section, ...]
+    claims: ClaimsSection
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
     layers: tuple[LayerRow, ...]
@@ -164,6 +166,7 @@ def page(summary: Summary, run: Run) -> Page:
         skipped=skips(summary),
         failed=failures(summary),
         sections=sections,
+        claims=claims_section(run, places),
         starts=starts(run, summary),
         costs=costs(run, summary),
         layers=layers(run, summary),

@@ -24,7 +24,7 @@ from tare.statistics.cells import Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_quantity
 
-_ROWS, _LETTERS = 3000, 500_000  # of the whole page
+_ROWS, _LETTERS = 2000, 300_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
 _COLUMNS = 6
 _TURNS = 40

@@ -1,0 +1,107 @@
+"""The section on published claims: what was published, and what this run says of it, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tare.answers.claim_file import published, read_claims
+from tare.answers.claims import Claims, Origin
+from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged, judge
+from tare.errors import UsageError
+from tare.journal import Run
+from tare.report.claims import GLYPHS, legend, published_in_words, remarks, seen_in_words, sentence
+from tare.report.html.trials import Anchors
+
+_LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
+_ORDER: tuple[Judgement, ...] = ("contradicted", "reproduced", "undecided")
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim at one of its points, or one that the run says nothing of, with the reason as its remark."""
+
+    name: str
+    says: str
+    where: str
+    judgement: Judgement
+    look: str
+    glyph: str
+    published: str
+    remark: str
+    here: str = ""
+    interval: str = ""
+    n: str = ""
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimsSection:
+    """All of the section; `trouble` says why there are no claims."""
+
+    sentence: str
+    legend: str
+    rows: tuple[ClaimRow, ...]
+    others: tuple[ClaimRow, ...]
+    remarks: tuple[str, ...]
+    sources: tuple[tuple[str, str], ...]
+    trouble: str = ""
+
+
+def claims_section(run: Run, places: Anchors) -> ClaimsSection:
+    """Judge the published claims by a run."""
+    try:
+        claims = _published()
+    except UsageError as error:  # a broken plug-in breaks only itself
+        return ClaimsSection("", "", (), (), (), (), f"The published claims could not be read: {error}.")
+    return section(judge(run, claims), places)
+
+
+def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
+    """Lay judgements out: first those that the run contradicts, then those that it reproduces."""
+    judged = sorted(filter(is_judged, judgements.all), key=lambda each: _ORDER.index(each.judgement))
+    others = [each for each in judgements.all if not is_judged(each)]
+    return ClaimsSection(
+        sentence=sentence(judgements),
+        legend=legend(judgements),
+        rows=tuple(row for each in judged for row in _rows(each, places)),
+        others=tuple(_row(each, each.judgement, "; ".join(filter(None, (each.reason, each.test)))) for each in others),
+        remarks=tuple(text for text in remarks(judgements) if not text.startswith("!")),
+        sources=tuple({each.claim.source: _source(each.origin) for each in judgements.all}.items()),
+    )
+
+
+@cache
+def _published() -> Claims:
+    """Read the file that comes with tare, once: it takes half a second."""
+    return read_claims(published())
+
+
+def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
+    for finding in judged.findings:
+        here, interval = seen_in_words(judged, finding)
+        kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
+        row = _row(judged, finding.judgement, "; ".join((*finding.notes, *kinds)), finding)
+        anchor, n = places.of(judged.workload, judged.stack), str(finding.part.seen.n)
+        yield replace(row, here=here, interval=interval, n=n, anchor=anchor)
+
+
+def _row(judged: Judged, judgement: Judgement, remark: str, finding: Finding | None = None) -> ClaimRow:
+    claim = judged.claim
+    at = f" @ {finding.part.point:g}" if finding and finding.part.point is not None else ""
+    differs = f"differs from the source: {claim.differs}" if claim.differs else ""
+    return ClaimRow(
+        name=f"{claim.id}{at}",
+        says=claim.says,
+        where=", ".join(filter(None, (claim.source, claim.place, f"quoting {claim.quotes}" if claim.quotes else ""))),
+        judgement=judgement,
+        look=_LOOKS.get(judgement, ""),
+        glyph=GLYPHS[judgement],
+        published=published_in_words(claim),
+        remark="; ".join(filter(None, (remark, differs))),
+    )
+
+
+def _source(origin: Origin) -> str:
+    return f"{origin.authors}: {origin.title}, {origin.published}. Measured on: {origin.hardware}"

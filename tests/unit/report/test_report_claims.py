@@ -1,0 +1,69 @@
+"""The section on published claims: both numbers side by side."""
+
+from __future__ import annotations
+
+import pytest
+from claimed import claims
+from pages import Page, html_of
+from runs import believable_run, pairs
+
+from tare.answers.judging import judge
+from tare.errors import UsageError
+from tare.journal import Run
+from tare.report.html import claims as module
+from tare.report.html.claims import ClaimsSection, claims_section, section
+from tare.report.html.trials import anchors
+from tare.statistics.summarize import summarize
+
+
+def section_of(run: Run, *changes: dict[str, object]) -> ClaimsSection:
+    return section(judge(run, claims(*changes)), anchors(summarize(run), run))
+
+
+SLOWER = pairs([90.0 + number % 3 for number in range(12)], [100.0] * 12)
+
+
+def test_what_was_published_and_what_is_here_stand_side_by_side() -> None:
+    [row] = section_of(SLOWER, {"size": "91%", "tolerance": "3%", "printed": "91 percent"}).rows
+    assert (row.judgement, row.look, row.published, row.here, row.n) == (
+        "reproduced",
+        "equivalent",
+        "91 % ± 3 %",
+        "91.0 %",
+        "12",
+    )
+    assert row.interval.startswith("[90.")
+    assert row.where == "paper, Table 1"
+    assert row.anchor == "trials-0-1"
+
+
+def test_the_contradicted_come_first_and_then_the_reproduced() -> None:
+    found = section_of(SLOWER, {"direction": "less"}, {"direction": "more"})
+    assert [row.judgement for row in found.rows] == ["contradicted", "reproduced"]
+    assert found.rows[0].look == "worse strength-2"
+    assert found.sentence == "Of 2 claims, 1 reproduced and 1 contradicted."
+
+
+def test_what_was_not_tested_says_why_and_what_would_test_it() -> None:
+    found = section_of(SLOWER, {"stack": "podman"})
+    assert found.rows == ()
+    [row] = found.others
+    assert (row.judgement, row.remark) == ("not tested", "the run has no stack podman; tare run examples/quick.toml")
+
+
+def test_the_page_has_the_published_claims() -> None:
+    page = Page(html_of(believable_run(blocks=2)))
+    assert "Published claims, put to the test Of 3" in page.text
+    assert "#claims" in page.named("href")
+    assert "vtmark-2021" in page.text
+
+
+def test_claims_that_cannot_be_read_leave_the_page_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise UsageError("published.toml: no workload named dhrystone")
+
+    monkeypatch.setattr(module, "_published", broken)
+    found = claims_section(SLOWER, anchors(summarize(SLOWER), SLOWER))
+    assert found.trouble == "The published claims could not be read: published.toml: no workload named dhrystone."
+    assert found.rows == found.others == ()
+    assert found.trouble in Page(html_of(SLOWER)).text
