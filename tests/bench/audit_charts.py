@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from tare.report.figures import FONT, INK, SHAPES, STACKS
+from tare.report.looks import FONT, INK, SHAPES, STACKS
 
 Rows = list[dict[str, Any]]
 Chart = alt.LayerChart | alt.FacetChart

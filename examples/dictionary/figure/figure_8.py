@@ -22,7 +22,7 @@ import vl_convert
 
 from tare.errors import UsageError
 from tare.journal import Run, load, load_raw
-from tare.report.figures import FONT, INK, STACKS
+from tare.report.looks import FONT, INK, STACKS
 
 PANELS = {"200": "answers 200", "50x": "answers 50x", "transport": "errors of transport"}
 _LAST = PANELS["transport"]

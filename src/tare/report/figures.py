@@ -1,7 +1,6 @@
 """Charts as Vega-Lite specifications, made with Altair from cells and trials.
 
-Colours are told apart by readers with the common colour blindnesses (Okabe and Ito, "Color universal design", 2008),
-and never carry a meaning alone: verdicts differ in shape, stacks in shape too.
+`tare.report.curves` has those over a sweep or over time, `tare.report.looks` the style of all.
 """
 
 from __future__ import annotations
@@ -11,13 +10,28 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from tare.model import Sweep
+from tare.report.looks import (
+    DOT,
+    FACTORS,
+    INK,
+    NUMBER,
+    ROW_HEIGHT,
+    SAME,
+    STACKS,
+    VERDICTS,
+    WIDE,
+    WIDTH,
+    WORSE,
+    Rows,
+    Spec,
+    data,
+    finished,
+    log_scale,
+    ratio_scale,
+)
 from tare.report.numbers import plus_minus, scale
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
-
-Spec = dict[str, Any]
-Rows = list[dict[str, Any]]
 
 
 class Dot(NamedTuple):
@@ -68,20 +82,6 @@ class TurnBar(NamedTuple):
         return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
 
 
-# The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
-INK = "#1b1f24"
-FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-DOT = "#3d94cf"
-BETTER, WORSE, ALIKE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#009E73", "#7d8590", "#b08900"
-VERDICTS = {
-    "better": (BETTER, "triangle-up"),
-    "worse": (WORSE, "triangle-down"),
-    "equivalent": (ALIKE, "circle"),
-    "undecided": (SAME, "cross"),
-    "too few blocks": (UNKNOWN, "cross"),
-}
-STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 # What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#6b7a8f", "#8f6b32", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -89,13 +89,9 @@ PHASES = ("#6b7a8f", "#8f6b32", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC
 USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{100 * SLOW:g} % slower or more"
 STOLEN = "stolen CPU time"
 PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
-WIDTH = 400
-ROW_HEIGHT = 24
 _WIDE_WIDTH = 960
 _TURN_HEIGHT = 16
 _VISIBLE = 0.01  # of the CPU time
-# Ratios spread more widely than this are drawn on a logarithmic axis.
-WIDE = 4.0
 
 
 def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
@@ -110,28 +106,28 @@ def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
     ]
     blocks: Rows = [{"stack": cell.stack, "ratio": ratio} for cell in shown for ratio in cell.ratios]
     known = [row[name] for row in rows for name in ("low", "high")] + [row["ratio"] for row in blocks]
-    axis = _ratio_scale(known)
+    axis = ratio_scale(known)
     direction = "more is better" if shown[0].better == "higher" else "less is better"
     x = alt.X(
         "ratio:Q",
         title=f"percent of {baseline}, {direction}",
         scale=axis,
-        axis=alt.Axis(labelExpr=_FACTORS, tickCount=6),
+        axis=alt.Axis(labelExpr=FACTORS, tickCount=6),
     )
     y = alt.Y("stack:N", sort=stacks, title=None)
     colour = _by_verdict(alt.Color, 0)
-    base = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT))
+    base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT))
     layers = [
-        alt.Chart(_data([{"one": 1.0}]))
+        alt.Chart(data([{"one": 1.0}]))
         .mark_rule(color=INK, strokeDash=[4, 3], aria=False)
         .encode(x=alt.X("one:Q", scale=axis)),
-        alt.Chart(_data(blocks)).mark_tick(color=INK, opacity=0.3, height=10, thickness=1, aria=False).encode(x=x, y=y),
+        alt.Chart(data(blocks)).mark_tick(color=INK, opacity=0.3, height=10, thickness=1, aria=False).encode(x=x, y=y),
         base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=colour),
         base.mark_point(filled=True, size=85, opacity=1).encode(
             x=x, y=y, color=colour, shape=_by_verdict(alt.Shape, 1)
         ),
     ]
-    return _spec(alt.layer(*layers))
+    return finished(alt.layer(*layers))
 
 
 def strip(cells: Sequence[Cell], dots: Sequence[Dot], title: str) -> Spec | None:
@@ -144,48 +140,16 @@ def strip(cells: Sequence[Cell], dots: Sequence[Dot], title: str) -> Spec | None
     means: Rows = [{"stack": cell.stack, "mean": (cell.mean or 0.0) / unit.factor} for cell in shown]
     least, most = min(row["value"] for row in rows), max(row["value"] for row in rows)
     wide = least > 0 and most / least > 2 * WIDE
-    axis = _log_scale(least, most) if wide else alt.Scale(zero=False, nice=True)
+    axis = log_scale(least, most) if wide else alt.Scale(zero=False, nice=True)
     label = f"{title}, {unit.label}" if unit.label else title
-    x = alt.X("value:Q", title=label, scale=axis, axis=alt.Axis(format=_NUMBER, tickCount=5, labelOverlap=True))
+    x = alt.X("value:Q", title=label, scale=axis, axis=alt.Axis(format=NUMBER, tickCount=5, labelOverlap=True))
     y = alt.Y("stack:N", sort=[cell.stack for cell in shown], title=None)
-    points = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_circle(
+    points = alt.Chart(data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_circle(
         size=42, opacity=0.7, color=DOT
     )
-    ticks = alt.Chart(_data(means)).mark_tick(color=INK, height=16, thickness=2)
+    ticks = alt.Chart(data(means)).mark_tick(color=INK, height=16, thickness=2)
     detail = alt.Detail("block:Q")
-    return _spec(alt.layer(points.encode(x=x, y=y, detail=detail), ticks.encode(x=alt.X("mean:Q", scale=axis), y=y)))
-
-
-def sweep(cells: Sequence[Cell], stacks: Sequence[str], title: str, swept: Sweep) -> Spec | None:
-    """Draw mean ± SD against the points of a sweep, a line for each stack, as figures 3 and 5 of the 2017 paper do.
-
-    `title` names the metric, `swept` is what it is swept over; `stacks` are all of the run, so that a stack looks alike
-    in every chart.
-    """
-    shown = [cell for cell in cells if cell.mean is not None and cell.point is not None]
-    if len({cell.point for cell in shown}) < 2:
-        return None
-    unit = scale(max(abs(cell.mean or 0.0) for cell in shown), shown[0].unit)
-    rows: Rows = [_sweep_row(cell, unit.factor) for cell in shown]
-    points = sorted({cell.point for cell in shown if cell.point is not None})
-    wide = points[0] > 0 and points[-1] / points[0] > 20
-    labels = _SIZES if swept.unit == "bytes" else alt.Undefined
-    axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, format=_NUMBER, grid=False)
-    name = f"{swept.name}, {swept.unit}" if swept.unit and swept.unit != "bytes" else swept.name
-    x = alt.X(
-        "point:Q", title=name, axis=axis, scale=alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
-    )
-    y = alt.Y("mean:Q", title=f"{title}, {unit.label} (mean ± SD)", axis=alt.Axis(format=_NUMBER, tickCount=6))
-    present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
-    colour = alt.Color("stack:N", sort=present, scale=_by_stack(present, stacks, STACKS), legend=alt.Legend(title=None))
-    shape = alt.Shape("stack:N", sort=present, scale=_by_stack(present, stacks, SHAPES), legend=alt.Legend(title=None))
-    base = alt.Chart(_data(rows), width=WIDTH - 50, height=260)
-    layers = [
-        base.mark_rule(strokeWidth=1.2, aria=False).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
-        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
-        base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
-    ]
-    return _spec(alt.layer(*layers))
+    return finished(alt.layer(points.encode(x=x, y=y, detail=detail), ticks.encode(x=alt.X("mean:Q", scale=axis), y=y)))
 
 
 def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Spec | None:
@@ -200,13 +164,13 @@ def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Spec | None:
     ]
     ends: Rows = [total._asdict() | {"time": total.seconds / unit.factor} for total in totals]
     y = alt.Y("stack:N", sort=[total.stack for total in totals], title=None)
-    x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=_NUMBER))
+    x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=NUMBER))
     palette = alt.Scale(domain=names, range=[PHASES[_rank(name)] for name in names])
     legend = alt.Legend(title=None, orient="top", columns=4)
     colour = alt.Color("phase:N", sort=names, scale=palette, legend=legend)
-    bars = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
-    texts = alt.Chart(_data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
-    return _spec(
+    bars = alt.Chart(data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
+    texts = alt.Chart(data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
+    return finished(
         alt.layer(
             bars.encode(x=x, y=y, color=colour, order=alt.Order("rank:Q")),
             texts.encode(x=alt.X("time:Q"), y=y, text="text:N"),
@@ -225,13 +189,13 @@ def bars(costs: Sequence[Bar], title: str, unit: str) -> Spec | None:
     ]
     workloads = list(dict.fromkeys(bar.workload for bar in costs))
     y = alt.Y("stack:N", sort=list(dict.fromkeys(bar.stack for bar in costs)), title=None)
-    x = alt.X("value:Q", title=f"{title}, {chosen.label}", axis=alt.Axis(format=_NUMBER, tickCount=5))
+    x = alt.X("value:Q", title=f"{title}, {chosen.label}", axis=alt.Axis(format=NUMBER, tickCount=5))
     offset = alt.YOffset("workload:N", sort=workloads)
     palette = alt.Scale(domain=workloads, range=[STACKS[index % len(STACKS)] for index in range(len(workloads))])
     colour = alt.Color("workload:N", sort=workloads, scale=palette, legend=alt.Legend(title=None, orient="top"))
-    base = alt.Chart(_data(rows), width=WIDTH, height=alt.Step(9)).encode(x=x, y=y, yOffset=offset)
+    base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(9)).encode(x=x, y=y, yOffset=offset)
     texts = base.mark_text(align="left", dx=4, color=INK, fontSize=9, aria=False).encode(text="text:N")
-    return _spec(alt.layer(base.mark_bar().encode(color=colour), texts))
+    return finished(alt.layer(base.mark_bar().encode(color=colour), texts))
 
 
 def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
@@ -246,7 +210,7 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
     present = [*stacks, *([STOLEN] if taken else [])]
     names = [name for name in PACES if any(row["pace"] == name for row in rows + taken)]
     palette = alt.Scale(domain=names, range=[PACES[name] for name in names])
-    axis, along = alt.Axis(format=_NUMBER, grid=False), alt.Scale(zero=False, nice=False)
+    axis, along = alt.Axis(format=NUMBER, grid=False), alt.Scale(zero=False, nice=False)
     x = alt.X("began:Q", title="seconds since the block's first turn", axis=axis, scale=along)
     thick = alt.Scale(domain=[0, 1], range=[0, _TURN_HEIGHT])
     places = {
@@ -257,13 +221,13 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
         "color": alt.Color("pace:N", sort=names, scale=palette, legend=alt.Legend(title=None, orient="top")),
     }
     layers = [
-        alt.Chart(_data(marks), width=_WIDE_WIDTH, height=alt.Step(ROW_HEIGHT))
+        alt.Chart(data(marks), width=_WIDE_WIDTH, height=alt.Step(ROW_HEIGHT))
         .mark_bar(aria=told)
         .encode(**places, **({"description": alt.Description("text:N")} if told else {}))
         for marks, told in ((usual + taken, False), (slow, True))
         if marks
     ]
-    return _spec(alt.layer(*layers))
+    return finished(alt.layer(*layers))
 
 
 def _turn_row(bar: TurnBar, least: float, row: str, share: float, pace: str) -> dict[str, Any]:
@@ -278,72 +242,10 @@ def _turn_row(bar: TurnBar, least: float, row: str, share: float, pace: str) -> 
     }
 
 
-# As many digits as are needed, without exponents.
-_NUMBER = ",.6~r"
-_FACTORS = (
-    "datum.label == '' ? '' : datum.value >= 10 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, ',~r') : "
-    "format(datum.value, '.4~%')"
-)
-_SIZES = (
-    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~g') + ' GiB' : "
-    "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + ' MiB' : "
-    "datum.value >= 1024 ? format(datum.value / 1024, '~g') + ' KiB' : format(datum.value, '~g') + ' B'"
-)
-
-
 def _rank(name: str) -> int:
     return MARKS.index(name) if name in MARKS else len(MARKS)
-
-
-def _sweep_row(cell: Cell, factor: float) -> dict[str, Any]:
-    mean, spread = (cell.mean or 0.0) / factor, (cell.sd or 0.0) / factor
-    return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean - spread, "high": mean + spread}
-
-
-def _ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
-    least, most = min(*ratios_seen, 1.0), max(*ratios_seen, 1.0)
-    if most / least > WIDE:
-        return _log_scale(least, most)
-    room = (most - least) * 0.06 or 0.01
-    return alt.Scale(domain=[least - room, most + room], nice=False, zero=False)
-
-
-def _log_scale(least: float, most: float) -> alt.Scale:
-    return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
 
 
 def _by_verdict(channel: Any, column: int) -> Any:
     palette = alt.Scale(domain=list(VERDICTS), range=[look[column] for look in VERDICTS.values()])
     return channel("verdict:N", scale=palette, legend=None)
-
-
-def _by_stack(present: Sequence[str], stacks: Sequence[str], looks: Sequence[str]) -> alt.Scale:
-    return alt.Scale(domain=list(present), range=[looks[stacks.index(stack) % len(looks)] for stack in present])
-
-
-def _data(rows: Rows) -> alt.InlineData:
-    return alt.InlineData(values=rows)
-
-
-def _spec(chart: alt.LayerChart | alt.FacetChart) -> Spec:
-    styled = (
-        chart.configure(background="transparent", font=FONT, padding=4)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            domainColor=INK,
-            tickColor=INK,
-            gridColor=INK,
-            gridOpacity=0.12,
-            domainOpacity=0.5,
-            tickOpacity=0.5,
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            labelLimit=180,
-        )
-        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12, labelLimit=180)
-    )
-    spec: Spec = styled.to_dict()
-    return spec

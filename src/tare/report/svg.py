@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import vl_convert
 
-from tare.report.figures import INK, Spec
+from tare.report.looks import INK, Spec
 
 _SVG = "http://www.w3.org/2000/svg"
 # A chart is drawing alone; whatever else a renderer may emit one day is left out.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
-from markupsafe import Markup
+from dataclasses import dataclass
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint, Layer, Mark, Sweep
-from tare.report import figures
+from tare.model import Footprint, Layer, Mark
+from tare.report import figures, heat
+from tare.report.html.drawing import Drawing, drawing
+from tare.report.html.swept import swept_drawings
 from tare.report.html.turns import strips
-from tare.report.svg import draw
 from tare.statistics.cells import HeadlineRule, Summary
 from tare.units import format_duration, format_size
 
@@ -24,21 +23,13 @@ _HIDES = 8.0
 _NEAR = 1.25
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A chart in the page, with the sentence that says how to read it."""
-
-    caption: str
-    svg: Markup
-    wide: bool = False
-
-
 def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> tuple[Drawing, ...]:
-    """Draw a workload: ratios, then sweeps, then raw values off the sweep, then turns."""
+    """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
     drawings: list[Drawing | None] = []
     for index, rule in enumerate(summary.rules_of(record.name)):
         drawings += _ratios(summary, rule, f"{prefix}h{index}")
-    drawings += _sweeps(summary, record, prefix)
+    drawings.append(_metrics_map(summary, record, prefix))
+    drawings += swept_drawings(summary, run, record, prefix)
     drawings += _strips(summary, run, record, prefix)
     drawings += _turns(summary, run, record, prefix)
     return tuple(drawing for drawing in drawings if drawing)
@@ -50,14 +41,35 @@ def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing |
     ratios = figures.ratios(headlines, summary.baseline)
     what = f"{rule.name}: percent" if rule.name != rule.workload else "Percent"
     caption = f"{what} of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
-    drawings = [_drawing(ratios, f"{prefix}r", caption)]
+    drawings = [drawing(ratios, f"{prefix}r", caption)]
     compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
     near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
     if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
         what = f"{rule.name}: the" if rule.name != rule.workload else "The"
         caption = f"{what} stacks near {summary.baseline} alone, on a finer scale."
-        drawings.append(_drawing(figures.ratios(near, summary.baseline), f"{prefix}n", caption))
+        drawings.append(drawing(figures.ratios(near, summary.baseline), f"{prefix}n", caption))
     return drawings
+
+
+def headlines_map(summary: Summary) -> tuple[Drawing, ...]:
+    """Draw percent of the baseline of all headlines, as VTmark's Figure 4."""
+    columns = [
+        heat.Column(rule.name, [cell for cell in summary.headlines if cell.headline == rule.name])
+        for rule in summary.rules
+    ]
+    caption = f"Percent of {summary.baseline}. Blue is faster or less, orange is slower or more, in all columns alike."
+    drawn = drawing(heat.heat(columns, summary.stacks), "map", caption, wide=True)
+    return (drawn,) if drawn else ()
+
+
+def _metrics_map(summary: Summary, record: WorkloadRecord, prefix: str) -> Drawing | None:
+    """Draw all metrics of a workload's headlines that are off the sweep, as VTmark's Figure 5."""
+    names = [name for rule in summary.rules_of(record.name) for name in rule.metrics]
+    titles = {metric.name: metric.title for metric in record.metrics}
+    cells = [cell for cell in summary.of(record.name) if cell.point is None]
+    columns = [heat.Column(titles.get(name, name), [cell for cell in cells if cell.metric == name]) for name in names]
+    caption = f"Percent of {summary.baseline}, in brackets the relative standard deviation over the trials."
+    return drawing(heat.heat(columns, summary.stacks, with_spread=True), f"{prefix}m", caption, wide=True)
 
 
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
@@ -82,8 +94,8 @@ def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
         "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
     )
     drawings = (
-        _drawing(memory, "memory", text),
-        _drawing(disk, "disk", "Bytes that an instance wrote to disk; medians."),
+        drawing(memory, "memory", text),
+        drawing(disk, "disk", "Bytes that an instance wrote to disk; medians."),
     )
     return tuple(drawing for drawing in drawings if drawing)
 
@@ -124,17 +136,6 @@ def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
     )
 
 
-def _sweeps(summary: Summary, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
-    swept = record.sweep or Sweep("point")
-    drawings: list[Drawing | None] = []
-    for index, metric in enumerate(record.metrics):
-        cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name]
-        spec = figures.sweep(cells, summary.stacks, metric.title, swept)
-        caption = f"{metric.title} against {swept.name}, mean ± SD of the trials."
-        drawings.append(_drawing(spec, f"{prefix}s{index}", caption))
-    return drawings
-
-
 def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> list[Drawing | None]:
     drawings: list[Drawing | None] = []
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
@@ -149,7 +150,7 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
             if value.metric == metric.name and value.point is None
         ]
         caption = f"{metric.title}: every trial a dot, the mean a bar."
-        drawings.append(_drawing(figures.strip(cells, dots, metric.title), f"{prefix}p{index}", caption))
+        drawings.append(drawing(figures.strip(cells, dots, metric.title), f"{prefix}p{index}", caption))
     return drawings
 
 
@@ -158,8 +159,7 @@ def _turns(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> l
     for index, strip in enumerate(strips(summary, run, record.name)):
         present = {bar.stack for bar in strip.bars}
         spec = figures.turns(strip.bars, [stack for stack in summary.stacks if stack in present])
-        drawing = _drawing(spec, f"{prefix}t{index}", strip.caption)
-        drawings.append(drawing and replace(drawing, wide=True))
+        drawings.append(drawing(spec, f"{prefix}t{index}", strip.caption, wide=True))
     return drawings
 
 
@@ -169,7 +169,7 @@ def _start(moments: dict[str, list[Mark]], prefix: str, caption: str) -> Drawing
         for before, mark in zip([Mark("", 0.0), *marks], marks, strict=False):
             phases.append(figures.Phase(stack, mark.name, max(mark.seconds - before.seconds, 0.0)))
         totals.append(figures.Total(stack, marks[-1].seconds, format_duration(marks[-1].seconds)))
-    return _drawing(figures.starts(phases, totals), prefix, caption)
+    return drawing(figures.starts(phases, totals), prefix, caption)
 
 
 def _moments(run: Run, stack: str) -> list[Mark]:
@@ -199,9 +199,3 @@ def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]
             values.setdefault((trial.stack, trial.workload), []).append(value)
     cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
     return [figures.Bar(*cell, float(statistics.median(values[cell]))) for cell in cells if cell in values]
-
-
-def _drawing(spec: figures.Spec | None, prefix: str, caption: str) -> Drawing | None:
-    if spec is None:
-        return None
-    return Drawing(caption, Markup(draw(spec, prefix, caption)))  # noqa: S704  # parsed and written anew by `svg`

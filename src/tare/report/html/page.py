@@ -9,7 +9,8 @@ from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section
-from tare.report.html.drawings import Drawing, LayerRow, costs, layers, starts, workload_drawings
+from tare.report.html.drawing import Drawing
+from tare.report.html.drawings import LayerRow, costs, headlines_map, layers, starts, workload_drawings
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
@@ -120,6 +121,7 @@ class Page:
     columns: tuple[tuple[str, str, str], ...]  # anchor, name of the headline, direction
     overall: str
     rows: tuple[Row, ...]
+    map: tuple[Drawing, ...]
     doubts: tuple[Doubt, ...]
     numbers: dict[str, int]
     skipped: tuple[Reason, ...]
@@ -161,6 +163,7 @@ def page(summary: Summary, run: Run) -> Page:
         columns=tuple((workload_anchor(summary, rule.workload), rule.name, rule.better) for rule in summary.rules),
         overall=", ".join(summary.overall.workloads),
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
+        map=headlines_map(summary),
         doubts=numbered,
         numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),

@@ -1,0 +1,224 @@
+"""Charts of values along something: a sweep, the percentiles of a latency, or the time of a load.
+
+They are those of the papers: the 2017 paper's Figures 3 and 5 (throughput against clients, mean ± SD), the OSv paper's
+Figures 2 to 4 (answers and latency against the rate of requests, with the SD shaded), and VTmark's Figures 6 (percent
+of bare metal against processes) and 8 (answers by their kind, on a logarithmic axis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from tare.model import Sweep
+from tare.report.looks import (
+    FACTORS,
+    INK,
+    NUMBER,
+    SHAPES,
+    SIZES,
+    STACKS,
+    WIDTH,
+    Rows,
+    Spec,
+    by_stack,
+    data,
+    finished,
+    log_scale,
+    ratio_scale,
+)
+from tare.report.numbers import scale
+from tare.statistics.cells import Cell
+
+_HEIGHT = 260
+_DENSE = 12  # points from which on spreads are shaded, as lines would hide each other
+_TOLD = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
+_ORDERS = 50.0  # times are drawn on a logarithmic axis from this spread on
+_PANEL, _EMPTY_PANEL = 130, 24
+
+
+@dataclass(frozen=True)
+class Along:
+    """What is drawn, along what: the metric's title, the sweep, and all stacks of the run, which fix their colours."""
+
+    title: str
+    swept: Sweep
+    stacks: Sequence[str]
+
+
+class _Upward(NamedTuple):
+    """The axis of the values."""
+
+    title: str
+    scale: alt.Scale
+    axis: alt.Axis
+
+
+class Percentile(NamedTuple):
+    """A percentile of a stack's latency: its name, its place among the others, and seconds."""
+
+    stack: str
+    name: str
+    seconds: float
+
+
+class Rate(NamedTuple):
+    """How many answers of a kind a stack gave each second, at a moment of the load."""
+
+    stack: str
+    kind: str
+    second: float
+    rate: float
+
+
+def sweep(
+    cells: Sequence[Cell], along: Along, spreads: Mapping[tuple[str, float | None], float] | None = None
+) -> Spec | None:
+    """Draw means against the points of a sweep, a line for each stack, with the SD over trials.
+
+    With `spreads`, the SD within trials by stack and point, one of them above the mean is shaded in its place.
+    """
+    shown = [cell for cell in cells if cell.mean is not None and cell.point is not None]
+    if len({cell.point for cell in shown}) < 2 or not any(cell.mean for cell in shown):
+        return None
+    unit = scale(max(abs(cell.mean or 0.0) for cell in shown), shown[0].unit)
+    rows: Rows = [_sweep_row(cell, unit.factor, spreads) for cell in shown]
+    above = [row["mean"] for row in rows if row["mean"] > 0]
+    orders = shown[0].unit == "s" and len(above) == len(rows) and max(above) > _ORDERS * min(above)
+    if orders:
+        rows = [row | {"low": max(row["low"], min(above) / 2)} for row in rows]
+    spread = "mean, shaded: one SD above it" if spreads is not None else "mean ± SD"
+    axis = log_scale(min(row["low"] for row in rows), max(row["high"] for row in rows)) if orders else alt.Scale()
+    upward = _Upward(f"{along.title}, {unit.label} ({spread})", axis, alt.Axis(format=NUMBER, tickCount=6))
+    layers = _lines(rows, along, upward, shaded=spreads is not None or len({row["point"] for row in rows}) > _DENSE)
+    if is_answered(shown[0], along.swept):
+        layers.insert(0, _as_asked(rows, unit.factor))
+    return finished(alt.layer(*layers))
+
+
+def is_answered(cell: Cell, swept: Sweep) -> bool:
+    """Tell whether values could follow what is swept: answers to a rate of requests, of which more is better."""
+    return cell.unit == swept.unit != "" and cell.better == "higher"
+
+
+def percents(cells: Sequence[Cell], along: Along, baseline: str) -> Spec | None:
+    """Draw the percent of the baseline against the points of a sweep, with the intervals."""
+    shown = [cell for cell in cells if cell.ratio and cell.point is not None and cell.verdict != "baseline"]
+    if len({cell.point for cell in shown}) < 2:
+        return None
+    rows: Rows = [
+        {"stack": c.stack, "point": c.point, "mean": c.ratio, "low": c.low or c.ratio, "high": c.high or c.ratio}
+        for c in shown
+    ]
+    axis = ratio_scale([row[name] for row in rows for name in ("low", "mean", "high")])
+    title = f"{along.title}, percent of {baseline}"
+    upward = _Upward(title, axis, alt.Axis(labelExpr=FACTORS, tickCount=6))
+    level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
+    shaded = len({row["point"] for row in rows}) > _DENSE
+    lines = _lines(rows, along, upward, shaded=shaded)
+    return finished(alt.layer(level.encode(y=alt.Y("one:Q", scale=axis)), *lines))
+
+
+def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | None:
+    """Draw the latency of each stack from percentile to percentile, on a logarithmic axis."""
+    names = list(dict.fromkeys(each.name for each in found))
+    above = [each.seconds for each in found if each.seconds > 0]
+    if len(names) < 3 or len(above) < len(found):
+        return None
+    unit = scale(max(above), "s")
+    rows: Rows = [each._asdict() | {"value": each.seconds / unit.factor} for each in found]
+    ends = [min(above) / unit.factor, max(above) / unit.factor]
+    x = alt.X("name:N", sort=names, title="percentile", axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.3))
+    y = alt.Y(
+        "value:Q",
+        title=f"latency, {unit.label}",
+        scale=log_scale(*ends),
+        axis=alt.Axis(format=NUMBER, tickCount=6),
+    )
+    colour, shape = _looks([each.stack for each in found], stacks)
+    base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
+    layers = [
+        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+        base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+    ]
+    return finished(alt.layer(*layers))
+
+
+def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
+    """Draw a panel for each kind of answer along the time of a load, on an axis that is logarithmic above one."""
+    if len({rate.second for rate in rates}) < 2:
+        return None
+    colour, _ = _looks([rate.stack for rate in rates], stacks)
+    names = list(dict.fromkeys(rate.kind for rate in rates))
+    panels = []
+    for name in names:
+        own: Rows = [rate._asdict() for rate in rates if rate.kind == name]
+        most = max(row["rate"] for row in own)
+        x = alt.X("second:Q", title="seconds since the load began" if name == names[-1] else None)
+        ticks = [0, 1, *(10**power for power in range(1, 10) if 10**power <= most)]
+        y = alt.Y(
+            "rate:Q",
+            title=None,
+            scale=alt.Scale(type="symlog", domain=[0, max(1.0, most)]),
+            axis=alt.Axis(values=ticks, format=",d"),
+        )
+        title = alt.TitleParams(f"{name}, each second{'' if most else ': none'}", anchor="start", frame="group")
+        height = _PANEL if most else _EMPTY_PANEL
+        base = alt.Chart(data(own), width=WIDTH - 20, height=height, title=title)
+        panels.append(base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour))
+    return finished(alt.vconcat(*panels, spacing=12))
+
+
+def _sweep_row(cell: Cell, factor: float, spreads: Mapping[tuple[str, float | None], float] | None) -> dict[str, Any]:
+    mean, spread = (cell.mean or 0.0) / factor, (cell.sd or 0.0) / factor
+    if spreads is None:
+        return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean - spread, "high": mean + spread}
+    above = mean + spreads.get((cell.stack, cell.point), 0.0) / factor
+    return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean, "high": above}
+
+
+def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[Any]:
+    """Draw a line with marks and spreads for each stack."""
+    points = sorted({row["point"] for row in rows})
+    wide = points[0] > 0 and points[-1] / points[0] > 20
+    labels = SIZES if along.swept.unit == "bytes" else alt.Undefined
+    axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, format=NUMBER, grid=False)
+    unit = along.swept.unit
+    name = f"{along.swept.name}, {unit}" if unit and unit != "bytes" else along.swept.name
+    along_x = alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
+    x = alt.X("point:Q", title=name, axis=axis, scale=along_x)
+    y = alt.Y("mean:Q", title=upward.title, scale=upward.scale, axis=upward.axis)
+    colour, shape = _looks([row["stack"] for row in rows], along.stacks)
+    base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
+    spread = base.mark_area(opacity=0.16, aria=False) if shaded else base.mark_rule(strokeWidth=1.2, aria=False)
+    told = len(rows) <= _TOLD
+    return [
+        spread.encode(x=x, y=alt.Y("low:Q", scale=upward.scale), y2="high:Q", color=colour),
+        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+        base.mark_point(filled=True, size=55 if told else 18, opacity=1, aria=told).encode(
+            x=x, y=y, color=colour, shape=shape
+        ),
+    ]
+
+
+def _as_asked(rows: Rows, factor: float) -> Any:
+    """Draw where a value would be if it followed what was asked for."""
+    most = max(row["high"] for row in rows)
+    points = sorted({row["point"] for row in rows})
+    ends = [points[0], min(points[-1], most * factor)]
+    line = alt.Chart(data([{"point": end, "mean": end / factor} for end in ends]))
+    return line.mark_line(color=INK, strokeDash=[4, 3], opacity=0.6, strokeWidth=1, aria=False).encode(
+        x="point:Q", y="mean:Q"
+    )
+
+
+def _looks(seen: Sequence[str], stacks: Sequence[str]) -> tuple[alt.Color, alt.Shape]:
+    present = [stack for stack in stacks if stack in set(seen)]
+    legend = alt.Legend(title=None)
+    return (
+        alt.Color("stack:N", sort=present, scale=by_stack(present, stacks, STACKS), legend=legend),
+        alt.Shape("stack:N", sort=present, scale=by_stack(present, stacks, SHAPES), legend=legend),
+    )

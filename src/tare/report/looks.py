@@ -1,0 +1,95 @@
+"""How all charts look: one style, so that a stack, a verdict and an axis are the same in each of them.
+
+Colours are told apart by readers with the common colour blindnesses (Okabe and Ito, "Color universal design", 2008),
+and never carry a meaning alone: verdicts differ in shape, stacks in shape too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+# The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
+INK = "#1b1f24"
+FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+DOT = "#3d94cf"
+BETTER, WORSE, ALIKE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#009E73", "#7d8590", "#b08900"
+VERDICTS = {
+    "better": (BETTER, "triangle-up"),
+    "worse": (WORSE, "triangle-down"),
+    "equivalent": (ALIKE, "circle"),
+    "undecided": (SAME, "cross"),
+    "too few blocks": (UNKNOWN, "cross"),
+}
+STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+WIDTH = 400
+ROW_HEIGHT = 24
+# Ratios spread more widely than this are drawn on a logarithmic axis.
+WIDE = 4.0
+# As many digits as are needed, without exponents.
+NUMBER = ",.6~r"
+FACTORS = (
+    "datum.label == '' ? '' : datum.value >= 10 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, ',~r') : "
+    "format(datum.value, '.4~%')"
+)
+SIZES = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~g') + ' GiB' : "
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + ' MiB' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '~g') + ' KiB' : format(datum.value, '~g') + ' B'"
+)
+
+
+def log_scale(least: float, most: float) -> alt.Scale:
+    """Give a logarithmic axis with a little room at its ends."""
+    return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
+
+
+def ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
+    """Give an axis of ratios, with 1 on it."""
+    least, most = min(*ratios_seen, 1.0), max(*ratios_seen, 1.0)
+    if most / least > WIDE:
+        return log_scale(least, most)
+    room = (most - least) * 0.06 or 0.01
+    return alt.Scale(domain=[least - room, most + room], nice=False, zero=False)
+
+
+def by_stack(present: Sequence[str], stacks: Sequence[str], looks: Sequence[str]) -> alt.Scale:
+    """Give each stack the colour or the shape that it has in every chart of the run."""
+    return alt.Scale(domain=list(present), range=[looks[stacks.index(stack) % len(looks)] for stack in present])
+
+
+def data(rows: Rows) -> alt.InlineData:
+    """Put rows into a chart."""
+    return alt.InlineData(values=rows)
+
+
+def finished(chart: alt.LayerChart | alt.FacetChart | alt.VConcatChart) -> Spec:
+    """Give a chart the style of all, as a specification."""
+    styled = (
+        chart.configure(background="transparent", font=FONT, padding=4)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            domainColor=INK,
+            tickColor=INK,
+            gridColor=INK,
+            gridOpacity=0.12,
+            domainOpacity=0.5,
+            tickOpacity=0.5,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelLimit=180,
+        )
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12, labelLimit=180)
+        .configure_title(color=INK, fontSize=12, fontWeight="normal")
+    )
+    spec: Spec = styled.to_dict()
+    return spec
