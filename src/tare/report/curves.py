@@ -205,11 +205,10 @@ def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[A
 
 
 def _as_asked(rows: Rows, factor: float) -> Any:
-    """Draw where a value would be if it followed what was asked for."""
+    """Draw where a value would be if it followed what was asked for, as far as values reach."""
     most = max(row["high"] for row in rows)
-    points = sorted({row["point"] for row in rows})
-    ends = [points[0], min(points[-1], most * factor)]
-    line = alt.Chart(data([{"point": end, "mean": end / factor} for end in ends]))
+    asked: Rows = [{"point": at, "mean": at / factor} for at in sorted({row["point"] for row in rows})]
+    line = alt.Chart(data([row for row in asked if row["mean"] <= most] or asked[:1]))
     return line.mark_line(color=INK, strokeDash=[4, 3], opacity=0.6, strokeWidth=1, aria=False).encode(
         x="point:Q", y="mean:Q"
     )
@@ -217,7 +216,7 @@ def _as_asked(rows: Rows, factor: float) -> Any:
 
 def _looks(seen: Sequence[str], stacks: Sequence[str]) -> tuple[alt.Color, alt.Shape]:
     present = [stack for stack in stacks if stack in set(seen)]
-    legend = alt.Legend(title=None)
+    legend = alt.Legend(title=None, symbolOpacity=1)
     return (
         alt.Color("stack:N", sort=present, scale=by_stack(present, stacks, STACKS), legend=legend),
         alt.Shape("stack:N", sort=present, scale=by_stack(present, stacks, SHAPES), legend=legend),

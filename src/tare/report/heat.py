@@ -47,11 +47,11 @@ def heat(columns: Sequence[Column], stacks: Sequence[str], *, with_spread: bool 
         "column:N",
         sort=titles,
         title=None,
-        axis=alt.Axis(orient="top", labelAngle=-30, labelLimit=150, domain=False, ticks=False),
+        axis=alt.Axis(orient="top", labelAngle=-30, labelLimit=220, domain=False, ticks=False),
     )
     y = alt.Y("stack:N", sort=present, title=None, axis=alt.Axis(domain=False, ticks=False))
     domain = [share * _FARTHEST for share in (-1.0, -0.4, 0.0, 0.4, 1.0)]
-    palette = alt.Scale(domain=domain, range=list(_COLOURS), clamp=True)
+    palette = alt.Scale(domain=domain, range=list(_COLOURS), clamp=True, interpolate="rgb")
     base = alt.Chart(data(rows), width=alt.Step(_FIELD + 26 * with_spread), height=alt.Step(_ROW))
     ink = alt.condition(f"abs(datum.speed) > {_DARK * _FARTHEST:.4f}", alt.value(_WHITE), alt.value(_TEXT))
     layers = [

@@ -17,6 +17,8 @@ from tare.units import format_duration, format_size
 
 # Charts of single metrics beyond this many are left to the table.
 _MOST_STRIPS = 4
+# Columns of a map that fit beside another chart.
+_MANY = 4
 # A total so many times another's hides its phases on a common axis.
 _HIDES = 8.0
 # Stacks within this factor of the baseline are drawn once more where others are far off.
@@ -58,7 +60,7 @@ def headlines_map(summary: Summary) -> tuple[Drawing, ...]:
         for rule in summary.rules
     ]
     caption = f"Percent of {summary.baseline}. Blue is faster or less, orange is slower or more, in all columns alike."
-    drawn = drawing(heat.heat(columns, summary.stacks), "map", caption, wide=True)
+    drawn = drawing(heat.heat(columns, summary.stacks), "map", caption, wide=len(columns) > _MANY)
     return (drawn,) if drawn else ()
 
 
@@ -69,7 +71,8 @@ def _metrics_map(summary: Summary, record: WorkloadRecord, prefix: str) -> Drawi
     cells = [cell for cell in summary.of(record.name) if cell.point is None]
     columns = [heat.Column(titles.get(name, name), [cell for cell in cells if cell.metric == name]) for name in names]
     caption = f"Percent of {summary.baseline}, in brackets the relative standard deviation over the trials."
-    return drawing(heat.heat(columns, summary.stacks, with_spread=True), f"{prefix}m", caption, wide=True)
+    spec = heat.heat(columns, summary.stacks, with_spread=True)
+    return drawing(spec, f"{prefix}m", caption, wide=len(columns) > _MANY)
 
 
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:

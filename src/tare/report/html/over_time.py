@@ -55,17 +55,20 @@ def counts_in(text: str) -> Counts:
 
 
 def rates(found: Mapping[str, Sequence[Counts]]) -> list[Rate]:
-    """Average the trials of each stack, in parts of the time of the longest."""
-    every = [counts for own in found.values() for counts in own]
-    longest = max((len(seconds) for counts in every for seconds in counts.values()), default=0)
-    width = max(1, -(-longest // _PARTS))
-    kinds = list(dict.fromkeys(kind for counts in every for kind in counts))
+    """Average the trials of each stack, in parts of the time of the longest, up to the end of its own load."""
+    longest = {stack: max(map(_length, own), default=0) for stack, own in found.items()}
+    width = max(1, -(-max(longest.values(), default=0) // _PARTS))
+    kinds = list(dict.fromkeys(kind for own in found.values() for counts in own for kind in counts))
     return [
         Rate(stack, kind, begin + width / 2, _mean([counts.get(kind, ()) for counts in own], begin, width))
         for stack, own in found.items()
         for kind in kinds
-        for begin in range(0, longest, width)
+        for begin in range(0, longest[stack], width)
     ]
+
+
+def _length(counts: Counts) -> int:
+    return max(map(len, counts.values()), default=0)
 
 
 def _mean(trials: Sequence[Sequence[float]], begin: int, width: int) -> float:

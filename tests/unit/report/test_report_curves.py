@@ -1,0 +1,288 @@
+"""The papers' charts, as specifications: what is drawn, on which axes, in which colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import NGINX, believable_run, make_run, make_trial
+
+from tare.journal import Journal, Run, WorkloadRecord
+from tare.model import Measured, Metric, Raw, Sweep
+from tare.report import curves, heat
+from tare.report.curves import Along, Percentile, Rate
+from tare.report.html import swept as module
+from tare.report.html.over_time import counts_in, over_time, rates
+from tare.report.html.swept import percentile, swept_drawings
+from tare.report.looks import STACKS
+from tare.statistics.cells import Cell
+from tare.statistics.summarize import summarize
+
+RATE = Sweep("rate", "requests/s")
+
+
+def cell(stack: str, point: float | None, mean: float, **fields: Any) -> Cell:
+    usual = Cell("web", "latency", point, stack, "s", "lower", "undecided", n=5, trials=5, mean=mean, sd=mean / 10)
+    return replace(usual, **fields)
+
+
+def values(spec: Any) -> list[dict[str, Any]]:
+    """All rows of a specification."""
+    rows = [rows for data in parts(spec, "datasets") for rows in data.values()]
+    return [row for each in (*rows, *parts(spec, "values")) for row in each if isinstance(row, dict)]
+
+
+def parts(spec: Any, key: str) -> list[Any]:
+    """All that stands under a key, anywhere in a specification."""
+    if isinstance(spec, dict):
+        own = [spec[key]] if key in spec else []
+        return own + [found for part in spec.values() for found in parts(part, key)]
+    return [found for part in spec for found in parts(part, key)] if isinstance(spec, list) else []
+
+
+def test_a_sweep_has_a_line_with_its_sd_for_each_stack() -> None:
+    cells = [cell(stack, at, 1000.0 * at, unit="requests/s") for stack in ("native", "docker") for at in (1.0, 2.0)]
+    spec = curves.sweep(cells, Along("Throughput", Sweep("clients"), ("native", "docker")))
+    row = next(row for row in values(spec) if row["stack"] == "docker" and row["point"] == 2.0)
+    assert [row["mean"], row["low"], row["high"]] == pytest.approx([2.0, 1.8, 2.2])
+    assert "Throughput, k requests/s (mean ± SD)" in parts(spec, "title")
+
+
+def test_a_stack_has_the_colour_of_its_place_in_the_run_in_each_chart() -> None:
+    stacks = ("native", "docker", "podman")
+    cells = [cell("podman", at, at) for at in (1.0, 2.0)]
+    spec = curves.sweep(cells, Along("Latency", RATE, stacks))
+    scales = [each for each in parts(spec, "scale") if each.get("domain") == ["podman"]]
+    assert scales[0]["range"] == [STACKS[2]]
+
+
+def test_a_latency_with_the_sd_of_its_requests_has_one_sd_above_it_shaded() -> None:
+    cells = [cell("native", at, 0.001) for at in (1000.0, 2000.0)]
+    spec = curves.sweep(cells, Along("Latency", RATE, ("native",)), {("native", 2000.0): 0.0005})
+    rows = {row["point"]: row for row in values(spec)}
+    assert (rows[2000.0]["low"], rows[2000.0]["high"]) == (1.0, 1.5)
+    assert rows[1000.0]["high"] == 1.0
+    assert "area" in {mark["type"] for mark in parts(spec, "mark")}
+
+
+def test_times_over_orders_of_magnitude_are_on_a_logarithmic_axis_that_has_no_zero() -> None:
+    cells = [cell("native", 1.0, 0.001, sd=0.01), cell("native", 2.0, 0.2)]
+    spec = curves.sweep(cells, Along("Latency", RATE, ("native",)))
+    scale = next(each for each in parts(spec, "scale") if each.get("type") == "log")
+    assert min(scale["domain"]) > 0
+    assert all(row["low"] > 0 for row in values(spec))
+    near = curves.sweep([cell("native", 1.0, 0.001), cell("native", 2.0, 0.02)], Along("Latency", RATE, ("native",)))
+    assert not [each for each in parts(near, "scale") if each.get("type") == "log"]
+
+
+def test_answers_have_the_line_of_what_was_asked_for_and_errors_have_none() -> None:
+    answered = [cell("native", at, min(at, 3000.0), unit="requests/s", better="higher") for at in (1e3, 2e3, 4e3)]
+    along = Along("Answers", RATE, ("native",))
+    asked = [row for row in values(curves.sweep(answered, along)) if "stack" not in row]
+    assert [(row["point"], row["mean"]) for row in asked] == [(1000.0, 1.0), (2000.0, 2.0)]
+    lost = [replace(each, better="lower") for each in answered]
+    assert all("stack" in row for row in values(curves.sweep(lost, along)))
+
+
+def test_what_never_happened_is_not_drawn() -> None:
+    cells = [cell("native", at, 0.0, unit="requests/s") for at in (1.0, 2.0)]
+    assert curves.sweep(cells, Along("Lost", RATE, ("native",))) is None
+
+
+def test_percent_of_the_baseline_along_a_sweep_has_its_intervals_and_the_level_of_the_baseline() -> None:
+    cells = [cell("docker", at, 1.0, ratio=0.8, low=0.7, high=0.9) for at in (1.0, 8.0)]
+    cells += [cell("native", at, 1.0, ratio=1.0, verdict="baseline") for at in (1.0, 8.0)]
+    spec = curves.percents(cells, Along("File operations", Sweep("processes"), ("native", "docker")), "native")
+    rows = [row for row in values(spec) if "stack" in row]
+    assert {row["stack"] for row in rows} == {"docker"}
+    assert (rows[0]["low"], rows[0]["mean"], rows[0]["high"]) == (0.7, 0.8, 0.9)
+    assert {"one": 1.0} in values(spec)
+    assert curves.percents(cells[:1], Along("", Sweep("processes"), ("docker",)), "native") is None
+
+
+def test_percentiles_are_in_their_order_on_a_logarithmic_axis() -> None:
+    found = [
+        Percentile(stack, name, seconds * (1 + (stack == "docker")))
+        for name, seconds in (("50 %", 0.001), ("90 %", 0.002), ("99.9 %", 0.1))
+        for stack in ("native", "docker")
+    ]
+    spec = curves.percentiles(found, ("native", "docker"))
+    assert ["50 %", "90 %", "99.9 %"] in parts(spec, "sort")
+    assert [each for each in parts(spec, "scale") if each.get("type") == "log"]
+    assert curves.percentiles(found[:4], ("native", "docker")) is None
+    assert curves.percentiles([*found, Percentile("docker", "50 %", 0.0)], ("native", "docker")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "share"),
+    [("p50", "s", 50.0), ("p999", "s", 99.9), ("p9999", "s", 99.99), ("median", "s", 50.0), ("p95", "s", 95.0)],
+)
+def test_a_metric_is_a_percentile_by_its_name(name: str, unit: str, share: float) -> None:
+    assert percentile(Metric(name, name, unit, "lower")) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("name", "unit"), [("p50", "bytes"), ("plain", "s"), ("p5", "s"), ("mean", "s")])
+def test_other_metrics_are_no_percentiles(name: str, unit: str) -> None:
+    assert percentile(Metric(name, name, unit, "lower")) is None
+
+
+def test_answers_over_time_have_a_panel_for_each_kind_with_zero_on_a_logarithmic_axis() -> None:
+    found = [
+        Rate(stack, kind, at, 100.0 * (kind == "200"))
+        for stack in ("native", "docker")
+        for kind in ("200", "50x")
+        for at in (0.5, 1.5)
+    ]
+    spec = curves.kinds(found, ("native", "docker"))
+    assert spec
+    assert len(spec["vconcat"]) == 2
+    assert {each.get("type") for each in parts(spec, "scale") if "type" in each} == {"symlog"}
+    assert [title["text"] for title in parts(spec, "title") if isinstance(title, dict) and "text" in title] == [
+        "200, each second",
+        "50x, each second: none",
+    ]
+
+
+def test_counts_are_averaged_over_trials_up_to_the_end_of_each_stacks_load() -> None:
+    one, two = {"200": [10, 20], "50x": [0, 2]}, {"200": [30, 20]}
+    found = rates({"native": [one, two], "docker": [{"200": [1, 2, 3]}]})
+    seen = {(rate.stack, rate.kind, rate.second): rate.rate for rate in found}
+    assert seen["native", "200", 0.5] == 20.0
+    assert seen["native", "50x", 1.5] == 1.0
+    assert ("native", "200", 2.5) not in seen
+    assert seen["docker", "200", 2.5] == 3.0
+
+
+def test_a_long_load_is_drawn_in_sixty_parts() -> None:
+    found = rates({"native": [{"200": [6] * 600}]})
+    assert len(found) == 60
+    assert {rate.rate for rate in found} == {6.0}
+    assert found[0].second == 5.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no JSON",
+        "[]",
+        "{}",
+        '{"over_time": 3}',
+        '{"over_time": {"200": "many"}}',
+        '{"over_time": {"200": [1, null]}}',
+        '{"over_time": {"200": [NaN]}}',
+        '{"over_time": {"200": [-1]}}',
+        '{"over_time": {"200": [true]}}',
+    ],
+)
+def test_an_output_without_counts_draws_nothing(text: str) -> None:
+    assert counts_in(text) == {}
+
+
+def test_the_counts_of_a_trial_are_read_from_the_last_output_of_an_applications_load(tmp_path: Path) -> None:
+    metric = Metric("answered", "Answers 200", "requests/s", "higher")
+    record = WorkloadRecord("dictionary-200", "application", "A dictionary", (metric,), None)
+    answered = Measured("answered", None, 5.0, "requests/s", "higher")
+    trials = [make_trial(stack, 0, [answered], "dictionary-200") for stack in ("native", "docker")]
+    run = make_run(trials, [record], tmp_path / "run")
+    journal = Journal(run.folder)
+    journal.create(run.record, "[suite]\n")
+    raw = Raw("load", ("users",), '{"over_time": {"200": [5, 6, 7]}}', 3.0)
+    journal.append((trials[0], (raw,)), (trials[1], (replace(raw, text="cut off {"),)))
+    assert {rate.stack for rate in over_time(run, record)} == {"native"}
+    assert over_time(run, replace(record, use="redis")) == []
+
+
+def drawn(run: Run, record: WorkloadRecord, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """The captions of a workload's charts along something, without drawing them."""
+    captions: list[str] = []
+
+    def keep(spec: object, _prefix: str, caption: str) -> None:
+        captions.extend([caption] if spec else [])
+
+    monkeypatch.setattr(module, "drawing", keep)
+    list(swept_drawings(summarize(run), run, record, "w"))
+    return captions
+
+
+def test_a_workload_under_rising_rates_has_answers_and_latency_but_no_chart_of_the_sd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = (
+        Metric("answered", "Answers", "requests/s", "higher"),
+        Metric("latency", "Latency", "s", "lower", headline=False),
+        Metric("latency-sd", "Standard deviation of the latency", "s", "lower", headline=False),
+        Metric("lost", "Lost", "requests/s", "lower", headline=False),
+    )
+    record = WorkloadRecord("web", "lighttpd", "Web", metrics, RATE)
+    numbers = {"answered": 1000.0, "latency": 1e-3, "latency-sd": 2e-4, "lost": 0.0}
+    trials = [
+        make_trial(
+            stack,
+            block,
+            [Measured(m.name, at, numbers[m.name], m.unit, m.better) for m in metrics for at in (1e3, 2e3)],
+            "web",
+        )
+        for stack in ("native", "docker")
+        for block in range(2)
+    ]
+    captions = drawn(make_run(trials, [record]), record, monkeypatch)
+    assert captions == [
+        "Answers against rate, mean ± SD of the trials. The dashed line is what was asked for.",
+        "Answers against rate: percent of native with 95 % interval.",
+        "Latency against rate, the mean, with one SD above it shaded.",
+    ]
+
+
+def test_latencies_are_drawn_from_percentile_to_percentile_at_the_first_and_the_last_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = tuple(Metric(name, name, "s", "lower") for name in ("p50", "p90", "p99", "p999"))
+    record = WorkloadRecord("web", "nginx-latency", "Web", metrics, RATE)
+    trials = [
+        make_trial(
+            stack, 0, [Measured(m.name, at, 1e-3, "s", "lower") for m in metrics for at in (1e3, 2e3, 4e3)], "web"
+        )
+        for stack in ("native", "docker")
+    ]
+    captions = drawn(make_run(trials, [record]), record, monkeypatch)
+    assert [caption.split(":")[0] for caption in captions if caption.startswith("Latency")] == [
+        "Latency at 1 k requests/s",
+        "Latency at 4 k requests/s",
+    ]
+
+
+def test_a_map_has_percent_of_the_baseline_and_colours_by_what_is_better() -> None:
+    summary = summarize(believable_run())
+    columns = [
+        heat.Column(rule.name, [each for each in summary.headlines if each.headline == rule.name])
+        for rule in summary.rules
+    ]
+    rows = {(row["column"], row["stack"]): row for row in values(heat.heat(columns, summary.stacks))}
+    assert not any(stack == "native" for _, stack in rows)
+    assert rows["dhrystone", "qemu-tcg"]["text"].endswith(" %")
+    assert rows["dhrystone", "qemu-tcg"]["speed"] < -1
+    assert rows["startup", "qemu-tcg"]["text"].startswith("\N{MULTIPLICATION SIGN}")
+    assert rows["startup", "qemu-tcg"]["speed"] < -1
+
+
+def test_a_map_of_one_column_or_one_stack_is_not_drawn() -> None:
+    one = [cell("docker", None, 1.0, ratio=0.9)]
+    two = [*one, cell("podman", None, 1.0, ratio=0.9)]
+    assert heat.heat([heat.Column("one", two)], ("docker", "podman")) is None
+    assert heat.heat([heat.Column("one", one), heat.Column("two", one)], ("docker",)) is None
+    spec = heat.heat([heat.Column("one", two), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
+    assert {row["text"] for row in values(spec)} == {"90.0 %"}
+    spread = [replace(each, relative_sd=0.034) for each in two]
+    spec = heat.heat([heat.Column("one", spread), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
+    assert "90.0 % (3.4 %)" in {row["text"] for row in values(spec)}
+
+
+def test_a_workload_without_a_sweep_has_no_chart_along_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = believable_run(blocks=1)
+    startup = run.record.workloads[-1]
+    assert drawn(run, startup, monkeypatch) == []
+    assert len(drawn(run, NGINX, monkeypatch)) == 2
