@@ -292,9 +292,10 @@ def _line(names: Sequence[str], text: str, kind: str = "") -> Line:
 
 
 def _by_stack(summary: Summary, asked: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
-    for stack in summary.stacks:
-        if own := [cell for cell in asked if cell.stack == stack]:
-            yield stack, own
+    own: dict[str, list[Cell]] = {stack: [] for stack in summary.stacks}
+    for cell in asked:
+        own[cell.stack].append(cell)
+    yield from ((stack, cells) for stack, cells in own.items() if cells)
 
 
 def _standing(summary: Summary, stack: str) -> Standing | None:
