@@ -87,7 +87,7 @@ def test_raw_output_stands_in_the_page_and_its_file_is_linked(tmp_path: Path) ->
     )
     run = recorded(pairs([90.0], [100.0]), tmp_path / "run", raw)
     html = html_of(run)
-    assert "<pre>&lt;b&gt;12 requests&lt;/b&gt;</pre>" in html
+    assert ">&lt;b&gt;12 requests&lt;/b&gt;</pre>" in html
     assert "13 requests" not in html
     assert "cold caches" not in html
     name = run.trials[0].trial
