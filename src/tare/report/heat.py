@@ -22,7 +22,6 @@ _FARTHEST = math.log(4)  # from here on, colour says no more
 _TEXT, _WHITE = "#1b1f25", "#ffffff"
 _DARK = 0.62  # share of that from which on a number is white
 _FIELD, _ROW = 92, 26
-_MOST = 60  # stacks: of more, the matrix alone is to be read
 
 
 class Column(NamedTuple):
@@ -42,7 +41,7 @@ def heat(columns: Sequence[Column], stacks: Sequence[str], *, with_spread: bool 
     ]
     titles = [column.title for column in columns if any(row["column"] == column.title for row in rows)]
     present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
-    if len(titles) < 2 or not 2 <= len(present) <= _MOST:
+    if len(titles) < 2 or len(present) < 2:
         return None
     x = alt.X(
         "column:N",

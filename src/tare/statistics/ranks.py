@@ -107,8 +107,10 @@ def _ranked(cells: Sequence[Cell], told: NDArray[np.bool_]) -> tuple[Rank, ...]:
         if cell.verdict == "baseline":
             told[at] = [other.verdict == "worse" for other in cells]
             told[:, at] = [other.verdict == "better" for other in cells]
-    for at in range(len(cells)):  # what follows from two statements (Warshall 1962)
-        told |= told[:, at, np.newaxis] & told[np.newaxis, at]
+    # What follows from two statements (Warshall 1962); of very many stacks, all statements are about the baseline.
+    for at, cell in enumerate(cells):
+        if len(cells) <= _MOST or cell.verdict == "baseline":
+            told |= told[:, at, np.newaxis] & told[np.newaxis, at]
     told &= ~told.T  # where statements contradict each other, nothing follows
     best, worst = 1 + told.sum(axis=0), len(cells) - told.sum(axis=1)
     ranks = [Rank(*each) for each in zip(cells, best.tolist(), worst.tolist(), strict=True)]

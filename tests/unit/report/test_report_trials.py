@@ -181,3 +181,19 @@ def test_a_peak_between_many_samples_is_not_lost_and_odd_samples_draw_nothing() 
     assert drawn([]) is None
     assert drawn([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)]) is None
     assert drawn([Sample(at, float("nan"), float("inf")) for at in range(9)]) is None
+
+
+def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MOST_CELLS", 50)
+    names = ("native", *(f"<stack> & {number}" for number in range(80)))
+    run = make_run([make_trial(name, block, [measured("speed", 100.0)]) for name in names for block in range(2)])
+    page = Page(html_of(run))
+    assert "svg" not in page.tags
+    assert "charts, as there are 81 stacks; trials, which values.csv has" in page.text
+    assert not [link for link in page.named("href") if link.startswith("#trials")]
+    targets = {link[1:] for link in page.named("href") if link.startswith("#")}
+    assert targets <= set(page.named("id"))
+    assert "<stack> & 79" in page.text
+    assert len(html_of(run)) < 1_500_000

@@ -35,6 +35,8 @@ from tare.statistics.cells import Cell, Standing, Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_size
 
+_MOST_DRAWN = 60  # stacks: the rows of a chart of more are too many to be read
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -122,6 +124,7 @@ class Page:
     overall: str
     rows: tuple[Row, ...]
     map: tuple[Drawing, ...]
+    left_out: str
     doubts: tuple[Doubt, ...]
     numbers: dict[str, int]
     skipped: tuple[Reason, ...]
@@ -146,6 +149,7 @@ class Page:
 def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
     numbered, places = doubts(summary), anchors(summary, run)
+    drawn = len(summary.stacks) <= _MOST_DRAWN
     sources = Sources(numbered, places)
     trials = trials_of(summary, run, places)
     sections = tuple(
@@ -163,15 +167,16 @@ def page(summary: Summary, run: Run) -> Page:
         columns=tuple((workload_anchor(summary, rule.workload), rule.name, rule.better) for rule in summary.rules),
         overall=", ".join(summary.overall.workloads),
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
-        map=headlines_map(summary),
+        map=headlines_map(summary) if drawn else (),
+        left_out=_left_out(summary, run, places),
         doubts=numbered,
         numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),
         failed=failures(summary),
         sections=sections,
         claims=claims_section(run, places),
-        starts=starts(run, summary),
-        costs=costs(run, summary),
+        starts=starts(run, summary) if drawn else (),
+        costs=costs(run, summary) if drawn else (),
         layers=layers(run, summary),
         machines=_machines(run),
         noise=run.record.noise,
@@ -184,6 +189,14 @@ def page(summary: Summary, run: Run) -> Page:
         counts=_counts(run),
         folder=run.folder.name,
     )
+
+
+def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
+    """Say what a page of so many stacks does not have."""
+    texts = [f"charts, as there are {len(summary.stacks)} stacks"] if len(summary.stacks) > _MOST_DRAWN else []
+    if not places.names and any(trial.status != "skipped" for trial in run.trials):
+        texts.append("trials, which values.csv has, and tare show shows")
+    return f"Left out, so that the page can be read: {'; '.join(texts)}." if texts else ""
 
 
 def _row(summary: Summary, stack: str, sources: Sources) -> Row:
@@ -260,7 +273,9 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
         sweep=record.sweep.name if record.sweep else "",
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
-        drawings=workload_drawings(summary, run, record, f"w{summary.workloads.index(workload)}"),
+        drawings=workload_drawings(summary, run, record, f"w{summary.workloads.index(workload)}")
+        if len(summary.stacks) <= _MOST_DRAWN
+        else (),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
         trials=(),
     )

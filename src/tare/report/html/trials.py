@@ -26,6 +26,7 @@ from tare.units import format_duration, format_quantity
 
 _ROWS, _LETTERS = 2000, 300_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
+_MOST_CELLS = 1000
 _COLUMNS = 6
 _TURNS = 40
 _OUTPUTS = 2
@@ -81,8 +82,10 @@ class Anchors:
 
 
 def anchors(summary: Summary, run: Run) -> Anchors:
-    """Name the place of every cell that has trials, skipped ones apart."""
+    """Name the place of every cell that has trials, skipped ones apart; none where one page cannot hold so many."""
     there = {(trial.workload, trial.stack) for trial in run.trials if trial.status != "skipped"}
+    if len(there) > _MOST_CELLS:
+        return Anchors({})
     return Anchors(
         {
             (workload, stack): f"trials-{at}-{number}"
