@@ -141,7 +141,11 @@ def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | No
     colour, shape = _looks([each.stack for each in found], stacks)
     base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
     layers = [
-        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+        _dashed(
+            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+            [each.stack for each in found],
+            stacks,
+        ),
         base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
     ]
     return finished(alt.layer(*layers))
@@ -168,7 +172,8 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
         title = alt.TitleParams(f"{name}, each second{'' if most else ': none'}", anchor="start", frame="group")
         height = _PANEL if most else _EMPTY_PANEL
         base = alt.Chart(data(own), width=WIDTH - 20, height=height, title=title)
-        panels.append(base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour))
+        line = base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour)
+        panels.append(_dashed(line, [rate.stack for rate in rates], stacks))
     return finished(alt.vconcat(*panels, spacing=12))
 
 
@@ -197,7 +202,11 @@ def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[A
     told = len(rows) <= _TOLD
     return [
         spread.encode(x=x, y=alt.Y("low:Q", scale=upward.scale), y2="high:Q", color=colour),
-        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+        _dashed(
+            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+            [row["stack"] for row in rows],
+            along.stacks,
+        ),
         base.mark_point(filled=True, size=55 if told else 18, opacity=1, aria=told).encode(
             x=x, y=y, color=colour, shape=shape
         ),
@@ -221,3 +230,13 @@ def _looks(seen: Sequence[str], stacks: Sequence[str]) -> tuple[alt.Color, alt.S
         alt.Color("stack:N", sort=present, scale=by_stack(present, stacks, STACKS), legend=legend),
         alt.Shape("stack:N", sort=present, scale=by_stack(present, stacks, SHAPES), legend=legend),
     )
+
+
+def _dashed(line: alt.Chart, seen: Sequence[str], stacks: Sequence[str]) -> alt.Chart:
+    """Dash the lines of stacks whose colour another one has: there are more stacks than colours."""
+    present = [stack for stack in stacks if stack in set(seen)]
+    if len(stacks) <= len(STACKS):
+        return line
+    dashes = [[1, 0] if stacks.index(stack) < len(STACKS) else [5, 3] for stack in present]
+    scale = alt.Scale(domain=present, range=dashes)
+    return line.encode(strokeDash=alt.StrokeDash("stack:N", sort=present, scale=scale, legend=alt.Legend(title=None)))

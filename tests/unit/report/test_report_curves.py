@@ -59,6 +59,15 @@ def test_a_stack_has_the_colour_of_its_place_in_the_run_in_each_chart() -> None:
     assert scales[0]["range"] == [STACKS[2]]
 
 
+def test_of_eleven_stacks_the_one_whose_colour_another_has_is_dashed() -> None:
+    stacks = [f"stack-{number}" for number in range(11)]
+    cells = [cell(stack, at, at) for stack in stacks for at in (1.0, 2.0)]
+    spec = curves.sweep(cells, Along("Latency", RATE, stacks))
+    dashes = {str(each["scale"]["range"]) for each in parts(spec, "strokeDash") if "scale" in each}
+    assert dashes == {str([[1, 0]] * 10 + [[5, 3]])}
+    assert not parts(curves.sweep(cells[:20], Along("Latency", RATE, stacks[:10])), "strokeDash")
+
+
 def test_a_latency_with_the_sd_of_its_requests_has_one_sd_above_it_shaded() -> None:
     cells = [cell("native", at, 0.001) for at in (1000.0, 2000.0)]
     spec = curves.sweep(cells, Along("Latency", RATE, ("native",)), {("native", 2000.0): 0.0005})
