@@ -10,7 +10,7 @@
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
 # make test-dictionary: VTmark's case study (examples/dictionary) with three users; builds its images first
-# make picture the report of the newest run as a picture, by headless Chromium
+# make pictures pictures of the report of RUN, or of the newest run, in OUT
 
 PYTHON ?= python3
 BUDGET ?= 5m
@@ -26,7 +26,7 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := busybox-static chromium clang-format musl-tools procps rustfmt-web shellcheck skopeo umoci
+TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils procps rustfmt-web shellcheck skopeo umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
@@ -34,7 +34,7 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick alone images check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary picture format
+.PHONY: demo test quick alone images check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -87,6 +87,7 @@ bench: setup
 	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
 	.venv/bin/python tests/bench/telemetry_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
+	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
@@ -114,8 +115,9 @@ test-lab: setup
 test-dictionary: setup test-packages
 	.venv/bin/pytest -m lab tests/lab/test_dictionary.py
 
-picture: setup test-packages
-	tests/lab/picture "$$(ls -td runs/*/report | head -n 1)/index.html" docs/report.png
+pictures: setup test-packages
+	PYTHONPATH=tests/support .venv/bin/python tests/lab/pictures.py \
+		"$(or $(RUN),$(shell ls -td runs/*/ 2>/dev/null | head -n 1))" "$(or $(OUT),docs/pictures)"
 
 format: setup test-packages
 	.venv/bin/ruff format

@@ -96,11 +96,12 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read."""
+    """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files."""
 
     folder: Path
     record: RunRecord
     trials: tuple[Trial, ...]
+    from_report: str = ".."
 
 
 _RECORD = TypeAdapter(RunRecord)

@@ -25,24 +25,27 @@ _PACKAGES_SHOWN = 5
 
 def alike(before: Run, after: Run) -> None:
     """Raise UsageError where the two runs are of unlike machines."""
-    unlike = _unlike(before.record.machine, after.record.machine)
-    if unlike:
+    if apart := unlike(before, after):
         raise UsageError(
-            f"the runs are of unlike machines: {'; '.join(unlike)}", "compare runs of one machine, or repeat one there"
+            f"the runs are of unlike machines: {'; '.join(apart)}",
+            "compare runs of one machine, or say --across-machines",
         )
 
 
-def _unlike(before: Facts, after: Facts) -> list[str]:
-    unlike = [
-        f"{name}: {_said(getattr(before, fact))} before, {_said(getattr(after, fact))} after"
+def unlike(before: Run, after: Run) -> tuple[str, ...]:
+    """State what makes the machines of two runs unlike."""
+    machines: tuple[Facts, Facts] = (before.record.machine, after.record.machine)
+    old, new = machines
+    apart = [
+        f"{name}: {_said(getattr(old, fact))} before, {_said(getattr(new, fact))} after"
         for fact, name in _MACHINE.items()
-        if getattr(before, fact) != getattr(after, fact)
+        if getattr(old, fact) != getattr(new, fact)
     ]
-    most = max(before.memory_bytes, after.memory_bytes)
-    if abs(before.memory_bytes - after.memory_bytes) > _MEMORY_MAY_DIFFER * most:
-        sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (before, after)]
-        unlike.append(f"memory: {sizes[0]} before, {sizes[1]} after")
-    return unlike
+    most = max(old.memory_bytes, new.memory_bytes)
+    if abs(old.memory_bytes - new.memory_bytes) > _MEMORY_MAY_DIFFER * most:
+        sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in machines]
+        apart.append(f"memory: {sizes[0]} before, {sizes[1]} after")
+    return tuple(apart)
 
 
 def same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:

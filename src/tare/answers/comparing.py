@@ -1,6 +1,7 @@
 """What `tare compare` answers: one run's stacks against a baseline, or the same stacks in two runs.
 
-Two runs are only compared where they are of one machine. Other software is what one compares, and is stated.
+Two runs are only compared where they are of one machine, unless asked for. Other software is what one compares, and is
+stated.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tare.answers.comparable import alike, differences, same_units
+from tare.answers.comparable import alike, differences, same_units, unlike
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.journal import Run
 from tare.model import Trial
@@ -25,12 +26,16 @@ Passing = Literal["passed", "failed", "cannot tell"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user asked for. Without a baseline or margin, those of the run count; without stacks, all of them."""
+    """What the user asked for. Without a baseline or margin, those of the run count; without stacks, all of them.
+
+    Runs of unlike machines are compared only `across_machines`.
+    """
 
     baseline: str | None = None
     stacks: tuple[str, ...] = ()
     margin: float | None = None
     fail_on: tuple[Kind, ...] = ()
+    across_machines: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,11 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
 
 
 def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
-    """Compare how the stacks stood to the baseline in two runs of one machine."""
+    """Compare how the stacks stood to the baseline in two runs."""
     if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
         raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
-    alike(before, after)
+    if not asked.across_machines:
+        alike(before, after)
     baseline = _common_baseline(before, after, asked.baseline)
     shared = [stack for stack in _stacks(before) if stack in _stacks(after)]
     for run in (before, after):
@@ -108,7 +114,8 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     earlier, apart = _comparable(*summaries)
     changed = changes(earlier, summaries[1], margin)
     lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
-    statements = (*differences(before, after, {baseline, *chosen}), *_only_one(before, after), *apart, *lacks)
+    differ = (*unlike(before, after), *differences(before, after, {baseline, *chosen}))
+    statements = (*differ, *_only_one(before, after), *apart, *lacks)
     if not changed:
         what = "; ".join(apart) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")

@@ -33,15 +33,24 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     fail_on: Annotated[
         list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT")
     ] = None,
+    across_machines: Annotated[
+        bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")
+    ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
 ) -> None:
     """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
-    asked = Asked(baseline, tuple(dict.fromkeys(stack or ())), margin_option(margin), _kinds(fail_on or []))
+    stacks, kinds = tuple(dict.fromkeys(stack or ())), _kinds(fail_on or [])
+    asked = Asked(baseline, stacks, margin_option(margin), kinds, across_machines)
     before = load(run)
     answer = compare_stacks(before, asked) if after is None else compare_runs(before, load(after), asked)
+    if page is not None:
+        _write(page, answer)
     if as_json:
         print(document(answer))
     elif as_markdown:
@@ -63,6 +72,15 @@ def _print(answer: Answer) -> None:
     for line in (sentence(answer), gate_sentence(answer)):
         if line:
             console.print(clean(line), style="bold", soft_wrap=True)
+
+
+def _write(page: Path, answer: Answer) -> None:
+    from tare.report.html import compared  # noqa: PLC0415 - drawing charts takes a second to load
+
+    try:
+        page.write_bytes(compared(answer))
+    except OSError as error:
+        raise UsageError(f"{page}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _kinds(texts: list[str]) -> tuple[Kind, ...]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tare.errors import UsageError
@@ -34,8 +36,9 @@ def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, 
         summary = summarize(run)
         folder, below = _target(run, runs, out)
         folder.mkdir(parents=True, exist_ok=True)
+        way = os.path.relpath(run.folder.resolve(), (folder / below).resolve())
         for render in renderers:
-            files = render(summary, run).items()
+            files = render(summary, replace(run, from_report=way)).items()
             written += [write_within(folder, f"{below}{name}", content) for name, content in files]
     return written
 

@@ -162,10 +162,11 @@ def _header(answer: Answer) -> tuple[str, ...]:
 def _rows(answer: Answer) -> list[tuple[str, ...]]:
     if not answer.changes:
         return [(*_row(cell), str(cell.n) if cell.n else "") for cell in answer.cells]
-    return [(*_row(each.cell), _counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
+    return [(*_row(each.cell), counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
 
 
-def _counts(change: Change) -> str:
+def counts(change: Change) -> str:
+    """Say how many blocks each run has, such as `12 + 15`."""
     return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
 
 

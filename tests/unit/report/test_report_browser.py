@@ -1,137 +1,216 @@
-"""The page in a real browser: what its script does, and what nobody else's script can do."""
+"""The page in a real browser: with a pointer, with the keyboard, on a phone, in the dark, on paper, without scripts."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, PHONE, chromium, findings
 from pages import html_of
+from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
 
-USUAL = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+from tare.answers.comparing import Asked, compare_stacks
+from tare.report.html import compared
 
-pytestmark = pytest.mark.skipif(which("chromium") is None, reason="there is no chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+PAPER = {"width": 1046, "height": 717}  # A4, lying, without its margins, in CSS pixels
+MOST_STACKS = {"crun", "docker", "docker-bridge", "docker/qemu", "gvisor", "qemu", "qemu-tcg"}
+# What sticks out of the page, or out of a box that shows no more of it; {scrolls} is what may be scrolled.
+CUT_OFF = """(scrolls) => {
+  const edge = document.documentElement.clientWidth + 1;
+  const free = (each) => !scrolls || !each.closest(scrolls);
+  const boxes = [...document.querySelectorAll("body *")].filter((each) => free(each) && each.checkVisibility());
+  const over = boxes.filter((each) => each.getBoundingClientRect().right > edge);
+  const closed = boxes.filter((each) => getComputedStyle(each).overflowX === "hidden");
+  const hidden = closed.filter((each) => each.scrollWidth > each.clientWidth);
+  return [...over, ...hidden].map((each) => each.outerHTML.slice(0, 120));
+}"""
+OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OPEN_ALL = "() => document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+
+Visit = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def html() -> str:
-    return html_of(believable_run(blocks=5))
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
 
 
-def loaded(html: str, folder: Path, width: int = 1280, fragment: str = "") -> str:
-    """Let Chromium load the page, and give the document that came of it."""
-    page = folder / "page.html"
-    page.write_text(html, encoding="utf-8")
-    argv = ("chromium", *USUAL, f"--user-data-dir={folder}/profile", f"--window-size={width},900", "--dump-dom")
-    return subprocess.run(
-        [*argv, f"{page.as_uri()}{fragment}"], capture_output=True, timeout=60, check=True
-    ).stdout.decode()
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    page = tmp_path_factory.mktemp("report") / "index.html"
+    page.write_text(html_of(believable_run(blocks=5)), encoding="utf-8")
+    return page
 
 
-def asked(html: str, folder: Path, script: str, width: int = 1280, fragment: str = "") -> Any:
-    """Run a script in the page, and give what it returns. The page's policy would let it not run."""
-    ask = (
-        f"<script>const answer = (() => {{ {script} }})(); document.body.textContent = JSON.stringify(answer);</script>"
-    )
-    text = loaded(POLICY.sub("", html) + ask, folder, width, fragment)
-    match = re.search(r"<body>(.*?)</body>", text, re.DOTALL)
-    assert match, text[-500:]
-    return json.loads(match[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+@pytest.fixture
+def visit(browser: Browser, report: Path) -> Iterator[Visit]:
+    opened: list[Page] = []
+
+    def visit(fragment: str = "", **options: Any) -> Page:
+        page = browser.new_page(**options)
+        opened.append(page)
+        page.goto(f"{report.as_uri()}{fragment}")
+        return page
+
+    yield visit
+    for page in opened:
+        page.close()
 
 
-def test_the_pages_own_script_runs_and_a_strangers_does_not(html: str, tmp_path: Path) -> None:
+def stacks(page: Page) -> list[str]:
+    """The stacks in the matrix, from top to bottom."""
+    heads = page.locator("table.matrix tbody tr:not([hidden]) th").all_inner_texts()
+    return [head.strip() for head in heads]
+
+
+def test_the_pages_own_script_runs_a_strangers_does_not_and_nothing_is_loaded(
+    browser: Browser, report: Path, tmp_path: Path
+) -> None:
     attack = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
-    text = loaded(html.replace("</main>", f"{attack}</main>"), tmp_path)
-    assert 'class="filters"' in text
-    assert "<title>taken" not in text
+    attacked = tmp_path / "index.html"
+    attacked.write_text(report.read_text(encoding="utf-8").replace("</main>", f"{attack}</main>"), encoding="utf-8")
+    page = browser.new_page()
+    loaded: list[str] = []
+    page.on("requestfinished", lambda request: loaded.append(request.url))
+    page.goto(attacked.as_uri())
+    assert page.title() == "artificial · tare"
+    assert page.locator(".filters").count() > 1
+    assert [url for url in loaded if not url.startswith("data:")] == [attacked.as_uri()]
+    page.close()
 
 
-def test_the_matrix_is_sorted_by_a_column_both_ways_and_back(html: str, tmp_path: Path) -> None:
-    found = asked(
-        html,
-        tmp_path,
-        """
-        const table = document.querySelector("table.matrix");
-        const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent.trim());
-        const seen = [names()];
-        for (let press = 0; press < 3; press += 1) {
-          table.tHead.rows[0].cells[2].querySelector("button").click();
-          seen.push(names());
-        }
-        return seen;
-        """,
-    )
-    original, falling, rising, again = found
+def test_the_matrix_is_sorted_by_a_column_both_ways_and_back(visit: Visit) -> None:
+    page = visit()
+    button = page.locator("table.matrix").get_by_role("button", name="sort by dhrystone")
+    orders = [stacks(page)]
+    for _ in range(3):
+        button.click()
+        orders.append(stacks(page))
+    original, falling, rising, again = orders
     assert again == original
-    assert falling != original
-    assert falling[-1] == rising[-1] == "qemu"  # which has no value
-    assert falling[-2] == "qemu-tcg"
-    assert rising[:-1] == falling[-2::-1]
+    assert falling[-2:] == ["qemu-tcg", "qemu"]  # the latter has no value
+    assert rising == [*falling[-2::-1], "qemu"]
 
 
-def test_the_matrix_is_filtered_by_words_and_verdicts(html: str, tmp_path: Path) -> None:
-    found = asked(
-        html,
-        tmp_path,
-        """
-        const table = document.querySelector("table.matrix");
-        const bar = table.parentElement.previousElementSibling;
-        const [words, kinds] = [bar.querySelector("input"), bar.querySelector("select")];
-        const rows = [...table.tBodies[0].rows];
-        const shown = () => rows.filter((row) => !row.hidden).map((row) => row.cells[0].textContent.trim());
-        words.value = "DOCKER"; words.dispatchEvent(new Event("input"));
-        const named = shown();
-        words.value = ""; kinds.value = "skipped"; kinds.dispatchEvent(new Event("change"));
-        return [named, shown(), bar.querySelector("[role=status]").textContent];
-        """,
-    )
-    named, skipped, status = found
-    assert set(named) >= {"docker", "docker-bridge", "docker/qemu"}
-    assert "crun" not in named
-    assert skipped == ["qemu"]
-    assert re.fullmatch(r"1 of \d+ rows", status)
+def test_the_matrix_is_filtered_by_words_and_by_verdicts(visit: Visit) -> None:
+    page = visit()
+    bar = page.locator(".filters").first
+    bar.get_by_role("searchbox").fill("DOCKER")
+    assert set(stacks(page)) == {"docker", "docker-bridge", "docker/qemu"}
+    expect(bar.get_by_role("status")).to_have_text(re.compile(r"3 of \d+ rows"))
+    bar.get_by_role("searchbox").fill("")
+    bar.get_by_role("combobox").select_option("skipped")
+    assert stacks(page) == ["qemu"]
 
 
-def test_a_link_to_trials_opens_what_they_are_in(html: str, tmp_path: Path) -> None:
-    script = """
-        const target = document.getElementById("trials-0-1");
-        const around = [];
-        for (let each = target; each; each = each.parentElement) around.push(each);
-        return around.filter((each) => each.tagName === "DETAILS").map((each) => !each.open);
-        """
-    assert asked(html, tmp_path, script, fragment="#trials-0-1") == [False, False]
-    assert asked(html, tmp_path, script) == [True, True]
+def test_the_keyboard_reaches_what_can_be_sorted_scrolled_and_opened(visit: Visit) -> None:
+    page = visit(viewport={"width": 700, "height": 800})
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("() => [document.activeElement.tagName, document.activeElement.className]")
+        reached.add(tuple(focused))
+        if focused == ["BUTTON", "sort"] and page.locator("th[aria-sort=descending]").count() == 0:
+            page.keyboard.press("Enter")
+    expect(page.locator("table.matrix th[aria-sort=descending]")).to_have_count(1)
+    assert {("DIV", "scroll tall"), ("INPUT", ""), ("SELECT", ""), ("A", "")} <= reached
+    box = page.get_by_role("region", name="Percent of native", exact=True)
+    box.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.tall').scrollLeft > 0")
+    page.locator("details.trials > summary").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("details.trials").first).to_have_attribute("open", "")
 
 
-def test_on_a_narrow_screen_the_page_does_not_overflow_and_the_first_column_stays(html: str, tmp_path: Path) -> None:
-    found = asked(
-        html,
-        tmp_path,
-        """
-        const table = document.querySelector("table.matrix");
-        const box = table.parentElement;
-        const head = table.tBodies[0].rows[1].cells[0];
-        const before = head.getBoundingClientRect();
-        box.scrollLeft = 300;
-        const after = head.getBoundingClientRect();
-        const page = document.documentElement;
-        const other = table.tBodies[0].rows[1].cells[1].getBoundingClientRect();
-        return {
-          overflow: page.scrollWidth - page.clientWidth, moved: after.left - before.left, scrolled: box.scrollLeft,
-          left: after.left, width: after.width, inner: page.clientWidth, other: other.left,
-        };
-        """,
-        width=500,
-    )
-    assert found["overflow"] <= 0
-    assert found["scrolled"] > 100
-    assert abs(found["moved"]) < 1
-    assert found["left"] >= 0
-    assert found["width"] < 0.45 * found["inner"]
-    assert found["other"] < found["left"]  # it has gone behind the first column
+def test_each_number_leads_to_its_trials_which_open(visit: Visit) -> None:
+    page = visit()
+    estimates, digit = page.locator("table.matrix td:not(:nth-child(2)) .estimate"), re.compile(r"\d")
+    links = estimates.locator("a", has_text=digit)
+    assert links.count() == estimates.filter(has_text=digit).count() > 30
+    target = page.locator(links.last.get_attribute("href") or "")
+    expect(target).to_be_hidden()
+    links.last.click()
+    expect(target).to_be_in_viewport()
+    expect(visit(links.last.get_attribute("href")).locator("#trials-0-1")).to_be_hidden()  # the others stay closed
+
+
+def test_on_a_phone_nothing_is_cut_off_and_the_first_column_stays(visit: Visit) -> None:
+    page = visit(**PHONE)
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate(OVERFLOW) == 0
+    assert page.evaluate(CUT_OFF, ".scroll, pre") == []
+    box, head = page.locator(".tall").first, page.locator("table.matrix tbody th").nth(1)
+    before = head.bounding_box()
+    box.evaluate("(each) => { each.scrollLeft = 300; }")
+    assert box.evaluate("(each) => each.scrollLeft") == 300
+    assert head.bounding_box() == before
+    assert before
+    assert 0 <= before["x"] < before["x"] + before["width"] < 0.45 * 390
+    first = page.locator("table.matrix tbody tr").nth(1).locator("td").first.bounding_box()
+    assert first
+    assert first["x"] < 0  # it has gone behind the first column
+
+
+def test_the_page_is_dark_where_the_reader_wants_it_and_its_charts_too(visit: Visit) -> None:
+    colour = """() => [
+      getComputedStyle(document.body).backgroundColor,
+      getComputedStyle(document.querySelector("svg text[fill=currentColor]")).fill,
+    ]"""
+    light, dark = (visit(color_scheme=scheme).evaluate(colour) for scheme in ("light", "dark"))
+    assert light == ["rgb(251, 250, 248)", "rgb(27, 31, 36)"]
+    assert dark == ["rgb(20, 23, 27)", "rgb(230, 232, 235)"]
+
+
+def test_on_paper_all_columns_and_rows_are_there_and_no_controls(visit: Visit) -> None:
+    page = visit(viewport=PAPER, color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="light")
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate(CUT_OFF, None) == []
+    for controls in (".filters", ".sort"):
+        expect(page.locator(controls).first).to_be_hidden()
+    heights = "(all) => all.filter((each) => each.scrollHeight > each.clientHeight + 1).length"
+    assert page.locator(".tall").evaluate_all(heights) == 0
+
+
+def test_without_scripts_all_tables_can_be_read_and_there_is_no_dead_control(visit: Visit) -> None:
+    page = visit(java_script_enabled=False)
+    assert set(stacks(page)) > MOST_STACKS
+    assert page.get_by_role("button").count() == page.get_by_role("searchbox").count() == 0
+    for summary in page.locator("details > summary").all():
+        if summary.is_visible() and summary.locator("..").get_attribute("open") is None:
+            summary.click()
+    tables = page.locator("table")
+    assert tables.count() == len([table for table in tables.all() if table.is_visible()]) > 40
+
+
+@pytest.fixture(scope="module")
+def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A report with all kinds of cells, but few of them, and a comparison: axe-core takes its time for each."""
+    run = believable_run(blocks=5)
+    kept, workloads = {"native", "native-again", "docker", "gvisor", "qemu-tcg", "qemu"}, ("redis", "nginx")
+    trials = tuple(each for each in run.trials if each.stack in kept and each.workload in workloads)
+    records = tuple(each for each in run.record.workloads if each.name in workloads)
+    run = replace(run, trials=trials, record=replace(run.record, workloads=records, stacks=()))
+    folder = tmp_path_factory.mktemp("smaller")
+    (folder / "report.html").write_text(html_of(run), encoding="utf-8")
+    (folder / "compared.html").write_bytes(compared(compare_stacks(run, Asked())))
+    return folder / "report.html", folder / "compared.html"
+
+
+@pytest.mark.parametrize("how", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
+def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, Path], how: dict[str, Any]) -> None:
+    for address in smaller:
+        page = browser.new_page(**how)
+        page.goto(address.as_uri())
+        page.evaluate(OPEN_ALL)
+        assert findings(page) == []
+        page.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from pages import Page, html_of
@@ -12,6 +13,7 @@ from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
 from tare.journal import Journal, Run
 from tare.model import Raw, Turn
+from tare.report import write_report
 from tare.report.html import trials as module
 from tare.report.html.traces import drawn
 from tare.report.html.trials import Trials, anchors, trials_of
@@ -93,6 +95,16 @@ def test_raw_output_stands_in_the_page_and_its_file_is_linked(tmp_path: Path) ->
     name = run.trials[0].trial
     assert f'<a href="../raw/{name}.json">raw</a>' in html
     assert (tmp_path / "run" / "raw" / f"{name}.json").is_file()
+
+
+def test_a_report_that_lies_elsewhere_leads_to_the_runs_files_from_there(tmp_path: Path) -> None:
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "a run")
+    elsewhere = tmp_path / "out" / "deep"
+    [page] = write_report([run], ["html"], elsewhere)
+    links = [link for link in Page(page.read_text(encoding="utf-8")).named("href") if link.endswith(".json")]
+    assert links[0].startswith("../../a%20run/raw/")
+    assert all((elsewhere / unquote(link)).is_file() for link in links)
+    assert len(links) == len(run.trials)
 
 
 def test_long_output_is_cut_and_says_by_how_much(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The report as one page that needs nothing else: no network, light and dark, print and phone.
 
 Its one script sorts and filters tables. The page lets no other run: its policy names the script by its hash.
+Everything from a run folder is escaped: it may come from a stranger.
 """
 
 from __future__ import annotations
@@ -12,13 +13,24 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tare.answers.comparing import Answer
 from tare.journal import Run
-from tare.report.html.page import page
+from tare.report.html.compared import ComparedPage, compared_page
+from tare.report.html.page import Page, page
 from tare.statistics.cells import Summary
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `index.html`. Everything from the run folder is escaped: it may come from a stranger."""
+    """Render `index.html`, the report of a run."""
+    return {"index.html": _rendered("page.html.j2", page(summary, run))}
+
+
+def compared(answer: Answer) -> bytes:
+    """Render what `tare compare` found, as a page."""
+    return _rendered("compared.html.j2", compared_page(answer))
+
+
+def _rendered(template: str, content: Page | ComparedPage) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
         autoescape=True,
@@ -28,9 +40,8 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
     )
     style, script = (_own(name) for name in ("style.css", "page.js"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    template = environment.get_template("page.html.j2")
-    text = template.render(page=page(summary, run), style=style, script=script, allowed=allowed)
-    return {"index.html": text.encode()}
+    text = environment.get_template(template).render(page=content, style=style, script=script, allowed=allowed)
+    return text.encode()
 
 
 def _own(name: str) -> Markup:

@@ -2,11 +2,11 @@
 "use strict";
 (() => {
   const text = (cell) => cell.textContent.trim();
-  const number = (cell) => (cell.dataset.sort === "" || cell.dataset.sort === undefined ? NaN : Number(cell.dataset.sort));
+  const number = (cell) => (cell.dataset.sort ? Number(cell.dataset.sort) : null);
   const compare = (one, other) => {
     const [first, second] = [number(one), number(other)];
-    if (Number.isNaN(first) && Number.isNaN(second)) return text(one).localeCompare(text(other), "en", { numeric: true });
-    return Number.isNaN(first) ? Infinity : Number.isNaN(second) ? -Infinity : first - second;
+    if (first === null && second === null) return text(one).localeCompare(text(other), "en", { numeric: true });
+    return first === null ? Infinity : second === null ? -Infinity : first - second;
   };
 
   const sortable = (table) => {
@@ -89,6 +89,15 @@
     sortable(table);
     filterable(table);
   }
+  // A chart that is wider than the screen can be scrolled; the keyboard has to reach it, too.
+  const reachable = () => {
+    for (const box of document.querySelectorAll("figure > .scroll:not([role])")) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("resize", reachable);
+  reachable();
   addEventListener("hashchange", open);
   addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach((each) => { each.open = true; }));
   open();

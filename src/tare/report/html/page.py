@@ -215,7 +215,7 @@ def _overall(summary: Summary, stack: str) -> Entry:
         return Entry("none", GLYPHS["no value"], why="not ranked", detail="has no value in some workload")
     detail = f"{stack}: {standing.verdict}"
     return Entry(
-        _look(standing.verdict, standing),
+        look(standing.verdict, standing),
         GLYPHS[standing.verdict],
         estimate(standing),
         interval(standing),
@@ -230,7 +230,7 @@ def _entry(cell: Cell, sources: Sources) -> Entry:
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
     detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
     blank = Entry(
-        _look(now, cell),
+        look(now, cell),
         glyph(cell),
         detail=detail,
         failed=failed,
@@ -252,7 +252,7 @@ def _said(cell: Cell) -> list[str]:
     return [f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions]
 
 
-def _look(verdict: str, value: Cell | Standing) -> str:
+def look(verdict: str, value: Cell | Standing) -> str:
     """Name the style of a verdict, in three strengths by how far from the baseline the value is."""
     if verdict not in ("better", "worse"):
         return verdict.replace(" ", "-")
@@ -314,11 +314,12 @@ def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     for role, facts in run.record.machines.items():
         roles.setdefault(facts, []).append(role)
     if not roles:
-        return (("", _described(run.record.machine)),)
-    return tuple((", ".join(names), _described(facts)) for facts, names in roles.items())
+        return (("", described(run.record.machine)),)
+    return tuple((", ".join(names), described(facts)) for facts, names in roles.items())
 
 
-def _described(facts: Facts) -> tuple[tuple[str, str], ...]:
+def described(facts: Facts) -> tuple[tuple[str, str], ...]:
+    """Say what a machine is, in rows of a name and a text; all machines have the same rows."""
     rows = (
         ("CPU", facts.cpu_model),
         ("CPUs", str(facts.cpus) if facts.cpus else ""),

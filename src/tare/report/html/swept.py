@@ -60,7 +60,7 @@ def _percentiles(summary: Summary, record: WorkloadRecord, prefix: str) -> Itera
     cells = {name: _cells(summary, record, name) for _, name in named}
     points = sorted({cell.point for own in cells.values() for cell in own if cell.mean}, key=lambda at: at or 0.0)
     for index, at in enumerate(dict.fromkeys((*points[:1], *points[-1:]))):
-        found = [
+        latencies = [
             curves.Percentile(cell.stack, f"{share:g} %", cell.mean)
             for share, name in named
             for cell in cells[name]
@@ -69,7 +69,7 @@ def _percentiles(summary: Summary, record: WorkloadRecord, prefix: str) -> Itera
         unit = record.sweep.unit if record.sweep else ""
         where = f" at {point(at, unit)}" if at is not None else ""
         caption = f"Latency{where}: this share of the requests took at most so long. The axis is logarithmic."
-        yield drawing(curves.percentiles(found, summary.stacks), f"{prefix}l{index}", caption)
+        yield drawing(curves.percentiles(latencies, summary.stacks), f"{prefix}l{index}", caption)
 
 
 def percentile(metric: Metric) -> float | None:

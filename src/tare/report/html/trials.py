@@ -178,11 +178,11 @@ def _turns(trial: Trial) -> str:
 
 
 def _file(run: Run, name: str) -> str:
-    """Give the link to a file of the run from the page in its folder `report`; empty where it has none."""
+    """Give the link to a file of the run from its page; empty where it has none."""
     folder, _, own = name.partition("/")
     if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
         return ""
-    return f"../{quote(folder)}/{quote(own)}"
+    return quote(f"{run.from_report}/{folder}/{own}")
 
 
 def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, letters: int) -> InFull:

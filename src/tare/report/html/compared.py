@@ -1,0 +1,142 @@
+"""The page of `tare compare`: two runs, such as before and after an update or of two machines; or one run's stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tare import __version__
+from tare.answers.comparing import Answer
+from tare.journal import Run
+from tare.report import figures, heat, shifts
+from tare.report.comparison import counts, gate_sentence, legend, remarks, sentence
+from tare.report.html.drawing import Drawing, drawing
+from tare.report.html.page import described, look
+from tare.report.numbers import estimate, glyph, interval, state
+from tare.statistics.cells import Cell
+
+_MANY = 4  # columns of a map that fit beside another chart
+_MOST_DRAWN = 60  # stacks
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A stack in a headline: what changed, and how it stood to the baseline in each run."""
+
+    name: str
+    stack: str
+    verdict: str
+    look: str
+    glyph: str
+    estimate: str
+    interval: str
+    sort: str
+    n: str
+    before: str
+    after: str
+    notes: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What each run says of itself, such as its kernel."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs say different things."""
+        return len(set(self.values)) > 1
+
+
+@dataclass(frozen=True)
+class ComparedPage:
+    """All of the page."""
+
+    title: str
+    version: str
+    lead: str
+    gate: str
+    passed: bool
+    of: str
+    legend: str
+    two: bool
+    rows: tuple[ComparedRow, ...]
+    drawings: tuple[Drawing, ...]
+    remarks: tuple[str, ...]
+    runs: tuple[str, ...]
+    facts: tuple[Fact, ...]
+
+
+def compared_page(answer: Answer) -> ComparedPage:
+    """Lay out what `tare compare` found."""
+    baseline, two = answer.summary.baseline, bool(answer.changes)
+    names = tuple(run.folder.resolve().name for run in answer.runs)
+    return ComparedPage(
+        title=" → ".join(names) if two else f"{names[0]}: compared with {baseline}",
+        version=__version__,
+        lead=sentence(answer),
+        gate=gate_sentence(answer),
+        passed=answer.gate.answer == "passed",
+        of="what it was before" if two else baseline,
+        legend=legend(answer),
+        two=two,
+        rows=tuple(_rows(answer)),
+        drawings=tuple(_drawings(answer)),
+        remarks=tuple(text.removeprefix("! ").rstrip(".") for text in remarks(answer)),
+        runs=("before", "after") if two else names,
+        facts=tuple(_facts(answer.runs)),
+    )
+
+
+def _rows(answer: Answer) -> Iterator[ComparedRow]:
+    for at, cell in enumerate(answer.cells):
+        change = answer.changes[at] if answer.changes else None
+        yield ComparedRow(
+            name=cell.name,
+            stack=cell.stack,
+            verdict=state(cell),
+            look=look(cell.verdict, cell),
+            glyph=glyph(cell),
+            estimate=estimate(cell),
+            interval=interval(cell),
+            sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
+            n=counts(change) if change else str(cell.n or ""),
+            before=estimate(change.before) if change else "",
+            after=estimate(change.after) if change else "",
+            notes="; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
+        )
+
+
+def _drawings(answer: Answer) -> Iterator[Drawing]:
+    """Draw a map of all changes; and of each headline the changes, and where they come from."""
+    stacks = list(dict.fromkeys(cell.stack for cell in answer.cells))
+    if len(stacks) > _MOST_DRAWN:
+        return
+    baseline, of = answer.summary.baseline, "what it was before" if answer.changes else answer.summary.baseline
+    names = list(dict.fromkeys(cell.headline for cell in answer.cells))
+    columns = [heat.Column(name, _of(answer.cells, name)) for name in names]
+    caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
+    drawn = [drawing(heat.heat(columns, stacks), "map", caption, wide=len(columns) > _MANY)]
+    for at, name in enumerate(names):
+        caption = f"{name}: percent of {of}, with 95 % interval."
+        drawn.append(drawing(figures.ratios(_of(answer.cells, name), of), f"c{at}", caption))
+        changed = [change for change in answer.changes if change.cell.headline == name]
+        caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
+        drawn.append(drawing(shifts.shifts(changed, baseline), f"s{at}", caption))
+    yield from filter(None, drawn)
+
+
+def _of(cells: Sequence[Cell], headline: str) -> list[Cell]:
+    return [cell for cell in cells if cell.headline == headline]
+
+
+def _facts(runs: Sequence[Run]) -> Iterator[Fact]:
+    yield Fact("run", tuple(run.folder.resolve().name for run in runs))
+    yield Fact("suite", tuple(run.record.suite for run in runs))
+    yield Fact("started", tuple(run.record.started for run in runs))
+    yield Fact("tare", tuple(run.record.tare for run in runs))
+    for rows in zip(*(described(run.record.measured_on) for run in runs), strict=True):
+        yield Fact(rows[0][0], tuple(text for _, text in rows))
+    yield Fact("image", tuple(run.record.image.removeprefix("sha256:")[:12] for run in runs))
