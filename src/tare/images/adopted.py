@@ -88,7 +88,8 @@ def lacking(image: Image, programs: Sequence[str]) -> list[Fault]:
     if not (image.start and programs):
         return missing_programs(image.root, programs)
     own = configuration_of(image)
-    return missing_programs(image.root, own.entry_point[:1] or programs, own.environment)
+    hint = f"give one of the image's: {image.origin.partition('@')[0]} is taken as it is"
+    return missing_programs(image.root, own.entry_point[:1] or programs, own.environment, hint)
 
 
 def configuration_of(image: Image) -> Configuration:

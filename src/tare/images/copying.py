@@ -62,7 +62,7 @@ _REFUSALS = (
         "there is no image of this name",
         "look at its name and its tag",
         *("no descriptor found", "does not resolve to an image", "No such image", "identifier is not an image"),
-        *("not found in archive", "Tag .* not found", "more than one image"),
+        *("reference does not exist", "not found in archive", "Tag .* not found", "more than one image"),
     ),
     _rule("there is no such file", "give the path of the image", "no such file or directory"),
     _rule(

@@ -10,24 +10,30 @@ from tare.errors import Fault, did_you_mean
 from tare.launch import ENVIRONMENT
 
 _MOST_LINKS = 40  # as the kernel follows
+_PACKAGE = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
 
 
-def missing_programs(root: Path, programs: Sequence[str], environment: Sequence[str] = ENVIRONMENT) -> list[Fault]:
-    """Give a fault for each program that the file system below `root` does not have, with this PATH."""
+def missing_programs(
+    root: Path, programs: Sequence[str], environment: Sequence[str] = ENVIRONMENT, hint: str = _PACKAGE
+) -> list[Fault]:
+    """Give a fault for each program that the file system below `root` does not have, with this PATH.
+
+    `hint` says how an image gets one.
+    """
     path = dict(each.split("=", 1) for each in environment)["PATH"].split(":")
-    return [_fault(root, program, path) for program in dict.fromkeys(programs) if not _has(root, program, path)]
+    return [_fault(root, program, path, hint) for program in dict.fromkeys(programs) if not _has(root, program, path)]
 
 
-def _fault(root: Path, program: str, path: Sequence[str]) -> Fault:
+def _fault(root: Path, program: str, path: Sequence[str], otherwise: str) -> Fault:
     if " " in program:
         hint = f"it is one word with spaces: leave out its quotes, or write sh -c '{program}'"
         return Fault(f"{program}: the image has no such program", hint)
+    parent = program.rpartition("/")[0]
     known = {name for folder in path for name in _names(_inside(root, folder))}
+    if "/" in program:
+        known = {f"{parent}/{name}" for name in _names(_inside(root, parent))}
     meant = did_you_mean(program, known, "")
-    package = 'the Debian package that has it: --package P, or packages = ["…"] in a suite'
-    return Fault(
-        f"{program}: the image has no such program", f"{meant} or give {package}" if meant else f"give {package}"
-    )
+    return Fault(f"{program}: the image has no such program", f"{meant} or {otherwise}" if meant else otherwise)
 
 
 def _has(root: Path, program: str, path: Sequence[str]) -> bool:

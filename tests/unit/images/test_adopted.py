@@ -72,6 +72,11 @@ def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> A
     return take
 
 
+def source_of(image: Image) -> Source:
+    """Name the layout that an image was taken from."""
+    return Source("oci:", image.origin.removeprefix("oci:").partition("@")[0])
+
+
 def start(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the image's program in a chroot, by root and with an environment and groups that it must not get."""
     command = ("chroot", "--groups=5,6", str(image.root), *image.start, *arguments)
@@ -127,6 +132,10 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
     assert "argument [usual]" in start(image, "--").stdout
     assert (image.ends_by, image.ports) == ("SIGTERM", ())
     assert image.packages == ""
+    none = Started(("/app/prob",))
+    (fault,) = lacking(adopt(wanted=replace(source_of(image), started=none)), ["given"])
+    assert fault.what == "/app/prob: the image has no such program"
+    assert fault.hint == f'did you mean "/app/probe"? or give one of the image\'s: {source_of(image)} is taken as it is'
     assert lacking(image, ["given"]) == []  # the entry point is there, and the word is its own
     assert configuration_of(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
     assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
@@ -140,13 +149,11 @@ def test_what_a_user_says_of_its_program_makes_another_image_of_the_same_files(a
     data = layer(file("app/probe", probe, 0o755))
     plain = adopt(data, **CONFIG)
     said = Started(("/app/probe", "own"), "1:2", "/app", "SIGQUIT")
-    wanted = Source(*plain.origin.partition("@")[0].partition(":")[::2])
-    image = adopt(wanted=replace(wanted, transport="oci:", started=said))
+    image = adopt(wanted=replace(source_of(plain), started=said))
     assert start(image).stdout.splitlines()[:5] == [
         *("user 1 1 2 2", "groups", "folder /app", "argument [/app/probe]", "argument [own]")
     ]
     assert (image.digest != plain.digest, image.ends_by, image.origin) == (True, "SIGQUIT", plain.origin)
-    assert lacking(adopt(wanted=replace(wanted, transport="oci:", started=Started(("none",)))), ("none",)) != []
 
 
 @needs_tools

@@ -335,3 +335,14 @@ def test_a_registry_without_the_image_is_told(plain: Path, made: Path, scratch: 
         for name in ("other", "app:2"):
             with pytest.raises(TareError, match=r"the registry has no such image|there is no image of this name"):
                 copying.digest_of(Source("docker://", f"{address}/{name}"), scratch)
+
+
+def test_an_image_that_dockers_daemon_does_not_have_is_told() -> None:
+    said = (  # by skopeo 1.9.3 and Docker 20.10
+        'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '
+        'loading image from docker engine: Error response from daemon: reference does not exist"\n'
+    )
+    error = copying.refusal(Source("docker-daemon:", "none:1"), said)
+    assert str(error).startswith(
+        "docker-daemon:none:1: there is no image of this name: loading image from docker engine"
+    )

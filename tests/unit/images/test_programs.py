@@ -46,9 +46,11 @@ def test_what_an_engine_would_not_start_is_missing(root: Path, program: str) -> 
 
 
 def test_each_missing_program_is_said_once_with_what_helps(root: Path) -> None:
-    faults = missing_programs(root, ["sysbenhc", "fio", "fio", "sysbench cpu run"])
+    package = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
+    faults = missing_programs(root, ["sysbenhc", "fio", "fio", "sysbench cpu run", "/opt/app/bnech"])
     assert [fault.hint for fault in faults] == [
-        'did you mean "sysbench"? or give the Debian package that has it: --package P, or packages = ["…"] in a suite',
-        'give the Debian package that has it: --package P, or packages = ["…"] in a suite',
+        f'did you mean "sysbench"? or {package}',
+        package,
         "it is one word with spaces: leave out its quotes, or write sh -c 'sysbench cpu run'",
+        f'did you mean "/opt/app/bench"? or {package}',
     ]
