@@ -48,7 +48,7 @@ SHOP = Application(
 )
 
 
-@pytest.mark.parametrize("technology", ["native", "crun", "docker"])
+@pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
     here = replace(testbed, beside={ImageWanted(): testbed.image})
     step = Step("application-0", "application", technology, 0, 0)

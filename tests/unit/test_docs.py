@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import re
+import shlex
 import tomllib
 import typing
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
 def test_every_console_line_is_a_command_that_exists(path: Path) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in "".join(blocks(path, "console")).splitlines():
-        sign, program, *words = line.split()
+        sign, program, *words = shlex.split(line)
         assert sign == "$", line
         if program == "make":
             assert words[0] in targets, line
