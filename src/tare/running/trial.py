@@ -91,6 +91,7 @@ class Attempt:
         self._began = time.time()
         self._seconds = 0.0
         self._first_round = 0
+        self._services_stayed = False  # until the trial itself ended them
 
     def __enter__(self) -> Self:
         """Give the attempt; nothing is made yet."""
@@ -176,13 +177,17 @@ class Attempt:
             if isinstance(error, TrialFailed) and error.output is not None:
                 self._notes.raw.append(_last_words(error.output))
             self._notes.raw += (*self._server.last_words(), *self._neighbors.last_words())
-            why = self._neighbors.why() or self._server.why_soon() or self._neighbors.why()
+            why = "" if self._services_stayed else self._why_ended()
             self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
             self._give_up("failed", str(fault := in_words(error)), fault.hint)
         finally:
             self._seconds += time.monotonic() - clock
+
+    def _why_ended(self) -> str:
+        """Tell that a service has ended, where one has: then this is why the load failed."""
+        return self._neighbors.why() or self._server.why_soon() or self._neighbors.why()
 
     def _give_up(self, status: Status, reason: str, hint: str = "") -> None:
         """Keep the first reason, and take the instance away at once: it must not be in the way of the others."""
@@ -289,6 +294,7 @@ class Attempt:
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
         self._going = None
+        self._services_stayed = True
         self._open.close()
         notes.cautions += going.telemetry.cautions()
         notes.cautions += [not_kept(self._sampler.trouble)] if self._sampler and self._sampler.trouble else []

@@ -15,7 +15,7 @@ from fakes import LIMITS, bare_testbed
 from tare_fake.technology import Fake
 
 from tare.contracts import Beside, Host, Instance, Setup, Workload
-from tare.errors import Unavailable
+from tare.errors import TrialFailed, Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -206,6 +206,23 @@ def test_a_trial_fails_when_a_service_beside_ends_though_its_values_are_good(tmp
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.startswith("the service log ended in the instance: it said 'disk is full'; what was measured")
     assert ("service log", "disk is full") in [(each.label, each.text) for each in raw]
+
+
+@dataclass(frozen=True)
+class Unreadable(Shop):
+    """Its load prints nothing that can be read."""
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        raise TrialFailed(f"there is no number in {raw[0].text}", "look at it")
+
+
+def test_services_that_the_trial_itself_ends_are_not_blamed_for_what_cannot_be_read(tmp_path: Path) -> None:
+    with attempt_of(tmp_path, Unreadable((beside("db"),))) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        attempt.take_turn(0, time.monotonic())
+        trial, _ = attempt.end()
+    assert (trial.status, trial.reason, trial.hint) == ("failed", "there is no number in 100", "look at it")
 
 
 def test_one_that_ends_at_once_is_told_before_the_load_begins(tmp_path: Path) -> None:
