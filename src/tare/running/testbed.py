@@ -33,6 +33,7 @@ from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 
 _CARRIED_TO = Path("/var/lib/tare")
+_MOST_PROCESSES = 1 << 22  # of Linux
 _CLOCK_LOOKS = 7
 
 
@@ -204,10 +205,13 @@ def _own_prefix(hosts: Hosts) -> str:
     """Give the prefix of all names of a run: its process number, or on other machines a hash of it and this controller.
 
     The hash is also of the server's name: several machines may be lent at the same time. The name of a network card has
-    room for six digits.
+    room for six digits. A killed run may have had the same process number: what it has left keeps its names until
+    `tare clean`, and another number is taken, which no process can have.
     """
     if hosts == Hosts():
-        return f"tare-{os.getpid():x}"
+        names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MOST_PROCESSES)]
+        ledgers = state_folder() / "ledger"
+        return next((name for name in names if not (ledgers / f"{name}.jsonl").exists()), names[-1])
     server = hosts.server.ssh if hosts.server else ""
     unlike = f"{os.getpid()} {server} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
     return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"

@@ -77,6 +77,19 @@ def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: p
     )
 
 
+def test_a_process_number_that_a_killed_run_had_is_not_used_again_before_that_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    number, names = os.getpid(), []
+    for _ in range(3):
+        names.append(testbed._own_prefix(Hosts()))
+        (tmp_path / "ledger").mkdir(exist_ok=True)
+        (tmp_path / f"ledger/{names[-1]}.jsonl").touch()
+    assert names == [f"tare-{number:x}", f"tare-{number + (1 << 22):x}", f"tare-{number + (2 << 22):x}"]
+    assert {len(name) for name in names[1:]} == {len("tare-400000")}
+
+
 def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:
     first, second = (testbed._own_prefix(Hosts(server=Machine(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
     assert first != second
