@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections import Counter
@@ -178,7 +179,8 @@ class Attempt:
                 self._notes.raw.append(_last_words(error.output))
             self._notes.raw += (*self._server.last_words(), *self._neighbors.last_words())
             why = "" if self._services_stayed else self._why_ended()
-            self._give_up("failed", f"{why}; {error}" if why else str(error), error.hint)
+            hint = _MORE_MEMORY if _LACK_OF_MEMORY.search(why) else error.hint
+            self._give_up("failed", f"{why}; {error}" if why else str(error), hint)
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             self._notes.raw.append(Raw("traceback", (), "".join(traceback.format_exception(error)), 0.0))
             self._give_up("failed", str(fault := in_words(error)), fault.hint)
@@ -307,6 +309,8 @@ class Attempt:
         notes.values = read_values(self._workload, notes.raw)
 
 
+_LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
+_MORE_MEMORY = "it may want more memory than the instance has: [limits] memory; see its raw output"
 _UNPROVEN = Caution(
     "never-run", "tare's own tests have run this technology only against a program that stands in for it"
 )

@@ -234,6 +234,17 @@ def test_one_that_ends_at_once_is_told_before_the_load_begins(tmp_path: Path) ->
     assert trial.reason.startswith("the service db ended in the instance: it said 'no memory'")
 
 
+def test_one_that_ends_for_lack_of_memory_is_told_with_what_helps(tmp_path: Path) -> None:
+    words = "app: Cannot allocate memory"
+    with attempt_of(
+        tmp_path, Shop((beside("db", f"echo '{words}' >&2; exit 1", ready="sleep 0.05; false"),))
+    ) as attempt:
+        attempt.start()
+        trial, _ = attempt.end()
+    assert words in trial.reason
+    assert trial.hint.startswith("it may want more memory than the instance has: [limits] memory")
+
+
 def test_a_client_on_another_machine_and_an_instance_without_a_network_are_skipped(tmp_path: Path) -> None:
     testbed = bed_in(tmp_path)
     far = replace(testbed, network=replace(testbed.network, near=False))
