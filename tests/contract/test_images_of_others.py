@@ -67,8 +67,10 @@ variable [PATH=/app]
 /dev/pts there
 /dev/fd there
 /etc/hosts there
+/etc/resolv.conf there
 shared memory allowed
 terminals allowed
+loopback there
 """
 LIBRARIES = {
     "glibc": ("cc", ("/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")),

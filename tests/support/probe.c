@@ -1,6 +1,7 @@
-// Prints how it was started, one thing a line, and ends with the code that `code=N` asks for; with `serve=PORT` it is a
-// server, which answers every request with the same. It is linked statically, so that it can be the only file of an
-// image.
+// Prints how it was started, one thing a line, and ends with the code that
+// `code=N` asks for; with `serve=PORT` it is a server, which answers every
+// request with the same. It is linked statically, so that it can be the only
+// file of an image.
 
 #define _GNU_SOURCE
 
@@ -23,11 +24,22 @@ static int compare(const void *left, const void *right) {
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-// Tells whether a terminal can be made, as `script` or a shell for somebody far away makes one.
+// Tells whether a terminal can be made, as `script` or a shell for somebody far
+// away makes one.
 static bool has_terminals(void) {
     int end = posix_openpt(O_RDWR | O_NOCTTY);
     const char *name = end >= 0 && unlockpt(end) == 0 ? ptsname(end) : NULL;
     return name && open(name, O_RDWR | O_NOCTTY) >= 0;
+}
+
+// Tells whether a program can talk to itself over the network.
+static bool has_loopback(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), asking = socket(AF_INET, SOCK_STREAM, 0);
+    return bind(listening, (struct sockaddr *)&address, size) == 0 && listen(listening, 1) == 0 &&
+           getsockname(listening, (struct sockaddr *)&address, &size) == 0 &&
+           connect(asking, (struct sockaddr *)&address, size) == 0;
 }
 
 static void print_surroundings(FILE *out, int argc, char **argv) {
@@ -48,11 +60,13 @@ static void print_surroundings(FILE *out, int argc, char **argv) {
     for (size_t i = 0; i < count; i++)
         if (strncmp(environ[i], "TARE_RUN_", 9))
             fprintf(out, "variable [%s]\n", environ[i]);
-    static const char *const paths[] = {"/proc/self", "/dev/null", "/dev/shm", "/dev/pts", "/dev/fd", "/etc/hosts"};
+    static const char *const paths[] = {"/proc/self", "/dev/null",  "/dev/shm",        "/dev/pts",
+                                        "/dev/fd",    "/etc/hosts", "/etc/resolv.conf"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         fprintf(out, "%s %s\n", paths[i], stat(paths[i], &found) ? "missing" : "there");
     fprintf(out, "shared memory %s\n", access("/dev/shm", W_OK) ? "refused" : "allowed");
     fprintf(out, "terminals %s\n", has_terminals() ? "allowed" : "refused");
+    fprintf(out, "loopback %s\n", has_loopback() ? "there" : "missing");
 }
 
 // Debian 12's gVisor says EAGAIN of sockets that block, too.
@@ -69,7 +83,8 @@ static void end(int number) {
     _exit(number == SIGUSR1 ? 0 : 1);
 }
 
-// Answers all requests of one connection after the other, until SIGUSR1 ends it.
+// Answers all requests of one connection after the other, until SIGUSR1 ends
+// it.
 static int serve(int port, const char *text) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
     int listening = socket(AF_INET, SOCK_STREAM, 0), yes = 1, connection;
