@@ -160,15 +160,27 @@ def load(folder: Path) -> Run:
     It ignores a last line without its end, which a power cut leaves: that trial was not finished.
     """
     try:
-        record = _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
+        record = load_record(folder)
         text = (folder / "trials.jsonl").read_text(encoding="utf-8") if (folder / "trials.jsonl").exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        what = f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
-        raise UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed") from error
+        raise _no_run(folder, error) from error
     trials = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
-        trials.append(_trial(line, f"{folder / 'trials.jsonl'}:{number}"))
+        trials.append(read_trial(line, f"{folder / 'trials.jsonl'}:{number}"))
     return Run(folder, record, tuple(trials))
+
+
+def load_record(folder: Path) -> RunRecord:
+    """Read what was planned, without the trials; raises UsageError."""
+    try:
+        return _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
+    except OSError as error:
+        raise _no_run(folder, error) from error
+
+
+def _no_run(folder: Path, error: OSError | UnicodeDecodeError) -> UsageError:
+    what = f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
+    return UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed")
 
 
 def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
@@ -227,7 +239,8 @@ def _record(text: bytes, where: str) -> RunRecord:
         raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
 
 
-def _trial(line: str, where: str) -> Trial:
+def read_trial(line: str | bytes, where: str) -> Trial:
+    """Read a line of the journal; raises UsageError that says where it is."""
     fields = _fields(line, where, "a trial")
     del fields["format"]
     try:

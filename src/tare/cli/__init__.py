@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = (
-    *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "export", "reparse", "shell"),
+    *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
     *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )
 # Of the others, the file and the function in it have the command's name.

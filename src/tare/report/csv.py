@@ -73,10 +73,10 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([_field(value) for value in row] for row in rows)
+    writer.writerows([field(value) for value in row] for row in rows)
     return text.getvalue().encode()
 
 
-def _field(value: object) -> object:
+def field(value: object) -> object:
     """Keep a spreadsheet from running text as a formula: a run folder may come from a stranger."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from glob import escape
@@ -22,8 +22,16 @@ _GAUGES = frozenset({"memory_bytes", "charged_bytes", "swap_bytes"})
 _COLUMNS = tuple(field.name for field in fields(Reading) if field.name != "cpus")
 _FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # in seconds; all others are whole numbers
 _TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}  # which ticks they are
-COLUMNS = ("seconds", "scope", "trial", *_COLUMNS, "time", *(f"cpus_{name}" for name in _TIMES))
-"""All columns of the file."""
+TYPES: Mapping[str, str] = {
+    "seconds": "DOUBLE",
+    "scope": "VARCHAR",
+    "trial": "VARCHAR",
+    **{name: "DOUBLE" if name.startswith(_FRACTIONS) else "BIGINT" for name in _COLUMNS},
+    "time": "TIMESTAMP",
+    **{f"cpus_{name}": "DOUBLE[]" for name in _TIMES},
+}
+"""All columns of the file, with their types in SQL."""
+COLUMNS = tuple(TYPES)
 _VALUES = attrgetter(*_COLUMNS)
 Matrix = npt.NDArray[np.float64]
 

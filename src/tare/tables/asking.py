@@ -1,0 +1,224 @@
+"""SQL over runs. DuckDB reads the files of the runs itself, and no more of them than a query needs."""
+
+from __future__ import annotations
+
+import glob
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError, UsageError
+from tare.journal import load
+from tare.tables import schema
+from tare.tables.decisions import decisions
+from tare.tables.guard import HINT, only_reading
+from tare.tables.sources import Source, sources
+from tare.telemetry.series import TYPES
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+_MEMORY = "1GB"
+_MOST_THREADS = 4  # each takes 64 MB for what it reads
+_ROWS = 1000  # in memory at once
+_JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
+_DEAR = ("telemetry", "decisions")  # are empty for a query that does not name them
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query. They are read as they are asked for; what DuckDB needs for it goes with the answer.
+
+    `relation` is DuckDB's. Its methods raise TareError.
+    """
+
+    relation: DuckDBPyRelation
+    _select: str
+    _connection: DuckDBPyConnection
+    _folder: TemporaryDirectory[str]
+    _copies: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.relation.columns)
+
+    @property
+    def are_texts(self) -> list[bool]:
+        """Which columns hold text, and no numbers."""
+        return [str(kind) == "VARCHAR" for kind in self.relation.types]
+
+    def texts(self) -> Iterator[tuple[str | None, ...]]:
+        """Give the rows with all values as text; None for what is NULL."""
+        return self._rows("CAST(COLUMNS(*) AS VARCHAR)")
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Give the rows as what JSON can hold; a number that is not finite is null."""
+        names = self.columns
+        for row in self._rows("to_json(COLUMNS(*))"):
+            values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
+            yield dict(zip(names, values, strict=True))
+
+    @contextmanager
+    def reading(self) -> Iterator[DuckDBPyRelation]:
+        """Turn what DuckDB says while it reads into a TareError."""
+        with _told(self._copies):
+            yield self.relation
+
+    def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
+        with _told(self._copies):
+            rows = self._connection.execute(f"SELECT {what} FROM (\n{self._select}\n)")  # noqa: S608 - see guard.py
+            while found := rows.fetchmany(_ROWS):
+                yield from found
+
+
+def ask(folders: Sequence[Path], sql: str) -> Answer:
+    """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
+    import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
+
+    folder = TemporaryDirectory(prefix="tare-query-")
+    own = Path(folder.name)
+    settings = {
+        "memory_limit": _MEMORY,
+        "threads": min(os.cpu_count() or 1, _MOST_THREADS),
+        "temp_directory": str(own / "spilled"),
+        "preserve_insertion_order": False,  # or it would hold all that it reads; ORDER BY is kept
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,  # no variables of ours
+    }
+    connection = duckdb.connect(config=settings)
+    named = [name for name in _DEAR if name in sql.lower()]
+    found = list(sources(folders, own, "telemetry" in named))
+    copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
+    with _told(copies):
+        _fill(connection, own, found, named)
+        _seal(connection, own, found)
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        select = only_reading(connection, sql)
+        return Answer(connection.sql(select), select, connection, folder, copies)
+
+
+def _fill(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:
+    """Make the tables; those of journals and telemetry are views."""
+    _keep(connection, own, "runs", schema.RUNS, map(_run, found))
+    decided = found if "decisions" in named else ()
+    rows = chain.from_iterable(decisions(load(source.folder), source.run) for source in decided)
+    _keep(connection, own, "decisions", schema.DECISIONS, rows)
+    connection.execute("CREATE SCHEMA source")
+    connection.execute("CREATE TABLE source.files (filename VARCHAR, run VARCHAR, file VARCHAR)")
+    files = [(str(path), source.run, path.stem) for source in found for path in _files(source)]
+    if files:
+        query = "INSERT INTO source.files SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::VARCHAR[])"
+        connection.execute(query, [list(column) for column in zip(*files, strict=True)])
+    empty = own / "empty.jsonl"
+    empty.touch()
+    journals = _list([empty, *(source.journal for source in found if source.journal is not None)])
+    read = f"read_json({journals}, {_JSON}, columns = {_columns(schema.JOURNAL)})"
+    connection.execute(f"CREATE VIEW source.journal AS SELECT * FROM {read}")  # noqa: S608 - quoted by _list
+    for view in (schema.TRIALS, schema.VALUES, schema.TURNS):
+        connection.execute(view)
+    _read_telemetry(connection, own, found)
+
+
+def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+    """Make the view; a file of its own with all columns and no row comes first, as runs of before lack some."""
+    empty = own / "empty.parquet"
+    types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
+    connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quoted(str(empty))} (FORMAT parquet)")
+    paths = _list([empty, *(path for source in found for path in source.telemetry)])
+    read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
+    rest = ", ".join(name for name in TYPES if name != "trial")
+    # In runs of before, a trial had a file of its own, whose name tells it.
+    trial = "coalesce(trial, CASE WHEN scope = 'instance' THEN file END) AS trial"
+    select = f"SELECT run, file, {trial}, {rest} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
+    connection.execute(f"CREATE VIEW telemetry AS {select}")
+
+
+def _seal(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+    """Shut DuckDB off from all files but those of the runs, from the network, and from other settings."""
+    paths = [own / "empty.jsonl", own / "empty.parquet", *chain.from_iterable(map(_files, found))]
+    both = sorted({form for path in paths for form in (str(path), glob.escape(str(path)))})
+    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, both))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _files(source: Source) -> list[Path]:
+    return [*([] if source.journal is None else [source.journal]), *source.telemetry]
+
+
+def _keep(
+    connection: DuckDBPyConnection, own: Path, name: str, columns: Mapping[str, str], rows: Iterable[dict[str, Any]]
+) -> None:
+    """Make a table of rows."""
+    path = own / f"{name}.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps({key: _finite(value) for key, value in row.items()}) + "\n" for row in rows)
+    read = f"read_json([{_quoted(str(path))}], format = 'newline_delimited', columns = {_columns(columns)})"
+    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {read}")  # noqa: S608 - quoted
+    path.unlink()
+
+
+def _run(source: Source) -> dict[str, Any]:
+    record, machine = source.record, source.record.measured_on
+    fields = {"run": source.run, "folder": str(source.folder)} | vars(record) | vars(machine)
+    return {name: fields[name] for name in schema.RUNS}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _columns(types: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {_quoted(kind)}' for name, kind in types.items()) + "}"
+
+
+def _list(paths: Sequence[Path]) -> str:
+    return f"[{', '.join(_quoted(glob.escape(str(path))) for path in paths)}]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def _told(copies: Mapping[str, str]) -> Iterator[None]:
+    """Turn what DuckDB says into a TareError."""
+    import duckdb  # noqa: PLC0415 - see ask
+
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        for copy, path in copies.items():
+            text = text.replace(copy, path)
+        raise _error(error, text) from error
+    except UnicodeEncodeError as error:
+        raise UsageError("a name that is no UTF-8 cannot be queried", "rename the folder") from error
+
+
+def _error(error: Exception, text: str) -> TareError:
+    """Say what is wrong in a line, with DuckDB's own advice where it has some."""
+    import duckdb  # noqa: PLC0415 - see ask
+
+    what, *more = [line.strip() for line in text.splitlines() if line.strip()]
+    what = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", what)
+    meant = re.search(r'^(?:Did you mean|Candidate bindings:) "([^"]+)"', "\n".join(more), re.MULTILINE)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return TareError(
+            f"the query needs more than {_MEMORY} of memory", "ask for less: WHERE, GROUP BY, fewer columns"
+        )
+    if isinstance(error, duckdb.PermissionException):
+        return UsageError(f"a query reads the tables of the runs alone: {what}", HINT)
+    if ".jsonl" in what or ".parquet" in what:
+        return UsageError(what, "the file is damaged or of a newer tare")
+    return UsageError(f"the query: {what}", f'did you mean "{meant[1]}"?' if meant else HINT)

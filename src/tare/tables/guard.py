@@ -1,0 +1,56 @@
+"""What SQL may do here: read the tables.
+
+DuckDB itself opens no file but those of the runs, no connection and no extension (`asking.py`). It would still write to
+the files that it may open: from DuckDB 2.0 on, a COPY can be a part of a SELECT. So only one SELECT runs, in which the
+functions that hide others are refused, as the part of another SELECT, where DuckDB refuses to write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import UsageError
+from tare.tables.schema import TABLES
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+HINT = f"the tables are {', '.join(TABLES)}; DESCRIBE trials shows the columns of one"
+_ONE = "a query is one SELECT, which changes nothing"
+_PIVOT = "a PIVOT needs its values: PIVOT … ON stack IN ('native', 'docker')"
+# Of those in FROM. `query` and `json_execute_serialized_sql` hide SQL, readers and `glob` lead to files.
+_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "duckdb_columns"})
+
+
+def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
+    """Give a SELECT of all that the query gives; raises UsageError where it is none, or duckdb.Error as DuckDB says."""
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise UsageError(f"{_ONE}; this has {len(statements)} statements", HINT)
+    if statements[0].type.name == "MULTI":
+        raise UsageError(_PIVOT, HINT)
+    text = statements[0].query.strip().rstrip("; \n")
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
+    tree = json.loads(parsed)
+    if tree["error"] or len(tree["statements"]) != 1:
+        raise UsageError(_ONE, HINT)
+    for name in _functions(tree):
+        if name not in _FUNCTIONS:
+            raise UsageError(f"{name}() cannot be read from: a query reads the tables of the runs alone", HINT)
+    whole = f"SELECT * FROM (\n{text}\n)"  # noqa: S608 - it is the user's
+    if [each.type.name for each in connection.extract_statements(whole)] != ["SELECT"]:
+        raise UsageError(_PIVOT, HINT)
+    return whole
+
+
+def _functions(node: Any) -> Iterator[str]:
+    """Find the table functions in a parsed statement, at any depth."""
+    if isinstance(node, dict):
+        if node.get("type") == "TABLE_FUNCTION":
+            yield str(node["function"].get("function_name")).lower()
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from _functions(each)

@@ -1,0 +1,138 @@
+"""The tables of runs, as DuckDB makes them from journals, records and telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TABLES = ("runs", "trials", "values", "turns", "telemetry", "decisions")
+
+RUNS: Mapping[str, str] = {
+    "run": "VARCHAR",
+    "folder": "VARCHAR",
+    "format": "BIGINT",
+    "tare": "VARCHAR",
+    "suite": "VARCHAR",
+    "started": "TIMESTAMP",
+    "seed": "HUGEINT",
+    "baseline": "VARCHAR",
+    "control": "VARCHAR",
+    "margin": "DOUBLE",
+    "stop_reason": "VARCHAR",
+    "image": "VARCHAR",
+    "image_origin": "VARCHAR",
+    "kernel": "VARCHAR",
+    "architecture": "VARCHAR",
+    "operating_system": "VARCHAR",
+    "cpu_model": "VARCHAR",
+    "cpus": "BIGINT",
+    "memory_bytes": "BIGINT",
+    "clock_source": "VARCHAR",
+    "virtualization": "VARCHAR",
+}
+"""The columns of `runs`; those from `kernel` on are of the machine that instances ran on."""
+
+DECISIONS: Mapping[str, str] = {
+    "run": "VARCHAR",
+    "workload": "VARCHAR",
+    "headline": "VARCHAR",
+    "metric": "VARCHAR",
+    "point": "DOUBLE",
+    "stack": "VARCHAR",
+    "unit": "VARCHAR",
+    "better": "VARCHAR",
+    "decision": "VARCHAR",
+    "estimate": "DOUBLE",
+    "low": "DOUBLE",
+    "high": "DOUBLE",
+    "n": "BIGINT",
+    "trials": "BIGINT",
+    "mean": "DOUBLE",
+    "sd": "DOUBLE",
+    "minimum": "DOUBLE",
+    "maximum": "DOUBLE",
+    "mean_ratio": "DOUBLE",
+    "resolution": "DOUBLE",
+    "tolerated_autocorrelation": "DOUBLE",
+    "cautions": "VARCHAR[]",
+    "notes": "VARCHAR[]",
+    "failures": "BIGINT",
+    "skipped": "VARCHAR",
+}
+"""The columns of `decisions`, one row a cell, as in report.json."""
+
+_VALUE = (
+    'STRUCT(metric VARCHAR, point DOUBLE, "value" DOUBLE, unit VARCHAR, better VARCHAR, turns DOUBLE[], label VARCHAR)'
+)
+_TURN = "STRUCT(label VARCHAR, began DOUBLE, seconds DOUBLE, steal DOUBLE, warm_up BOOLEAN)"
+_FOOTPRINT = (
+    "STRUCT(memory_bytes BIGINT, kernel_bytes BIGINT, disk_bytes BIGINT, processes BIGINT, reported_bytes BIGINT)"
+)
+JOURNAL: Mapping[str, str] = {
+    "trial": "VARCHAR",
+    "block": "BIGINT",
+    "order": "BIGINT",
+    "workload": "VARCHAR",
+    "stack": "VARCHAR",
+    "status": "VARCHAR",
+    "reason": "VARCHAR",
+    "hint": "VARCHAR",
+    "started": "DOUBLE",
+    "seconds": "DOUBLE",
+    "path": "VARCHAR",
+    "values": f"{_VALUE}[]",
+    "timeline": 'STRUCT("name" VARCHAR, seconds DOUBLE)[]',
+    "footprint": _FOOTPRINT,
+    "cautions": 'STRUCT(kind VARCHAR, "text" VARCHAR)[]',
+    "first_round": "BIGINT",
+    "turns": f"{_TURN}[]",
+}
+"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL, as in runs of before."""
+
+# Each reads only the fields that it names: DuckDB does not build the others.
+TRIALS = """
+CREATE VIEW trials AS
+SELECT run, trial, workload, stack, block, "order", status, reason, hint,
+    make_timestamp(TRY_CAST(started * 1e6 AS BIGINT)) AS started, seconds, path,
+    [mark.seconds FOR mark IN timeline IF mark.name = 'ready'][1] AS ready_seconds, timeline,
+    footprint.memory_bytes AS memory_bytes, footprint.kernel_bytes AS kernel_bytes,
+    footprint.disk_bytes AS disk_bytes, footprint.processes AS processes, footprint.reported_bytes AS reported_bytes,
+    [caution.kind FOR caution IN cautions] AS cautions
+FROM source.journal JOIN source.files USING (filename)
+"""
+VALUES = """
+CREATE VIEW "values" AS
+SELECT run, trial, workload, stack, block, told.metric AS metric, told.point AS point, told."value" AS "value",
+    told.unit AS unit, told.better AS better, greatest(len(told.turns), 1) AS turns
+FROM (
+    SELECT run, trial, workload, stack, block, unnest("values") AS told
+    FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
+)
+"""
+# A value is the mean of its turns, which are the outputs with its label but for those that only warmed up.
+TURNS = """
+CREATE VIEW turns AS
+SELECT run, trial, workload, stack, block, told.metric AS metric, told.point AS point,
+    CASE WHEN many THEN first_round + turn.number - 1 END AS round, turn."value" AS "value",
+    told.unit AS unit, told.better AS better, turn.taken.began AS began, turn.taken.seconds AS seconds,
+    turn.taken.steal AS steal
+FROM (
+    SELECT *, unnest([
+        {
+            'number': number,
+            'value': measured[number],
+            'taken': CASE WHEN len(taken) = len(measured) THEN taken[number] END
+        }
+        FOR number IN range(1, len(measured) + 1)
+    ]) AS turn
+    FROM (
+        SELECT *, len(told.turns) > 0 AS many,
+            CASE WHEN len(told.turns) > 0 THEN told.turns ELSE [told."value"] END AS measured,
+            [turn FOR turn IN turns IF turn.label = told.label AND NOT coalesce(turn.warm_up, false)] AS taken
+        FROM (
+            SELECT run, trial, workload, stack, block, coalesce(first_round, 0) AS first_round, turns,
+                unnest("values") AS told
+            FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
+        )
+    )
+)
+"""
