@@ -17,6 +17,7 @@ from tare.exports import grafana, influx, openmetrics, prometheus
 from tare.exports.push import Server, influxdb_1, influxdb_2, push, pushgateway
 from tare.exports.samples import Sample, samples_of
 from tare.journal import Run, load
+from tare.report import formats as report_formats
 
 FORMATS: dict[str, Callable[[Iterable[Sample]], Iterator[str]]] = {
     "influx": influx.lines,
@@ -43,7 +44,7 @@ def export(
     Secrets come from the environment: INFLUX_USERNAME and INFLUX_PASSWORD, or INFLUX_TOKEN.
     """
     if to not in FORMATS:
-        raise UsageError(f"no format named {to!r}", did_you_mean(to, FORMATS, f"there are {', '.join(FORMATS)}"))
+        raise UsageError(f"telemetry has no format named {to!r}", _meant(to))
     if url is not None and out is not None:
         raise UsageError("--push sends, and --out writes a file", "give one of the two")
     server = _server(url, to, into) if url is not None else None
@@ -58,6 +59,13 @@ def export(
         print(out)
     else:
         sys.stdout.writelines(texts)
+
+
+def _meant(name: str) -> str:
+    """Give the hint for an unknown format, which may be one of reports."""
+    if name in report_formats():
+        return f"that is one of reports: tare report RUN --format {name}"
+    return did_you_mean(name, FORMATS, f"there are {', '.join(FORMATS)}")
 
 
 def _server(url: str, to: str, into: str) -> Server:

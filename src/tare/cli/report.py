@@ -14,7 +14,9 @@ from tare.report import DEFAULT_FORMATS, write_report
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
-    formats: Annotated[str, typer.Option("--format", help="Formats, with commas between.")] = ",".join(DEFAULT_FORMATS),
+    formats: Annotated[
+        str, typer.Option("--format", help="Formats, with commas between: html, csv, json, markdown, latex, pdf, …")
+    ] = ",".join(DEFAULT_FORMATS),
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: RUN/report].")] = None,
 ) -> None:
     """Write the report of one or more runs, and print the paths of its files."""

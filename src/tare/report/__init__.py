@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tare.errors import UsageError
+from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, write_within
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
@@ -55,7 +55,8 @@ def find(name: str) -> Render:
         return other
     render = _renderer(name)
     if render is None:
-        raise UsageError(f"no report format named {name!r}", f"there are {', '.join(formats())}")
+        known = formats()
+        raise UsageError(f"no report format named {name!r}", did_you_mean(name, known, f"there are {', '.join(known)}"))
     return render
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from tare import __version__
 from tare.answers.comparing import Answer
+from tare.report.escapes import in_markdown
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES
@@ -77,9 +77,9 @@ def table(answer: Answer, width: int) -> Table:
     for name in header:
         names = name in ("workload", "stack")
         made.add_column(name, justify="left" if names or name == "verdict" else "right", no_wrap=not names)
-    for row, cell in zip(_rows(answer), answer.cells, strict=True):
+    for whole, cell in zip(_rows(answer), answer.cells, strict=True):
         style = STYLES.get(cell.verdict, "dim")
-        texts = (clean(text) for text in row[: len(header)])
+        texts = (clean(text) for text in whole[: len(header)])
         made.add_row(*(Text(text, style=style if at == 2 else "", overflow="fold") for at, text in enumerate(texts)))
     return made
 
@@ -98,11 +98,11 @@ def markdown(answer: Answer) -> str:
     header, rows = _header(answer), _rows(answer)
     sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[answer.gate.answer] if answer.gate.fail_on else ""
     text = " ".join(text for text in (gate_sentence(answer), sentence(answer)) if text)
-    lines = [f"### {sign}tare compare", "", _escaped(text), ""]
+    lines = [f"### {sign}tare compare", "", in_markdown(text), ""]
     lines += [f"| {' | '.join(header)} |", f"|{'|'.join(' --- ' for _ in header)}|"]
-    lines += [f"| {' | '.join(_escaped(text) for text in row)} |" for row in rows]
-    lines += ["", f"_{_escaped(legend(answer))}_", ""]
-    lines += [f"- {_escaped(text)}" for text in remarks(answer)]
+    lines += [f"| {' | '.join(in_markdown(text) for text in texts)} |" for texts in rows]
+    lines += ["", f"_{in_markdown(legend(answer))}_", ""]
+    lines += [f"- {in_markdown(text)}" for text in remarks(answer)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -161,8 +161,8 @@ def _header(answer: Answer) -> tuple[str, ...]:
 
 def _rows(answer: Answer) -> list[tuple[str, ...]]:
     if not answer.changes:
-        return [(*_row(cell), str(cell.n) if cell.n else "") for cell in answer.cells]
-    return [(*_row(each.cell), counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
+        return [(*row(cell), str(cell.n) if cell.n else "") for cell in answer.cells]
+    return [(*row(each.cell), counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
 
 
 def counts(change: Change) -> str:
@@ -182,7 +182,8 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     return [f"{listing(tuple(own))} in {listing(names)}: {text}" for (names, text), own in stacks.items()]
 
 
-def _row(cell: Cell) -> tuple[str, ...]:
+def row(cell: Cell) -> tuple[str, ...]:
+    """Give what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
     is_now = state(cell)
     mark = " !" if cell.cautions else ""
     arrow = "↑" if cell.better == "higher" else "↓"
@@ -221,9 +222,3 @@ def _name(cell: Cell) -> str:
 
 def _change(ratio: float) -> str:
     return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"  # + 0.0: no -0.0
-
-
-def _escaped(text: str) -> str:
-    """Keep Markdown and HTML from reading names and reasons as theirs."""
-    plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    return re.sub(r"([\\|`*_\[\]~#])", r"\\\1", plain).replace("&\\#64;", "&#64;")

@@ -1,4 +1,4 @@
-"""From a chart's specification to an SVG that can be put into a page: crisp, offline, without scripts."""
+"""From a chart's specification to an SVG: one that can be put into a page, without scripts, or files of their own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from xml.etree import ElementTree as ET
 
 import vl_convert
 
+from tare.journal import Run
 from tare.report.looks import INK, Spec
+from tare.statistics.cells import Summary
 
 _SVG = "http://www.w3.org/2000/svg"
 # A chart is drawing alone; whatever else a renderer may emit one day is left out.
 _DRAWN = {"svg", "g", "path", "rect", "line", "circle", "text", "tspan", "title", "defs", "clipPath", "symbol", "use"}
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render the page's charts as `figures/*.svg`."""
+    from tare.report.plots import plots  # noqa: PLC0415 - the page's drawings are drawn here
+
+    return {f"figures/{each.name}.svg": vl_convert.vegalite_to_svg(each.spec).encode() for each in plots(summary, run)}
 
 
 def draw(spec: Spec, prefix: str, description: str) -> str:

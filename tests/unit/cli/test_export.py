@@ -26,7 +26,8 @@ def test_each_format_is_written_to_standard_output_or_a_file(
 
 
 @pytest.mark.parametrize(("words", "what"), [
-    (["--to", "influxdb"], "no format named 'influxdb'"),
+    (["--to", "influxdb"], "telemetry has no format named 'influxdb'"),
+    (["--to", "csv"], "telemetry has no format named 'csv'"),
     (["--to", "openmetrics", "--push", "http://localhost"], "--push sends to InfluxDB and the Pushgateway"),
     (["--to", "prometheus", "--push", "http://localhost", "--out", "file"], "--push sends, and --out writes a file"),
     (["--to", "influx", "--push", "http://localhost"], "the name of what it is to write into"),

@@ -12,15 +12,19 @@ from tare.report.svg import draw
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart, with the sentence that says how to read it."""
+    """A chart, with the sentence that says how to read it; `prefix` is the page's only one of this name."""
 
     caption: str
-    svg: Markup
+    spec: Spec
+    prefix: str
     wide: bool = False
+
+    @property
+    def svg(self) -> Markup:
+        """The chart, drawn for the page."""
+        return Markup(draw(self.spec, self.prefix, self.caption))  # noqa: S704  # written anew by `svg`
 
 
 def drawing(spec: Spec | None, prefix: str, caption: str, *, wide: bool = False) -> Drawing | None:
-    """Draw a specification; None where there is nothing to draw. `prefix` is the page's only one of this name."""
-    if spec is None:
-        return None
-    return Drawing(caption, Markup(draw(spec, prefix, caption)), wide)  # noqa: S704  # written anew by `svg`
+    """Give the chart of a specification; None where there is nothing to draw."""
+    return None if spec is None else Drawing(caption, spec, prefix, wide)

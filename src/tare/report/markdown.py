@@ -1,0 +1,49 @@
+"""The result of a run as Markdown, for a pull request or an issue."""
+
+from __future__ import annotations
+
+from tare.journal import Run
+from tare.report.comparison import row
+from tare.report.escapes import in_markdown
+from tare.report.numbers import percent
+from tare.report.words import answer
+from tare.statistics.cells import Cell, Summary
+
+_HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
+_MOST = 60_000  # letters: GitHub takes 65,536 in a comment
+_LEAST_ROWS = 8_000  # letters that sentences leave for rows
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `report.md`; what is too long for a comment is cut, and says so."""
+    sentences = _cut(
+        [f"- {in_markdown(text)}\n" for text in answer(summary, run.record.measured_on)], _MOST - _LEAST_ROWS
+    )
+    head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
+    lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
+    table = _line(_HEAD) + _line(["---"] * len(_HEAD))
+    room = _MOST - len(head) - len(table) - sum(map(len, sentences))
+    rows = _cut(lines, room) if lines else [_line(["no value", *[""] * 5])]
+    within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")
+    text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n_{within}_\n"
+    return {"report.md": text.encode()}
+
+
+def _row(cell: Cell) -> str:
+    return _line([in_markdown(text) for text in (*row(cell), str(cell.n) if cell.n else "")])
+
+
+def _line(cells: tuple[str, ...] | list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _cut(lines: list[str], room: int) -> list[str]:
+    """Keep the first lines that there is room for, and say how many are left out."""
+    kept, used = [], 0
+    for line in lines:
+        used += len(line)
+        if used > room - 200:
+            left = f"{len(lines) - len(kept)} more: summary.csv has all"
+            return [*kept, _line([left, *[""] * 5]) if line.startswith("|") else f"- {left}\n"]
+        kept.append(line)
+    return kept

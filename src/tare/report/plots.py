@@ -1,0 +1,39 @@
+"""The page's charts as files of their own, for papers and slides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+from tare.journal import Run
+from tare.report.html.drawing import Drawing
+from tare.report.html.drawings import costs, headlines_map, starts, workload_drawings
+from tare.report.looks import Spec
+from tare.statistics.cells import Summary
+from tare.statistics.summarize import records
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A chart that is not drawn yet; `name` is its file's, without the end."""
+
+    name: str
+    caption: str
+    spec: Spec
+
+
+def plots(summary: Summary, run: Run) -> list[Plot]:
+    """Give the charts in the page's order, named after what they show."""
+    shown = [
+        (record.name, workload_drawings(summary, run, record, f"w{index}")) for index, record in enumerate(records(run))
+    ]
+    shown += [("map", headlines_map(summary)), ("start", starts(run, summary)), ("footprint", costs(run, summary))]
+    return list(chain.from_iterable(_named(f"{number:02}", *each) for number, each in enumerate(shown, start=1)))
+
+
+def _named(number: str, what: str, drawings: Iterable[Drawing]) -> list[Plot]:
+    """Name charts of one kind; the number tells names apart that have only letters of no file name."""
+    name = "-".join(filter(None, (number, re.sub(r"[^A-Za-z0-9]+", "-", what)[:40].strip("-").lower())))
+    return [Plot(f"{name}-{at}", each.caption, each.spec) for at, each in enumerate(drawings, start=1)]
