@@ -24,18 +24,17 @@ _LATEX = {
     "`": r"{\ttfamily\char96}",
     "[": "{[}",  # after the end of a row it would begin an argument
     "*": "{*}",  # likewise
-    "-": "{-}",  # two would be a dash
-    ",": "{,}",  # two would be a quotation mark
     "\N{PLUS-MINUS SIGN}": r"$\pm$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
     "\N{MICRO SIGN}": r"$\mu$",
     "\N{ALMOST EQUAL TO}": r"$\approx$",
     "\N{UPWARDS ARROW}": r"$\uparrow$",
     "\N{DOWNWARDS ARROW}": r"$\downarrow$",
-    "\N{EN DASH}": "--",
+    "\N{EN DASH}": r"\textendash{}",
     "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
     "\N{NO-BREAK SPACE}": "~",
 }
+_LIGATURE = re.compile(r"([-,'])(?=\1)")  # two would be one letter: a dash, a quotation mark
 # What TeX's oldest encoding of fonts can write, so that the tables go into any document.
 _LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
 
@@ -48,7 +47,7 @@ def in_markdown(text: str) -> str:
 
 def in_latex(text: str) -> str:
     """Keep LaTeX from reading a text as its own; a letter that its fonts lack is written as [U+4E2D]."""
-    return "".join(_letter(letter) for letter in clean(text))
+    return _LIGATURE.sub(r"\1{}", "".join(_letter(letter) for letter in clean(text)))
 
 
 def _letter(letter: str) -> str:

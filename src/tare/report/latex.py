@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
-from tare.report.numbers import estimate, interval, percent, plus_minus, point, relative_sd, state
+from tare.report.numbers import cut, estimate, interval, percent, plus_minus, point, reason, relative_sd, state
 from tare.report.plots import plots
 from tare.report.words import answer
 from tare.statistics.cells import Cell, Summary
@@ -18,6 +18,8 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage{booktabs,longtable,graphicx}
 \begin{document}
 """
+_END = r" \\"
+_REASON = 200  # letters
 _NAMES = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _VALUES = ("metric", "point", "stack", "mean ± SD", "relative SD", "trials", "estimate", "interval", "n")
@@ -43,20 +45,25 @@ def _tables(summary: Summary, run: Run) -> Iterator[str]:
         yield from _table(caption, _VALUES, [_value(cell, record) for cell in cells])
 
 
-def _headline(cell: Cell) -> list[str]:
-    arrow = "↑" if cell.better == "higher" else "↓"
-    return [f"{cell.name} {arrow}", cell.stack, state(cell), estimate(cell), interval(cell), str(cell.n or "")]
+def _headline(cell: Cell) -> str:
+    """Write a row; a stack without a value has the reason in place of the numbers."""
+    name = [f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", cell.stack, state(cell)]
+    if cell.ratio is not None:
+        return _row([*name, estimate(cell), interval(cell), str(cell.n or "")])
+    why = in_latex(cut(reason(cell) or "; ".join(cell.notes), _REASON))
+    columns = rf"\multicolumn{{3}}{{p{{0.35\linewidth}}}}{{\raggedright {why}}}"
+    return _row(name).replace(_END, f" & {columns}{_END}")
 
 
-def _value(cell: Cell, record: WorkloadRecord) -> list[str]:
+def _value(cell: Cell, record: WorkloadRecord) -> str:
     title = next((metric.title for metric in record.metrics if metric.name == cell.metric), cell.metric)
     at = point(cell.point, record.sweep.unit if record.sweep else "")
     mean = "" if cell.mean is None else plus_minus(cell.mean, cell.sd, cell.unit)
     compared = [estimate(cell), interval(cell), str(cell.n or "")]
-    return [title, at, cell.stack, mean, relative_sd(cell), str(cell.trials), *compared]
+    return _row([title, at, cell.stack, mean, relative_sd(cell), str(cell.trials), *compared])
 
 
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(caption: str, head: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
     """Write a table that may be longer than a page; without rows, a sentence."""
     if not rows:
         yield f"{caption} No value was measured.\n"
@@ -67,12 +74,12 @@ def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     yield r"\toprule"
     yield _row(head)
     yield "\\midrule\n\\endhead\n\\bottomrule\n\\endfoot"
-    yield from map(_row, rows)
+    yield from rows
     yield "\\end{longtable}\n"
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"{' & '.join(in_latex(cell) for cell in cells)} \\\\"
+    return " & ".join(in_latex(cell) for cell in cells) + _END
 
 
 def _document(summary: Summary, run: Run) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tare.journal import Run
 from tare.report.comparison import row
 from tare.report.escapes import in_markdown
-from tare.report.numbers import percent
+from tare.report.numbers import cut, percent, reason
 from tare.report.words import answer
 from tare.statistics.cells import Cell, Summary
 
 _HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _MOST = 60_000  # letters: GitHub takes 65,536 in a comment
+_REASON = 120
 _LEAST_ROWS = 8_000  # letters that sentences leave for rows
 
 
@@ -30,7 +31,10 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def _row(cell: Cell) -> str:
-    return _line([in_markdown(text) for text in (*row(cell), str(cell.n) if cell.n else "")])
+    """Write a row; a stack without a value has the reason in place of the estimate."""
+    name, stack, verdict, estimate, interval = row(cell)
+    why = estimate or cut(reason(cell) or "; ".join(cell.notes), _REASON)
+    return _line([in_markdown(text) for text in (name, stack, verdict, why, interval, str(cell.n or ""))])
 
 
 def _line(cells: tuple[str, ...] | list[str]) -> str:

@@ -52,7 +52,8 @@ def summarize(run: Run) -> Summary:
     trials = with_file_systems_compared(latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     reference = _reference(run.record, stacks)
-    workloads = [_workload(record, stacks, trials, reference) for record in records(run)]
+    known = records(run) if stacks else []  # without a stack there is nothing to compare
+    workloads = [_workload(record, stacks, trials, reference) for record in known]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]

@@ -1,0 +1,324 @@
+"""SQL over runs: what the tables hold, and what is said of runs that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from runs import REDIS, believable_run, make_run, make_trial, measured, run_in_turns, write
+from sampled import sampled_run
+
+from tare.errors import UsageError
+from tare.model import Caution, Mark
+from tare.report.json import cell_fields
+from tare.statistics.summarize import summarize
+from tare.tables import schema
+from tare.tables.asking import ask
+from tare.tables.sources import ends_of
+from tare.telemetry.series import COLUMNS
+
+
+def rows(folders: Path | Sequence[Path], sql: str) -> list[dict[str, Any]]:
+    return list(ask([folders] if isinstance(folders, Path) else folders, sql).documents())
+
+
+def small(folder: Path, stack: str = "docker") -> Path:
+    """Write a run of two trials of Redis."""
+    trials = [make_trial(each, 0, [measured("get", 100.0, 50.0)], "redis") for each in ("native", stack)]
+    return write(make_run(trials, [REDIS], folder))
+
+
+def test_every_table_has_the_columns_that_it_says(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    assert ask([folder], "FROM runs").columns == list(schema.RUNS)
+    assert ask([folder], "FROM decisions").columns == list(schema.DECISIONS)
+    assert {*ask([folder], "FROM telemetry").columns} == {"run", "file", *COLUMNS}
+    assert [row["name"] for row in rows(folder, "SHOW TABLES")] == sorted(schema.TABLES)
+
+
+def test_values_are_those_of_ok_trials_with_their_units(tmp_path: Path) -> None:
+    run = believable_run(tmp_path / "run", blocks=2)
+    found = rows(write(run), 'SELECT trial, metric, point, "value", unit, better FROM values')
+    told = [
+        {"trial": trial.trial, "metric": each.metric, "point": each.point}
+        | {"value": each.value, "unit": each.unit, "better": each.better}
+        for trial in run.trials
+        if trial.status == "ok"
+        for each in trial.values
+    ]
+
+    def key(row: dict[str, Any]) -> str:
+        return f"{row['trial']} {row['metric']} {row['point']}"
+
+    assert sorted(found, key=key) == sorted(told, key=key)
+
+
+def test_trials_tell_what_became_of_them_also_where_they_failed(tmp_path: Path) -> None:
+    ok = replace(
+        make_trial("native", 0, [measured("speed", 1.0)]),
+        timeline=(Mark("requested", 0.0), Mark("qemu:ready", 1.0), Mark("ready", 2.5)),
+        cautions=(Caution("steal", "some"), Caution("swap", "any")),
+    )
+    failed = replace(make_trial("docker", 0, ()), status="failed", reason='it\'s "odd" <b>', hint="mend it")
+    folder = write(make_run([ok, failed], folder=tmp_path / "run"))
+    said = rows(
+        folder, "SELECT stack, status, reason, hint, started, ready_seconds, cautions FROM trials ORDER BY stack"
+    )
+    common = {"started": "2023-11-14 22:13:20"}
+    assert said == [
+        common
+        | {"stack": "docker", "status": "failed", "reason": 'it\'s "odd" <b>', "hint": "mend it"}
+        | {"ready_seconds": None, "cautions": []},
+        common
+        | {"stack": "native", "status": "ok", "reason": "", "hint": ""}
+        | {"ready_seconds": 2.5, "cautions": ["steal", "swap"]},
+    ]
+    assert rows(folder, "FROM \"values\" WHERE stack = 'docker'") == []
+
+
+def test_turns_have_their_rounds_and_when_they_were(tmp_path: Path) -> None:
+    made = run_in_turns(clients=(1.0, 50.0), blocks=2, rounds=3)
+    late = [replace(trial, first_round=10) if trial.stack == "crun" else trial for trial in made.trials]
+    run = replace(made, folder=tmp_path / "run", trials=tuple(late))
+    found = rows(
+        write(run),
+        """SELECT round, "value", began, seconds, steal FROM turns
+        WHERE stack = 'crun' AND block = 1 AND point = 50 ORDER BY round""",
+    )
+    (trial,) = (trial for trial in run.trials if (trial.stack, trial.block) == ("crun", 1))
+    taken = [turn for turn in trial.turns if turn.label == "GET 50"]
+    assert [row["round"] for row in found] == [10, 11, 12]
+    assert [row["value"] for row in found] == list(trial.values[1].turns)
+    assert [(row["began"], row["seconds"]) for row in found] == [(turn.began, turn.seconds) for turn in taken]
+
+
+def test_a_value_that_was_measured_at_once_is_a_turn_without_a_round(tmp_path: Path) -> None:
+    found = rows(small(tmp_path / "run"), 'SELECT round, "value", began FROM turns')
+    assert found == [{"round": None, "value": 100.0, "began": None}] * 2
+
+
+def test_where_turns_and_outputs_are_not_as_many_no_time_is_told(tmp_path: Path) -> None:
+    run = run_in_turns(blocks=1, rounds=3)
+    less = [replace(trial, turns=trial.turns[:-1]) for trial in run.trials]
+    folder = write(replace(run, folder=tmp_path / "run", trials=tuple(less)))
+    (found,) = rows(folder, 'SELECT count(*) AS turns, count(began) AS told, count("value") AS known FROM turns')
+    assert found == {"turns": 6 * 3, "told": 0, "known": 6 * 3}
+
+
+def test_telemetry_has_one_series_for_each_instance_and_one_of_the_machine(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=3)
+    found = rows(folder, "SELECT file, scope, trial, count(*) AS samples FROM telemetry GROUP BY ALL ORDER BY ALL")
+    assert [(row["file"], row["scope"], row["trial"], row["samples"]) for row in found] == [
+        ("dhrystone-000", "host", None, 3),
+        ("dhrystone-000", "instance", "a-trial-that-is-not-in-the-journal", 3),
+        ("dhrystone-000", "instance", "dhrystone-000-00", 3),
+        ("dhrystone-000", "instance", "dhrystone-000-01", 3),
+        ("dhrystone-001-00", "host", None, 3),
+        ("dhrystone-001-00", "instance", "dhrystone-001-00", 3),
+    ]
+
+
+def test_telemetry_of_before_is_of_the_trial_that_its_file_is_named_after(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    path = folder / "telemetry" / "dhrystone-001-00.parquet"
+    old = "SELECT seconds, scope, cpu_user FROM read_parquet(?)"
+    duckdb.connect().execute(f"COPY ({old}) TO '{tmp_path}/old.parquet'", [str(path)])
+    (tmp_path / "old.parquet").replace(path)
+    found = rows(folder, "SELECT scope, trial, swap_bytes FROM telemetry WHERE file = 'dhrystone-001-00' ORDER BY ALL")
+    assert {(row["scope"], row["trial"], row["swap_bytes"]) for row in found} == {
+        ("host", None, None),
+        ("instance", "dhrystone-001-00", None),
+    }
+
+
+def test_decisions_are_those_of_the_report(tmp_path: Path) -> None:
+    run = believable_run(tmp_path / "run", blocks=5)
+    summary = summarize(run)
+    sql = "SELECT workload, headline, metric, point, stack, decision, estimate, n, mean, skipped FROM decisions"
+    found = rows(write(run), sql)
+    names = [*found[0]]
+    told = [{name: cell_fields(cell)[name] for name in names} for cell in (*summary.headlines, *summary.cells)]
+    assert sorted(found, key=str) == sorted(told, key=str)
+
+
+def test_runs_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    folders = [small(tmp_path / name) for name in ("a/run", "b/run", "c")]
+    found = rows(folders, "SELECT run, count(*) AS trials FROM trials GROUP BY run ORDER BY run")
+    assert [(row["run"], row["trials"]) for row in found] == [
+        (f"{tmp_path}/{run}", 2) for run in ("a/run", "b/run")
+    ] + [("c", 2)]
+    with pytest.raises(UsageError, match="is given 2 times"):
+        ask([folders[0], tmp_path / "b" / ".." / "a" / "run"], "FROM runs")
+
+
+@pytest.mark.parametrize(
+    "name", ["a[1]*?", "it's", 'a"b', "year=2024", "a,b", "{a,b}", "ünïcödé 中", "$(x);--", "a\\b"]
+)
+def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    small(tmp_path / "a1b")  # which a pattern would find, too
+    found = rows(small(tmp_path / name), "SELECT run, trial FROM trials")
+    assert [row["run"] for row in found] == [name] * 2
+    assert [*found[0]] == ["run", "trial"]
+
+
+def test_names_in_a_journal_are_data(tmp_path: Path) -> None:
+    stack = "'; COPY (SELECT 1) TO 'x' -- <b>&\\ 中\t"
+    found = rows(small(tmp_path / "run", stack), "SELECT stack FROM trials WHERE stack <> 'native'")
+    assert found == [{"stack": stack}]
+
+
+def test_the_order_of_rows_is_that_which_the_query_asks_for(tmp_path: Path) -> None:
+    found = rows(small(tmp_path / "run"), "SELECT n FROM range(150000) AS numbers (n) ORDER BY hash(n), n")
+    plain = duckdb.connect().execute("SELECT n FROM range(150000) AS numbers (n) ORDER BY hash(n), n").fetchall()
+    assert [row["n"] for row in found] == [n for (n,) in plain]
+
+
+def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
+    sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, now() IS NULL AS c, 1.5::DECIMAL(3, 2) AS d"
+    assert rows(small(tmp_path / "run"), sql) == [{"a": None, "b": [None, 1.0], "c": False, "d": 1.5}]
+
+
+# --- runs that are odd, old, torn or damaged -------------------------------------------------------------------------
+
+
+def test_an_empty_run_has_no_trials(tmp_path: Path) -> None:
+    folder = write(make_run([], folder=tmp_path / "run"))
+    assert not (folder / "trials.jsonl").exists()
+    counts = "SELECT (SELECT count(*) FROM trials) AS a, (SELECT count(*) FROM turns) AS b"
+    more = (
+        "(SELECT count(*) FROM telemetry) AS c, (SELECT count(*) FROM decisions) AS d, (SELECT count(*) FROM runs) AS e"
+    )
+    assert rows(folder, f"{counts}, {more}") == [{"a": 0, "b": 0, "c": 0, "d": 0, "e": 1}]
+    (folder / "trials.jsonl").touch()
+    assert rows(folder, "FROM trials") == []
+    (folder / "trials.jsonl").write_text('{"format": 2', encoding="utf-8")  # torn in its first line
+    assert rows(folder, "FROM trials") == []
+
+
+@pytest.mark.parametrize("torn", ['{"format": 2, "trial": "x"', "{", '{"format": 2, "trial": "whole but for its end"}'])
+def test_a_torn_last_line_is_left_out_and_the_journal_stays_as_it_is(torn: str, tmp_path: Path) -> None:
+    folder = small(tmp_path / "run")
+    journal = folder / "trials.jsonl"
+    text = journal.read_text(encoding="utf-8") + torn
+    journal.write_text(text, encoding="utf-8")
+    assert len(rows(folder, "FROM trials")) == 2
+    assert journal.read_text(encoding="utf-8") == text
+
+
+def test_ends_of_a_file_are_its_first_and_last_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text, said in {
+        "": None,
+        "torn": None,
+        "a\n": (b"a", b"a", 2),
+        "a\nb\n": (b"a", b"b", 4),
+        "a\nb\ntorn": (b"a", b"b", 4),
+        "\n": (b"", b"", 1),
+    }.items():
+        path.write_text(text, encoding="utf-8")
+        ends = ends_of(path)
+        assert (ends and (ends.first, ends.last, ends.bytes)) == said
+
+
+def test_a_run_of_format_1_is_read(tmp_path: Path) -> None:
+    folder = small(tmp_path / "run")
+    journal = folder / "trials.jsonl"
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        del line["turns"], line["first_round"], line["hint"], line["file_systems"], line["layers"]
+        line["format"], line["values"] = 1, [{k: v for k, v in each.items() if k != "turns"} for each in line["values"]]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert rows(folder, 'SELECT round, "value" FROM turns') == [{"round": None, "value": 100.0}] * 2
+    assert {row["hint"] for row in rows(folder, "FROM trials")} == {None}
+
+
+def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -> None:
+    folder = small(tmp_path / "run")
+    journal = folder / "trials.jsonl"
+    first, last = journal.read_text(encoding="utf-8").splitlines()
+    newer = last.replace('"format": 2', '"format": 9')
+    journal.write_text(f"{first}\n{newer}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="its last line: format 9, this tare reads up to 2") as error:
+        ask([folder], "FROM trials")
+    assert error.value.hint == "use a newer tare"
+
+
+@pytest.mark.parametrize("bad", ["{", "[]", '{"seconds": "x"}', '{"values": 5}', "no JSON"])
+def test_a_damaged_line_is_told_with_its_file(bad: str, tmp_path: Path) -> None:
+    folder = small(tmp_path / "run")
+    journal = folder / "trials.jsonl"
+    first, last = journal.read_text(encoding="utf-8").splitlines()
+    for text in (f"{first}\n{bad}\n{last}\n", f"{first}\n{bad}\n{last}\ntorn"):
+        journal.write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=str(journal)) as error:
+            rows(folder, "SELECT trial, seconds FROM trials SEMI JOIN turns USING (trial)")
+        assert error.value.hint == "the file is damaged or of a newer tare"
+
+
+def test_a_damaged_telemetry_is_told_with_its_file_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    (folder / "telemetry" / "dhrystone-000.parquet").write_bytes(b"no parquet")
+    assert rows(folder, "SELECT count(*) AS n FROM trials") == [{"n": 3}]
+    with pytest.raises(UsageError, match=r"dhrystone-000\.parquet"):
+        rows(folder, "FROM telemetry")
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run") as error:
+        ask([tmp_path], "FROM runs")
+    assert error.value.hint == "give the folder that `tare run` printed"
+
+
+# --- a stranger's run ------------------------------------------------------------------------------------------------
+
+
+def test_a_strangers_run_leads_to_no_file_elsewhere(tmp_path: Path) -> None:
+    secret = small(tmp_path / "mine")
+    folder = sampled_run(tmp_path / "run", count=2)
+    telemetry = folder / "telemetry" / "dhrystone-000.parquet"
+    telemetry.rename(tmp_path / "moved.parquet")
+    telemetry.symlink_to(tmp_path / "moved.parquet")
+    with pytest.raises(UsageError, match=r"dhrystone-000.parquet: is a symbolic link"):
+        ask([folder], "FROM telemetry")
+    (folder / "trials.jsonl").unlink()
+    (folder / "trials.jsonl").symlink_to(secret / "trials.jsonl")
+    with pytest.raises(UsageError, match=r"trials.jsonl: is a symbolic link"):
+        ask([folder], "FROM trials")
+
+
+def test_a_strangers_pipe_does_not_make_a_query_wait(tmp_path: Path) -> None:
+    folder = write(make_run([], folder=tmp_path / "run"))
+    os.mkfifo(folder / "trials.jsonl")
+    with pytest.raises(UsageError, match="is no file"):
+        ask([folder], "FROM trials")
+
+
+def test_numbers_of_a_strangers_run_that_no_table_holds_are_refused(tmp_path: Path) -> None:
+    folder = small(tmp_path / "run")
+    record = folder / "run.json"
+    text = record.read_text(encoding="utf-8")
+    record.write_text(text.replace('"margin": 0.03', '"margin": NaN'), encoding="utf-8")
+    assert rows(folder, "SELECT margin FROM runs") == [{"margin": None}]
+    record.write_text(text.replace('"cpus": 2', f'"cpus": {10**30}'), encoding="utf-8")
+    with pytest.raises(UsageError):
+        ask([folder], "FROM runs")
+
+
+def test_what_a_query_needs_meanwhile_is_gone_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    folder = small(tmp_path / "run")
+    with (folder / "trials.jsonl").open("a", encoding="utf-8") as file:
+        file.write("torn")
+    answer = ask([folder], "FROM trials")
+    assert len(list((tmp_path / "own").iterdir())) == 1
+    assert len(list(answer.texts())) == 2
+    del answer
+    assert list((tmp_path / "own").iterdir()) == []
