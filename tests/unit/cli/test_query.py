@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import REDIS, make_run, make_trial, measured, write
+
+from tare.__main__ import run
+from tare.cli import app
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    trials = [make_trial(each, 0, [measured("get", -1.5, 50.0)], "redis") for each in ("native", "=1+1", "a\x1b[1m\nb")]
+    return write(make_run(trials, [REDIS], tmp_path / "run"))
+
+
+def test_a_table_is_printed_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["query", str(folder), "SELECT stack, value, NULL AS no FROM values ORDER BY stack"]) == 0
+    said = capsys.readouterr()
+    header, line, *rows = [" ".join(line.split()) for line in said.out.splitlines() if line.strip()]
+    assert (header, set(line)) == ("stack value no", {"─"})
+    assert rows == ["=1+1 -1.5", "a [1m b -1.5", "native -1.5"]
+    assert "\x1b" not in said.out
+    assert said.err == ""
+
+
+def test_json_has_the_types_of_the_query(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "SELECT stack, value, [1, 2] AS list, 'nan'::DOUBLE AS none FROM values ORDER BY stack"
+    assert run(app, ["query", str(folder), sql, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0] == {"stack": "=1+1", "value": -1.5, "list": [1, 2], "none": None}
+    assert [row["stack"] for row in rows] == ["=1+1", "a\x1b[1m\nb", "native"]
+    assert run(app, ["query", str(folder), "FROM trials WHERE false", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_csv_lets_no_spreadsheet_run_a_strangers_formula(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "SELECT stack, value, NULL AS no FROM values ORDER BY stack"
+    assert run(app, ["query", str(folder), sql, "--csv"]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[:2] == [["stack", "value", "no"], ["'=1+1", "-1.5", ""]]
+
+
+def test_a_long_table_is_cut_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["query", str(folder), "FROM range(1001)"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "more than 1000 rows: --csv or --json prints all\n"
+    assert said.out.split()[-1] == "999"
+    assert run(app, ["query", str(folder), "FROM range(1001)", "--csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1002
+
+
+def test_the_query_comes_from_standard_input_where_it_is_a_dash(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT count(*) AS trials\nFROM trials\n"))
+    assert run(app, ["query", str(folder), "-", "--csv"]) == 0
+    assert capsys.readouterr().out == "trials\n3\n"
+
+
+def test_several_runs_are_asked_together(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(replace(make_run([make_trial("native", 0, ())]), folder=tmp_path / "other"))
+    assert (
+        run(app, ["query", str(folder), str(other), "SELECT run, count(*) FROM trials GROUP BY 1 ORDER BY 1", "--csv"])
+        == 0
+    )
+    assert capsys.readouterr().out.splitlines()[1:] == ["other,1", "run,3"]
+
+
+@pytest.mark.parametrize(("words", "what"), [
+    (["FROM trails"], "the query: Table with name trails does not exist!"),
+    (["FROM read_text('/etc/passwd')"], "read_text() cannot be read from"),
+    (["FROM runs", "--csv", "--json"], "--json and --csv exclude each other"),
+    (["."], "the last word is SQL, and . is a folder"),
+    (["/nonexistent", "FROM runs"], "/nonexistent: not a run"),
+    (["SELECT '" + "a" * 5000], "the query: "),
+])  # fmt: skip
+def test_wrong_usage_is_told_in_two_lines(
+    words: list[str], what: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(app, ["query", str(folder), *words]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert what in error
+    assert hint.startswith("hint: ")
+    assert len(hint) > 6
+
+
+def test_a_run_without_a_query_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, ["query", str(folder)]) == 2
+    assert "missing argument" in capsys.readouterr().err

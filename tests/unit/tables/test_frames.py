@@ -1,0 +1,69 @@
+"""Runs in notebooks: `tare.load`."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import believable_run, write
+from sampled import sampled_run
+
+import tare
+from tare.errors import UsageError
+from tare.tables import frames
+from tare.tables.schema import TABLES
+
+
+def test_each_table_is_a_property_that_outlives_what_it_came_from(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    (folder / "trials.jsonl").open("a", encoding="utf-8").write("torn")
+    for name in TABLES:
+        table = getattr(tare.load(folder), name)
+        gc.collect()
+        assert all(len(row) == len(table.columns) for row in table.rows())
+    assert [row[0] for row in tare.load(str(folder)).query("SELECT stack FROM trials ORDER BY trial").rows()] == [
+        "native",
+        "docker/qemu",
+        "native",
+    ]
+
+
+def test_several_runs_are_loaded_together(tmp_path: Path) -> None:
+    runs = [replace(believable_run(blocks=1), folder=tmp_path / name) for name in ("a", "b")]
+    tables = tare.load(*map(write, runs))
+    assert tables.query("SELECT DISTINCT run FROM trials ORDER BY run").rows() == [("a",), ("b",)]
+
+
+def test_what_is_no_run_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run"):
+        tare.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_library_that_is_not_there_is_told_with_the_command_that_installs_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "find_spec", lambda _: None)
+    values = tare.load(write(believable_run(tmp_path / "run", blocks=1))).values
+    with pytest.raises(ModuleNotFoundError, match=f"pip install {name}"):
+        getattr(values, name)()
+
+
+@pytest.mark.parametrize(("name", "needs"), [("pandas", ["pandas"]), ("polars", ["polars", "pyarrow"])])
+def test_data_frames_are_those_of_pandas_and_polars(name: str, needs: list[str], tmp_path: Path) -> None:
+    if any(importlib.util.find_spec(each) is None for each in needs):
+        pytest.skip(f"{name} is not installed")
+    values = tare.load(write(believable_run(tmp_path / "run", blocks=1))).values
+    frame = getattr(values, name)()
+    assert list(frame.columns) == values.columns
+    assert len(frame) == len(values.rows())
+
+
+def test_tare_itself_loads_no_table_before_one_is_asked_for() -> None:
+    assert "load" in vars(tare)
+    source = Path(sys.modules["tare"].__file__ or "").read_text(encoding="utf-8")
+    assert "\nfrom tare" not in source
