@@ -77,4 +77,4 @@ def _print(answer: Answer) -> None:
 
 
 def _cells(row: Sequence[str | None]) -> list[str]:
-    return ["" if value is None else " ".join(value.splitlines()) for value in row]
+    return ["" if value is None else printable(" ".join(value.splitlines())) for value in row]
