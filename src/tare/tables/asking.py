@@ -67,6 +67,11 @@ class Answer:
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Give all rows as Python's own values."""
+        with self.reading() as relation:
+            return relation.fetchall()
+
     @contextmanager
     def reading(self) -> Iterator[DuckDBPyRelation]:
         """Turn what DuckDB says while it reads into a TareError."""

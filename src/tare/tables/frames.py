@@ -23,8 +23,7 @@ class Table:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the rows as Python's own values."""
-        with self._answer.reading() as relation:
-            return relation.fetchall()
+        return self._answer.rows()
 
     def pandas(self) -> Any:
         """Give a DataFrame of pandas, which has to be installed."""

@@ -1,0 +1,69 @@
+"""What `tare query` costs: the time and the memory of queries over a thousand runs of ten thousand trials each.
+
+    PYTHONPATH=tests/support python tests/bench/query_cost.py [RUNS [DISTINCT]]
+
+The trials are made up, with all that a trial has, about 1.7 KB each. DISTINCT journals are written (10), and the other
+runs have hard links to them: a thousand would be 17 GB. So they are read from memory and not from the disk, which has
+to deliver some 500 MB/s if it is not to be what takes the time. The queries are those of docs/query.md, and one over
+all turns.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from documents import DOCS, blocks
+from runs import believable_run
+
+from tare.journal import Journal, _line
+
+_BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
+_TURNS = "SELECT run, workload, stack, max(value) AS most FROM turns GROUP BY ALL ORDER BY ALL LIMIT 10"
+_DEAR = ("telemetry", "decisions")
+
+
+def write(folder: Path, runs: int, distinct: int) -> list[Path]:
+    """Write runs, of which the first have journals of their own."""
+    folders = [folder / f"run-{number:04}" for number in range(runs)]
+    for number, path in enumerate(folders[:distinct]):
+        run = believable_run(path, blocks=_BLOCKS, seed=number + 1)
+        Journal(path).create(run.record, "[suite]\n")
+        with (path / "trials.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(_line(trial) for trial in run.trials)
+    for number, path in enumerate(folders[distinct:]):
+        Journal(path).create(run.record, "[suite]\n")
+        os.link(folders[number % distinct] / "trials.jsonl", path / "trials.jsonl")
+    return folders
+
+
+def asked(folders: list[Path], sql: str) -> tuple[float, int]:
+    """Give the seconds that a query takes, and the most memory of any so far, in bytes."""
+    command = (sys.executable, "-m", "tare", "query", *map(str, folders), sql, "--csv")
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
+    return time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    given = [int(word) for word in sys.argv[1:]]
+    runs, distinct = [*given, *(1000, 10)[len(given) :]]
+    with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
+        folders = write(Path(folder), runs, min(distinct, runs))
+        trials = runs * len((folders[0] / "trials.jsonl").read_bytes().splitlines())
+        print(f"| query over {runs:,} runs, {trials:,} trials | target | found |\n| --- | --- | --- |")
+        queries = [sql for sql in blocks(DOCS / "query.md", "sql") if not any(name in sql for name in _DEAR)]
+        for sql in [*queries, _TURNS]:
+            seconds, most_bytes = asked(folders, sql)
+            what = " ".join(sql.split())[:70]
+            print(f"| `{what}…` | 60 s, 2 GB | {seconds:.1f} s, {most_bytes / 1e6:.0f} MB |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
