@@ -26,7 +26,8 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils procps rustfmt-web shellcheck skopeo umoci
+TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils procps rustfmt-web shellcheck skopeo \
+	texlive-latex-recommended umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
@@ -88,6 +89,7 @@ bench: setup
 	.venv/bin/python tests/bench/telemetry_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py
+	PYTHONPATH=tests/support .venv/bin/python tests/bench/query_cost.py
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container

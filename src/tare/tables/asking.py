@@ -91,7 +91,7 @@ def ask(folders: Sequence[Path], sql: str) -> Answer:
 
     folder = TemporaryDirectory(prefix="tare-query-")
     own = Path(folder.name)
-    settings = {
+    settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "threads": min(os.cpu_count() or 1, _MOST_THREADS),
         "temp_directory": str(own / "spilled"),

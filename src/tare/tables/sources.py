@@ -32,7 +32,7 @@ class Ends:
 
     first: bytes
     last: bytes
-    bytes: int
+    end: int
 
 
 def sources(folders: Sequence[Path], own: Path, with_telemetry: bool) -> Iterator[Source]:
@@ -67,10 +67,10 @@ def _journal(path: Path, copy: Path) -> Path | None:
         return None
     read_trial(ends.first, f"{path}:1")
     read_trial(ends.last, f"{path}: its last line")
-    if ends.bytes == path.stat().st_size:
+    if ends.end == path.stat().st_size:
         return path
     shutil.copyfile(path, copy)
-    os.truncate(copy, ends.bytes)
+    os.truncate(copy, ends.end)
     return copy
 
 

@@ -224,7 +224,7 @@ def test_ends_of_a_file_are_its_first_and_last_whole_lines(tmp_path: Path) -> No
     }.items():
         path.write_text(text, encoding="utf-8")
         ends = ends_of(path)
-        assert (ends and (ends.first, ends.last, ends.bytes)) == said
+        assert (ends and (ends.first, ends.last, ends.end)) == said
 
 
 def test_a_run_of_format_1_is_read(tmp_path: Path) -> None:
