@@ -254,7 +254,7 @@ def _fields(text: str | bytes, where: str, what: str) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(text)
         version = fields["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{where}: not {what}", _DAMAGED) from error
     if version not in _READABLE:
         raise UsageError(f"{where}: format {version}, this tare reads up to {FORMAT}", "use a newer tare")

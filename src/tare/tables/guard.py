@@ -33,7 +33,10 @@ def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
         raise UsageError(_PIVOT, HINT)
     text = statements[0].query.strip().rstrip("; \n")
     ((parsed,),) = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
-    tree = json.loads(parsed)
+    try:
+        tree = json.loads(parsed)
+    except RecursionError as error:
+        raise UsageError("the query is nested too deeply", HINT) from error
     if tree["error"] or len(tree["statements"]) != 1:
         raise UsageError(_ONE, HINT)
     for name in _functions(tree):
@@ -45,12 +48,14 @@ def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
     return whole
 
 
-def _functions(node: Any) -> Iterator[str]:
+def _functions(tree: Any) -> Iterator[str]:
     """Find the table functions in a parsed statement, at any depth."""
-    if isinstance(node, dict):
-        if node.get("type") == "TABLE_FUNCTION":
-            yield str(node["function"].get("function_name")).lower()
-        node = list(node.values())
-    if isinstance(node, list):
-        for each in node:
-            yield from _functions(each)
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "TABLE_FUNCTION":
+                yield str(node["function"].get("function_name")).lower()
+            left += node.values()
+        elif isinstance(node, list):
+            left += node

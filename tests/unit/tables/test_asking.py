@@ -250,12 +250,12 @@ def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -
     assert error.value.hint == "use a newer tare"
 
 
-@pytest.mark.parametrize("bad", ["{", "[]", '{"seconds": "x"}', '{"values": 5}', "no JSON"])
+@pytest.mark.parametrize("bad", ["{", "[]", '{"seconds": "x"}', '{"values": 5}', "no JSON", "[" * 100_000])
 def test_a_damaged_line_is_told_with_its_file(bad: str, tmp_path: Path) -> None:
     folder = small(tmp_path / "run")
     journal = folder / "trials.jsonl"
     first, last = journal.read_text(encoding="utf-8").splitlines()
-    for text in (f"{first}\n{bad}\n{last}\n", f"{first}\n{bad}\n{last}\ntorn"):
+    for text in (f"{first}\n{bad}\n{last}\n", f"{first}\n{bad}\n{last}\ntorn", f"{bad}\n{last}\n"):
         journal.write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=str(journal)) as error:
             rows(folder, "SELECT trial, seconds FROM trials SEMI JOIN turns USING (trial)")

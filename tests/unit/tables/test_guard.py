@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,14 @@ def test_a_mistake_is_told_in_two_lines(sql: str, what: str, hint: str, run: Pat
 
 def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT " + "+".join("1" * 3000),
+    "SELECT " + "(" * 3000 + "1" + ")" * 3000,
+    "SELECT * FROM (" * 300 + "SELECT 1" + ")" * 300,
+    "SELECT '" + "a" * 1_000_000 + "'",
+])  # fmt: skip
+def test_a_query_of_any_depth_is_answered_or_refused(sql: str, run: Path) -> None:
+    with suppress(UsageError):
+        assert len(list(ask([run], sql).texts())) == 1
