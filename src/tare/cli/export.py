@@ -17,7 +17,6 @@ from tare.exports import grafana, influx, openmetrics, prometheus
 from tare.exports.push import Server, influxdb_1, influxdb_2, push, pushgateway
 from tare.exports.samples import Sample, samples_of
 from tare.journal import Run, load
-from tare.report import formats as report_formats
 
 FORMATS: dict[str, Callable[[Iterable[Sample]], Iterator[str]]] = {
     "influx": influx.lines,
@@ -63,7 +62,9 @@ def export(
 
 def _meant(name: str) -> str:
     """Give the hint for an unknown format, which may be one of reports."""
-    if name in report_formats():
+    from tare.report import formats  # noqa: PLC0415 - its libraries take half a second
+
+    if name in formats():
         return f"that is one of reports: tare report RUN --format {name}"
     return did_you_mean(name, FORMATS, f"there are {', '.join(FORMATS)}")
 

@@ -7,13 +7,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import TareError, UsageError
 from tare.journal import load
@@ -32,12 +33,14 @@ _ROWS = 1000  # in memory at once
 _JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
 _DEAR = ("telemetry", "decisions")  # are empty for a query that does not name them
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class Answer:
     """The rows of a query. They are read as they are asked for; what DuckDB needs for it goes with the answer.
 
-    `relation` is DuckDB's. Its methods raise TareError.
+    The methods raise TareError. `relation` is DuckDB's, with the names and types of the columns.
     """
 
     relation: DuckDBPyRelation
@@ -67,22 +70,25 @@ class Answer:
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Give all rows as Python's own values."""
-        with self.reading() as relation:
-            return relation.fetchall()
-
-    @contextmanager
-    def reading(self) -> Iterator[DuckDBPyRelation]:
-        """Turn what DuckDB says while it reads into a TareError."""
-        with _told(self._copies):
-            yield self.relation
+    def given(self, read: Callable[[DuckDBPyRelation], Result]) -> Result:
+        """Give all rows as one of the methods of DuckDB's relation gives them."""
+        return self._waited(lambda: read(self.relation))
 
     def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
-        with _told(self._copies):
-            rows = self._connection.execute(f"SELECT {what} FROM (\n{self._select}\n)")  # noqa: S608 - see guard.py
-            while found := rows.fetchmany(_ROWS):
-                yield from found
+        select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see guard.py
+        rows = self._waited(lambda: self._connection.execute(select))
+        while found := self._waited(lambda: rows.fetchmany(_ROWS)):
+            yield from found
+
+    def _waited(self, call: Callable[[], Result]) -> Result:
+        """Wait for DuckDB so that Ctrl-C ends it, and turn what it says into a TareError."""
+        with _told(self._copies), ThreadPoolExecutor(1) as worker:
+            answer = worker.submit(call)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
 
 def ask(folders: Sequence[Path], sql: str) -> Answer:

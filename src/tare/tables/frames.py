@@ -23,19 +23,17 @@ class Table:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the rows as Python's own values."""
-        return self._answer.rows()
+        return self._answer.given(lambda relation: relation.fetchall())
 
     def pandas(self) -> Any:
         """Give a DataFrame of pandas, which has to be installed."""
         _require("pandas")
-        with self._answer.reading() as relation:
-            return relation.df()
+        return self._answer.given(lambda relation: relation.df())
 
     def polars(self) -> Any:
         """Give a DataFrame of polars, which has to be installed, and PyArrow with it."""
         _require("polars", "pyarrow")
-        with self._answer.reading() as relation:
-            return relation.pl()
+        return self._answer.given(lambda relation: relation.pl())
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,13 @@ def sources(folders: Sequence[Path], own: Path, with_telemetry: bool) -> Iterato
     """
     for number, (folder, run) in enumerate(zip(folders, _names(folders), strict=True)):
         record, whole = load_record(folder), folder.resolve()
-        telemetry = _telemetry(whole) if with_telemetry else ()
-        yield Source(run, folder, record, _journal(whole / "trials.jsonl", own / f"{number}.jsonl"), telemetry)
+        try:
+            journal = _journal(whole / "trials.jsonl", own / f"{number}.jsonl")
+            telemetry = _telemetry(whole) if with_telemetry else ()
+        except OSError as error:
+            what = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
+            raise UsageError(what, "a query needs to read the run, and room for what it copies") from error
+        yield Source(run, folder, record, journal, telemetry)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from tare.report.json import cell_fields
 from tare.statistics.summarize import summarize
 from tare.tables import schema
 from tare.tables.asking import ask
-from tare.tables.sources import ends_of
+from tare.tables.sources import ends_of, sources
 from tare.telemetry.series import COLUMNS
 
 
@@ -180,6 +182,15 @@ def test_the_order_of_rows_is_that_which_the_query_asks_for(tmp_path: Path) -> N
     assert [row["n"] for row in found] == [n for (n,) in plain]
 
 
+def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+    endless = "SELECT max(hash(a.range * b.range)) FROM range(1000000) AS a, range(1000000) AS b"
+    answer = ask([small(tmp_path / "run")], endless)
+    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.start()
+        list(answer.texts())
+
+
 def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
     sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, now() IS NULL AS c, 1.5::DECIMAL(3, 2) AS d"
     assert rows(small(tmp_path / "run"), sql) == [{"a": None, "b": [None, 1.0], "c": False, "d": 1.5}]
@@ -291,6 +302,26 @@ def test_a_strangers_run_leads_to_no_file_elsewhere(tmp_path: Path) -> None:
     (folder / "trials.jsonl").symlink_to(secret / "trials.jsonl")
     with pytest.raises(UsageError, match=r"trials.jsonl: is a symbolic link"):
         ask([folder], "FROM trials")
+
+
+def test_a_journal_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    folder = write(make_run([], folder=tmp_path / "run"))
+    (folder / "trials.jsonl").mkdir()
+    with pytest.raises(UsageError, match="is no file"):
+        ask([folder], "FROM trials")
+
+
+def test_a_disk_without_room_for_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = small(tmp_path / "run")
+    with (folder / "trials.jsonl").open("a", encoding="utf-8") as file:
+        file.write("torn")
+    within = tmp_path / "own"
+    within.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(within))
+    (found,) = sources([folder], within, with_telemetry=False)
+    assert found.journal == within / "0.jsonl"
+    with pytest.raises(UsageError, match=r"0\.jsonl: no such file or directory"):
+        list(sources([folder], within / "full", with_telemetry=False))
 
 
 def test_a_strangers_pipe_does_not_make_a_query_wait(tmp_path: Path) -> None:
