@@ -185,10 +185,13 @@ def test_the_order_of_rows_is_that_which_the_query_asks_for(tmp_path: Path) -> N
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     endless = "SELECT max(hash(a.range * b.range)) FROM range(1000000) AS a, range(1000000) AS b"
     answer = ask([small(tmp_path / "run")], endless)
-    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        interrupt.start()
+
+    def interrupted() -> None:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         list(answer.texts())
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
 
 
 def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
