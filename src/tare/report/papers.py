@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tare.journal import Run
 from tare.model import Trial
+from tare.report.escapes import in_markdown
 from tare.report.numbers import plus_minus, point
 from tare.statistics.bootstrap import Interval
 from tare.statistics.cells import Summary
@@ -28,12 +29,14 @@ _HEAD = (
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `papers.md`. It takes about 10 ms for each pair of stacks, metric and point."""
-    return {"papers.md": "\n".join([f"# {run.record.suite}, the papers' way", "", *_lines(summary, run)]).encode()}
+    title = f"# {in_markdown(run.record.suite)}, the papers' way"
+    return {"papers.md": "\n".join([title, "", *_lines(summary, run)]).encode()}
 
 
 def _lines(summary: Summary, run: Run) -> Iterator[str]:
     trials = latest(run.trials)
-    yield f"Values are means over trials, each a fresh instance; shares are of {summary.baseline}'s mean, with BCa"
+    baseline = in_markdown(summary.baseline)
+    yield f"Values are means over trials, each a fresh instance; shares are of {baseline}'s mean, with BCa"
     yield "bootstrap intervals at 95 %. Tests of pairs are against it, adjusted for all pairs but Mann-Whitney's."
     if _stopped_early(run, trials):
         yield ""
@@ -45,7 +48,7 @@ def _lines(summary: Summary, run: Run) -> Iterator[str]:
             groups = _groups(grid, index)
             if groups:
                 tests = papers_way(groups, summary.baseline, run.record.seed)
-                yield from ("", f"## {record.name}: {_title(grid, key, unit)}", "")
+                yield from ("", f"## {in_markdown(f'{record.name}: {_title(grid, key, unit)}')}", "")
                 yield from _table(tests, grid.metric(key.metric).unit)
 
 
@@ -130,4 +133,4 @@ def _whole(test: GroupTest) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return f"| {' | '.join(in_markdown(cell) for cell in cells)} |"

@@ -146,6 +146,13 @@ def test_names_are_text_in_markdown() -> None:
     assert in_markdown("[x](y) <i> a_b `c` *d* |") == r"\[x\](y) &lt;i&gt; a\_b \`c\` \*d\* \|"
 
 
+def test_names_are_text_in_the_papers_way() -> None:
+    text = rendered(replace(odd_run(), trials=odd_run().trials[:10]), "papers")["papers.md"]
+    assert "<b>" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11}
+
+
 @pytest.mark.parametrize("count", [1000, 3000])
 def test_markdown_of_a_thousand_stacks_fits_into_a_comment(count: int) -> None:
     text = rendered(many_stacks(count), "markdown")["report.md"]

@@ -20,7 +20,8 @@ from tare.tables.schema import TABLES
 
 def test_each_table_is_a_property_that_outlives_what_it_came_from(tmp_path: Path) -> None:
     folder = sampled_run(tmp_path / "run", count=2)
-    (folder / "trials.jsonl").open("a", encoding="utf-8").write("torn")
+    with (folder / "trials.jsonl").open("a", encoding="utf-8") as file:
+        file.write("torn")
     for name in TABLES:
         table = getattr(tare.load(folder), name)
         gc.collect()
