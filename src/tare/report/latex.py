@@ -52,7 +52,7 @@ def _headline(cell: Cell) -> str:
         return _row([*name, estimate(cell), interval(cell), str(cell.n or "")])
     why = in_latex(cut(reason(cell) or "; ".join(cell.notes), _REASON))
     columns = rf"\multicolumn{{3}}{{p{{0.35\linewidth}}}}{{\raggedright {why}}}"
-    return _row(name).replace(_END, f" & {columns}{_END}")
+    return f"{_cells(name)} & {columns}{_END}"
 
 
 def _value(cell: Cell, record: WorkloadRecord) -> str:
@@ -78,8 +78,12 @@ def _table(caption: str, head: Sequence[str], rows: Sequence[str]) -> Iterator[s
     yield "\\end{longtable}\n"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(in_latex(cell) for cell in cells) + _END
+def _row(texts: Sequence[str]) -> str:
+    return f"{_cells(texts)}{_END}"
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return " & ".join(map(in_latex, texts))
 
 
 def _document(summary: Summary, run: Run) -> Iterator[str]:

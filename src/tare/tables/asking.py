@@ -96,7 +96,7 @@ def ask(folders: Sequence[Path], sql: str) -> Answer:
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
 
     folder = TemporaryDirectory(prefix="tare-query-")
-    own = Path(folder.name)
+    own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "threads": min(os.cpu_count() or 1, _MOST_THREADS),

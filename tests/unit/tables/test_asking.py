@@ -345,6 +345,19 @@ def test_numbers_of_a_strangers_run_that_no_table_holds_are_refused(tmp_path: Pa
         ask([folder], "FROM runs")
 
 
+def test_a_run_and_the_folder_for_temporary_files_may_be_behind_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small(tmp_path / "run")
+    with (folder / "trials.jsonl").open("a", encoding="utf-8") as file:
+        file.write("torn")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    (tmp_path / "newest").symlink_to(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    assert [row["run"] for row in rows(tmp_path / "newest", "FROM trials")] == ["run"] * 2
+
+
 def test_what_a_query_needs_meanwhile_is_gone_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
