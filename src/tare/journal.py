@@ -12,7 +12,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
@@ -96,16 +99,21 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files."""
+    """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files.
+
+    `digest` is the SHA-256 of the journal's whole lines; empty for what no journal holds.
+    """
 
     folder: Path
     record: RunRecord
     trials: tuple[Trial, ...]
     from_report: str = ".."
+    digest: str = field(default="", compare=False)
 
 
 _RECORD = TypeAdapter(RunRecord)
 _TRIAL = TypeAdapter(Trial)
+_BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
 _RAW = TypeAdapter(tuple[Raw, ...])
 
 
@@ -159,15 +167,18 @@ def load(folder: Path) -> Run:
 
     It ignores a last line without its end, which a power cut leaves: that trial was not finished.
     """
+    path, digest = folder / "trials.jsonl", sha256()
+    trials: list[Trial] = []
     try:
         record = load_record(folder)
-        text = (folder / "trials.jsonl").read_text(encoding="utf-8") if (folder / "trials.jsonl").exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") if path.exists() else BytesIO() as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    digest.update(line)
+                    trials.append(read_trial(line, f"{path}:{number}"))
+    except OSError as error:
         raise _no_run(folder, error) from error
-    trials = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        trials.append(read_trial(line, f"{folder / 'trials.jsonl'}:{number}"))
-    return Run(folder, record, tuple(trials))
+    return Run(folder, record, tuple(trials), digest=digest.hexdigest())
 
 
 def load_record(folder: Path) -> RunRecord:
@@ -178,8 +189,8 @@ def load_record(folder: Path) -> RunRecord:
         raise _no_run(folder, error) from error
 
 
-def _no_run(folder: Path, error: OSError | UnicodeDecodeError) -> UsageError:
-    what = f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
+def _no_run(folder: Path, error: OSError) -> UsageError:
+    what = f"{error.filename or folder}: {error.strerror or error}"
     return UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed")
 
 
@@ -239,8 +250,11 @@ def _record(text: bytes, where: str) -> RunRecord:
         raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
 
 
-def read_trial(line: str | bytes, where: str) -> Trial:
+def read_trial(line: bytes, where: str) -> Trial:
     """Read a line of the journal; raises UsageError that says where it is."""
+    if line.startswith(_BEGINS):
+        with suppress(ValidationError):  # what is wrong is said below
+            return _TRIAL.validate_json(line)
     fields = _fields(line, where, "a trial")
     del fields["format"]
     try:
@@ -249,10 +263,10 @@ def read_trial(line: str | bytes, where: str) -> Trial:
         raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
 
 
-def _fields(text: str | bytes, where: str, what: str) -> dict[str, Any]:
+def _fields(text: bytes, where: str, what: str) -> dict[str, Any]:
     """Read a JSON object of this format."""
     try:
-        fields: dict[str, Any] = json.loads(text)
+        fields: dict[str, Any] = json.loads(text.decode())
         version = fields["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{where}: not {what}", _DAMAGED) from error

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -129,6 +130,35 @@ def test_a_trial_after_a_torn_line_takes_its_place(folder: Path, whole: int) -> 
     path.write_bytes(b"".join(lines[:whole]) + lines[whole][:77])
     run.append((trials(whole + 1)[whole], ()))
     assert path.read_bytes() == b"".join(lines[: whole + 1])
+
+
+def test_a_run_is_known_by_the_digest_of_its_whole_lines(folder: Path) -> None:
+    journal(folder, 2)
+    path = folder / "trials.jsonl"
+    whole = path.read_bytes()
+    assert load(folder).digest == hashlib.sha256(whole).hexdigest()
+    path.write_bytes(whole + b"torn")
+    assert load(folder).digest == hashlib.sha256(whole).hexdigest()
+    path.unlink()
+    assert load(folder).digest == hashlib.sha256().hexdigest()
+
+
+def test_a_line_that_another_program_has_written_anew_is_read(folder: Path) -> None:
+    journal(folder, 2)
+    path = folder / "trials.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(dict(reversed(line.items())), indent=None) + "\r\n" for line in lines))
+    assert load(folder).trials == trials(2)
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80"])
+def test_a_line_that_is_no_text_is_an_error_with_file_and_line(folder: Path, bad: bytes) -> None:
+    journal(folder, 2)
+    path = folder / "trials.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"dhrystone-native-1", bad))
+    with pytest.raises(UsageError, match=r"trials\.jsonl:2: ") as caught:
+        load(folder)
+    assert caught.value.hint == "the file is damaged or of a newer tare"
 
 
 def test_a_run_that_has_only_begun_has_no_trials(folder: Path) -> None:

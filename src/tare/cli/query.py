@@ -18,9 +18,11 @@ from rich.table import Table
 from tare.cli.console import Console, printable
 from tare.errors import UsageError
 from tare.report.csv import field
+from tare.report.numbers import cut
 from tare.tables.asking import Answer, ask
 
 _MOST_ROWS = 1000  # of a table for people
+_MOST_LETTERS = 200  # of a cell
 _PIPED = 100_000  # columns for what is no terminal, so that a row is one line
 
 
@@ -77,4 +79,4 @@ def _print(answer: Answer) -> None:
 
 
 def _cells(row: Sequence[str | None]) -> list[str]:
-    return ["" if value is None else printable(" ".join(value.splitlines())) for value in row]
+    return ["" if value is None else cut(printable(" ".join(value.splitlines())), _MOST_LETTERS) for value in row]

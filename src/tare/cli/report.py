@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tare.cli.console import Console
 from tare.errors import UsageError
 from tare.journal import load
 from tare.report import DEFAULT_FORMATS, write_report
@@ -30,3 +31,5 @@ def report(
         raise UsageError(what, "give another folder by --out") from error
     for path in paths:
         print(path)
+    if not paths:
+        Console(stderr=True).print("no file: there is nothing that these formats show", highlight=False, markup=False)

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from tare import __version__
 from tare.journal import Run
 from tare.statistics.cells import Cell, Standing, Summary
 
@@ -14,9 +15,17 @@ FORMAT = 2
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.json`. Values are in base units, ratios are stack over baseline."""
-    document = {
+    text = json.dumps(document(summary, run), indent=1, ensure_ascii=False, allow_nan=False)
+    return {"report.json": text.encode() + b"\n"}
+
+
+def document(summary: Summary, run: Run) -> dict[str, Any]:
+    """Give what `report.json` holds; `computed_by` and `journal` tell a later tare whether it still holds."""
+    return {
         "format": FORMAT,
         "tare": run.record.tare,
+        "computed_by": __version__,
+        "journal": run.digest or None,
         "suite": summary.suite,
         "started": run.record.started,
         "baseline": summary.baseline,
@@ -38,7 +47,6 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
         "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.headline).text} for cell in summary.headlines],
         "cells": [cell_fields(cell) for cell in summary.cells],
     }
-    return {"report.json": json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
 
 
 def cell_fields(cell: Cell) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress, groupby
 
 from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
@@ -16,11 +17,16 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[margin=2cm]{geometry}
 \usepackage{booktabs,longtable,graphicx}
+\newcommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
+\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}
+\newcommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
 \begin{document}
 """
-_END = r" \\"
-_REASON = 200  # letters
-_NAMES = ("workload", "metric", "stack", "verdict")
+_END, _WITH_NEXT = r"\\", r"\\*"
+_REASON = 300  # letters
+_TOGETHER = 25  # rows: no page ends within a group of so many
+_BESIDE = 12  # figures that wait for their places: TeX keeps few
+_TEXTS = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _VALUES = ("metric", "point", "stack", "mean ± SD", "relative SD", "trials", "estimate", "interval", "n")
 
@@ -37,64 +43,97 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 def _tables(summary: Summary, run: Run) -> Iterator[str]:
     baseline = in_latex(summary.baseline)
     within = in_latex(f"95 % intervals; equivalent: within {percent(summary.margin)}")
-    rows = [_headline(cell) for cell in summary.headlines if cell.stack != summary.baseline]
-    yield from _table(f"Percent of {baseline} over n blocks; {within}.", _HEADLINES, rows)
+    compared = [cell for cell in summary.headlines if cell.stack != summary.baseline]
+    reasons = {why: number for number, why in enumerate(dict.fromkeys(filter(None, map(_reason, compared))), start=1)}
+    rows = [_headline(cell, reasons) for cell in compared]
+    yield from _table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
+    yield from _notes(reasons)
     for record in records(run):
-        cells = [cell for cell in summary.of(record.name) if cell.trials]
+        cells = _by_metric([cell for cell in summary.of(record.name) if cell.trials])
         caption = f"{in_latex(record.title)} ({in_latex(record.name)}): means over trials, and percent of {baseline}."
-        yield from _table(caption, _VALUES, [_value(cell, record) for cell in cells])
+        yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in cells])
 
 
-def _headline(cell: Cell) -> str:
-    """Write a row; a stack without a value has the reason in place of the numbers."""
-    name = [f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", cell.stack, state(cell)]
-    if cell.ratio is not None:
-        return _row([*name, estimate(cell), interval(cell), str(cell.n or "")])
-    why = in_latex(cut(reason(cell) or "; ".join(cell.notes), _REASON))
-    columns = rf"\multicolumn{{3}}{{p{{0.35\linewidth}}}}{{\raggedright {why}}}"
-    return f"{_cells(name)} & {columns}{_END}"
+def _by_metric(cells: Sequence[Cell]) -> list[Cell]:
+    """Put the stacks of one metric and point together."""
+    places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
+    return sorted(cells, key=lambda cell: places[cell.metric, cell.point])
 
 
-def _value(cell: Cell, record: WorkloadRecord) -> str:
+def _reason(cell: Cell) -> str:
+    """Say why a stack has no value; empty if it has one."""
+    return "" if cell.ratio is not None else cut(reason(cell) or "; ".join(cell.notes), _REASON)
+
+
+def _headline(cell: Cell, reasons: dict[str, int]) -> list[str]:
+    name, why = f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", _reason(cell)
+    verdict = f"{state(cell)} ({reasons[why]})" if why else state(cell)
+    return [name, cell.stack, verdict, *_compared(cell)]
+
+
+def _value(cell: Cell, record: WorkloadRecord) -> list[str]:
     title = next((metric.title for metric in record.metrics if metric.name == cell.metric), cell.metric)
     at = point(cell.point, record.sweep.unit if record.sweep else "")
     mean = "" if cell.mean is None else plus_minus(cell.mean, cell.sd, cell.unit)
-    compared = [estimate(cell), interval(cell), str(cell.n or "")]
-    return _row([title, at, cell.stack, mean, relative_sd(cell), str(cell.trials), *compared])
+    return [title, at, cell.stack, mean, relative_sd(cell), str(cell.trials), *_compared(cell)]
 
 
-def _table(caption: str, head: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
-    """Write a table that may be longer than a page; without rows, a sentence."""
+def _compared(cell: Cell) -> list[str]:
+    return [estimate(cell), interval(cell), str(cell.n or "")]
+
+
+def _table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Write a table that may be longer than a page; without rows, a sentence.
+
+    `head` has the names of the columns, and how many of them, the first, tell groups of rows apart. A column without a
+    text is left out.
+    """
     if not rows:
         yield f"{caption} No value was measured.\n"
         return
-    sides = "".join("l" if name in _NAMES else "r" for name in head)
-    yield rf"\begin{{longtable}}{{{sides}}}"
+    told = [any(column) for column in zip(*rows, strict=True)]
+    rows = [list(compress(row, told)) for row in rows]
+    names, first = list(compress(head[0], told)), sum(told[: head[1]])
+    yield r"\begingroup\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}"
+    yield rf"\begin{{longtable}}{{{''.join('l' if name in _TEXTS else 'r' for name in names)}}}"
     yield rf"\caption{{{caption}}}\\"
     yield r"\toprule"
-    yield _row(head)
+    yield rf"{_cells(names)} \\"
     yield "\\midrule\n\\endhead\n\\bottomrule\n\\endfoot"
-    yield from rows
-    yield "\\end{longtable}\n"
+    groups = [[*group] for _, group in groupby(rows, lambda row: row[:first])]
+    yield "\n\\addlinespace\n".join("\n".join(_grouped(group, first)) for group in groups)
+    yield "\\end{longtable}\n\\endgroup\n"
 
 
-def _row(texts: Sequence[str]) -> str:
-    return f"{_cells(texts)}{_END}"
+def _grouped(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
+    """Write rows that begin alike: their names once, and on one page if they are few."""
+    few = len(rows) <= _TOGETHER
+    for number, row in enumerate(rows, start=1):
+        told = [*[""] * first, *row[first:]] if few and number > 1 else row
+        yield f"{_cells(told)} {_WITH_NEXT if few and number < len(rows) else _END}"
 
 
 def _cells(texts: Sequence[str]) -> str:
     return " & ".join(map(in_latex, texts))
 
 
+def _notes(reasons: dict[str, int]) -> Iterator[str]:
+    """Say below a table why stacks have no values."""
+    if reasons:
+        notes = "\\par\n".join(rf"\noindent({number}) {in_latex(why)}" for why, number in reasons.items())
+        yield f"\\begingroup\\footnotesize\\raggedright\n{notes}\\par\\endgroup\\bigskip\n"
+
+
 def _document(summary: Summary, run: Run) -> Iterator[str]:
     yield _PREAMBLE
     yield rf"\section*{{{in_latex(summary.suite)}}}"
-    yield r"\begin{itemize}"
+    yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
     yield from (rf"\item {in_latex(sentence)}" for sentence in answer(summary, run.record.measured_on))
-    yield "\\end{itemize}\n\\input{tables}"
-    for plot in plots(summary, run):
+    yield "\\end{itemize}\n\\input{tables}\n\\clearpage"
+    for number, plot in enumerate(plots(summary, run), start=1):
         file = f"figures/{plot.name}.pdf"
-        yield rf"\IfFileExists{{{file}}}{{\begin{{figure}}[p]\centering"
-        yield rf"\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{{{file}}}"
-        yield rf"\caption{{{in_latex(plot.caption)}}}\end{{figure}}\clearpage}}{{}}"
+        yield rf"\IfFileExists{{{file}}}{{\begin{{figure}}[htbp]\centering\fitted{{{file}}}"
+        yield rf"\caption{{{in_latex(plot.caption)}}}\end{{figure}}}}{{}}"
+        if number % _BESIDE == 0:
+            yield r"\clearpage"
     yield "\\end{document}\n"

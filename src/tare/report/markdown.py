@@ -43,7 +43,8 @@ def _line(cells: tuple[str, ...] | list[str]) -> str:
 
 def _cut(lines: list[str], room: int) -> list[str]:
     """Keep the first lines that there is room for, and say how many are left out."""
-    kept, used = [], 0
+    kept: list[str] = []
+    used = 0
     for line in lines:
         used += len(line)
         if used > room - 200:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from tare.journal import Run
+from tare.journal import Run, WorkloadRecord
 from tare.report.html.drawing import Drawing
-from tare.report.html.drawings import costs, headlines_map, starts, workload_drawings
+from tare.report.html.drawings import MOST_DRAWN, costs, headlines_map, starts, workload_drawings
 from tare.report.looks import Spec
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import records
@@ -25,12 +25,21 @@ class Plot:
 
 
 def plots(summary: Summary, run: Run) -> list[Plot]:
-    """Give the charts in the page's order, named after what they show."""
-    shown = [
-        (record.name, workload_drawings(summary, run, record, f"w{index}")) for index, record in enumerate(records(run))
+    """Give the charts in the page's order, named after what they show; none of more stacks than can be read."""
+    if len(summary.stacks) > MOST_DRAWN:
+        return []
+    shown: list[tuple[str, Iterable[Drawing]]] = [
+        (record.name, [_of(record, each) for each in workload_drawings(summary, run, record, f"w{index}")])
+        for index, record in enumerate(records(run))
     ]
     shown += [("map", headlines_map(summary)), ("start", starts(run, summary)), ("footprint", costs(run, summary))]
     return list(chain.from_iterable(_named(f"{number:02}", *each) for number, each in enumerate(shown, start=1)))
+
+
+def _of(record: WorkloadRecord, drawing: Drawing) -> Drawing:
+    """Say which workload it is of, where the caption does not begin with that: in the page, a heading does."""
+    told = drawing.caption.startswith(record.name)
+    return drawing if told else replace(drawing, caption=f"{record.title}: {drawing.caption}")
 
 
 def _named(number: str, what: str, drawings: Iterable[Drawing]) -> list[Plot]:

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import TareError, UsageError
-from tare.journal import load
 from tare.tables import schema
 from tare.tables.decisions import decisions
 from tare.tables.guard import HINT, only_reading
@@ -122,8 +121,7 @@ def _fill(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], na
     """Make the tables; those of journals and telemetry are views."""
     _keep(connection, own, "runs", schema.RUNS, map(_run, found))
     decided = found if "decisions" in named else ()
-    rows = chain.from_iterable(decisions(load(source.folder), source.run) for source in decided)
-    _keep(connection, own, "decisions", schema.DECISIONS, rows)
+    _keep(connection, own, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
     connection.execute("CREATE SCHEMA source")
     connection.execute("CREATE TABLE source.files (filename VARCHAR, run VARCHAR, file VARCHAR)")
     files = [(str(path), source.run, path.stem) for source in found for path in _files(source)]

@@ -1,46 +1,66 @@
-"""The decisions of a run as rows, for SQL."""
+"""The decisions of runs as rows, for SQL: those of report.json where it was made of the same journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from tare.journal import Run
-from tare.statistics.cells import Cell
+from tare import __version__
+from tare.journal import load
+from tare.report.json import FORMAT, document
 from tare.statistics.summarize import summarize
+from tare.tables.sources import Source
+
+_AS_THEY_ARE = (
+    *("workload", "headline", "metric", "point", "stack", "unit", "better", "decision", "estimate", "n", "trials"),
+    *("mean", "sd", "minimum", "maximum", "mean_ratio", "resolution", "tolerated_autocorrelation", "notes", "skipped"),
+)
 
 
-def decisions(run: Run, name: str) -> Iterator[dict[str, Any]]:
-    """Give the headlines and the cells, as in report.json; `name` is the run's."""
-    summary = summarize(run)
-    for cell in (*summary.headlines, *summary.cells):
-        yield {"run": name} | _fields(cell)
+def decisions(source: Source) -> Iterator[dict[str, Any]]:
+    """Give the headlines and the cells of a run; raises UsageError.
+
+    They are computed where the run has no report, or one of another journal or by another tare.
+    """
+    yield from _reported(source) or _rows(source.run, _computed(source))
 
 
-def _fields(cell: Cell) -> dict[str, Any]:
-    return {
-        "workload": cell.workload,
-        "headline": cell.headline or None,
-        "metric": cell.metric,
-        "point": cell.point,
-        "stack": cell.stack,
-        "unit": cell.unit,
-        "better": cell.better,
-        "decision": cell.verdict,
-        "estimate": cell.ratio,
-        "low": cell.low,
-        "high": cell.high,
-        "n": cell.n,
-        "trials": cell.trials,
-        "mean": cell.mean,
-        "sd": cell.sd,
-        "minimum": cell.minimum,
-        "maximum": cell.maximum,
-        "mean_ratio": cell.mean_ratio,
-        "resolution": cell.resolution,
-        "tolerated_autocorrelation": cell.tolerated_autocorrelation,
-        "cautions": list(dict.fromkeys(caution.kind for caution in cell.cautions)),
-        "notes": cell.notes,
-        "failures": len(cell.failures),
-        "skipped": cell.skipped or None,
-    }
+def _reported(source: Source) -> list[dict[str, Any]]:
+    """Read the report; empty if it is none that tare would write today. It may be a stranger's."""
+    path = source.folder / "report" / "report.json"
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        if path.is_file():
+            found = json.loads(path.read_bytes())
+            made = (found["format"], found["computed_by"], found["journal"])
+            if made[:2] == (FORMAT, __version__) and made[2] == _digest(source):
+                return list(_rows(source.run, found))
+    return []
+
+
+def _digest(source: Source) -> str:
+    """Give the SHA-256 of the journal's whole lines, as `load` does."""
+    if source.journal is None:
+        return hashlib.sha256().hexdigest()
+    with source.journal.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _computed(source: Source) -> dict[str, Any]:
+    run = load(source.folder)
+    return document(summarize(run), run)
+
+
+def _rows(name: str, report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for cell in (*report["headlines"], *report["cells"]):
+        low, high = cell["interval"] or (None, None)
+        yield {
+            "run": name,
+            **{column: cell[column] for column in _AS_THEY_ARE},
+            "low": low,
+            "high": high,
+            "cautions": list(dict.fromkeys(caution["kind"] for caution in cell["cautions"])),
+            "failures": len(cell["failures"]),
+        }

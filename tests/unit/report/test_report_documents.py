@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +13,10 @@ from typing import Any
 import pytest
 from documents import DOCS
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs, run_in_turns
+from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs, run_in_turns, write
 
+from tare.__main__ import run as command
+from tare.cli import app
 from tare.journal import Run
 from tare.report import find, plots, write_report
 from tare.report.escapes import in_latex, in_markdown
@@ -180,31 +181,41 @@ def test_latex_reads_nothing_of_a_name_as_its_own(text: str, said: str) -> None:
 def test_tables_have_a_row_for_each_value_with_its_unit() -> None:
     text = rendered(believable_run(blocks=5), "latex")["tables.tex"]
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 6
+    group = text[text.index("\nGET & 50 & native &") :].split(r"\addlinespace")[0]
     assert re.search(
-        r"^GET & 50 & docker & .* \$\\pm\$ .* requests/s & .* & 5 & 8\d\.\d \\% & .* & 5 \\\\$", text, re.MULTILINE
+        r"^ &  & docker & .* \$\\pm\$ .* requests/s & .* & 5 & 8\d\.\d \\% & .* & 5 \\\\\*$", group, re.MULTILINE
     )
-    assert re.search(
-        r"^nginx \$\\uparrow\$ & gvisor & failed & \\multicolumn\{3\}.*port 8080 within 20 s\} \\\\$",
-        text,
-        re.MULTILINE,
-    )
+    assert group.count(r"\\*") == group.count("requests/s") - 1  # no page ends between its rows
+
+
+def test_a_stack_without_a_value_has_its_reason_below_the_table() -> None:
+    text = rendered(believable_run(blocks=5), "latex")["tables.tex"]
+    assert text.count("nginx did not answer on port 8080 within 20 s") == 1
+    (number,) = re.findall(r"^\\noindent\((\d)\) nginx did not answer", text, re.MULTILINE)
+    group = text[text.index("\nnginx $\\uparrow$") :].split(r"\addlinespace")[0]
+    assert f"\n & gvisor & failed ({number}) &  &  &  \\\\*\n" in group
+
+
+def test_a_column_without_a_value_is_left_out() -> None:
+    tables = rendered(believable_run(blocks=5), "latex")["tables.tex"].split(r"\end{longtable}")
+    assert "metric & stack &" in tables[1]  # dhrystone has no sweep
+    assert "metric & point & stack &" in tables[3]
 
 
 def test_no_row_of_a_table_has_more_columns_than_its_head() -> None:
     for table in rendered(odd_run(), "latex")["tables.tex"].split(r"\end{longtable}")[:-1]:
-        lines = [line for line in table.splitlines() if line.endswith(r" \\") and "multicolumn" not in line]
+        lines = [line for line in table.splitlines() if line.endswith((r" \\", r" \\*"))]
         assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
 
 
 def test_a_table_of_a_thousand_stacks_has_a_row_for_each() -> None:
     text = rendered(many_stacks(1000), "latex")["tables.tex"]
     assert text.count(" stack-") == 2 * 1000
+    assert r"\\*" not in text  # TeX has to end a page somewhere
 
 
 @pytest.mark.parametrize("name", ["believable", "odd names", "only failures", "nothing at all"])
 def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("TeX is not installed: apt-get install texlive-latex-recommended")
     run = replace(RUNS[name](), folder=tmp_path)
     write_report([run], ["latex", "pdf"], tmp_path)
     command = ("pdflatex", "-halt-on-error", "-no-shell-escape", "-interaction=nonstopmode", "report.tex")
@@ -232,6 +243,25 @@ def test_charts_are_written_as_pdf_and_svg(tmp_path: Path) -> None:
     for path in written:
         assert path.parent == tmp_path / "figures"
         assert path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<svg")
+
+
+def test_charts_of_a_workload_say_which_it_is() -> None:
+    run = believable_run(blocks=2)
+    captions = [plot.caption for plot in plots.plots(summarize(run), run) if "redis" in plot.name]
+    assert captions
+    assert all(caption.startswith("Redis GET and SET: ") for caption in captions)
+
+
+def test_of_a_thousand_stacks_no_chart_is_drawn() -> None:
+    run = many_stacks(1000)
+    assert plots.plots(summarize(run), run) == []
+
+
+def test_a_report_without_a_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(replace(failed_run(), folder=tmp_path / "run"))
+    assert command(app, ["report", str(folder), "--format", "pdf"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "no file: there is nothing that these formats show\n")
 
 
 @pytest.mark.parametrize("name", ["only failures", "nothing done", "nothing at all"])

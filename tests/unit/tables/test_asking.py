@@ -18,7 +18,9 @@ from runs import REDIS, believable_run, make_run, make_trial, measured, run_in_t
 from sampled import sampled_run
 
 from tare.errors import UsageError
+from tare.journal import load
 from tare.model import Caution, Mark
+from tare.report import write_report
 from tare.report.json import cell_fields
 from tare.statistics.summarize import summarize
 from tare.tables import schema
@@ -148,6 +150,78 @@ def test_decisions_are_those_of_the_report(tmp_path: Path) -> None:
     names = [*found[0]]
     told = [{name: cell_fields(cell)[name] for name in names} for cell in (*summary.headlines, *summary.cells)]
     assert sorted(found, key=str) == sorted(told, key=str)
+
+
+def reported(folder: Path) -> Path:
+    """Write a run with its report, in which a decision is another one, by which it is known."""
+    write(believable_run(folder, blocks=5))
+    (path,) = write_report([load(folder)], ["json"])
+    text = path.read_text(encoding="utf-8")
+    assert '"decision": "baseline"' in text
+    path.write_text(text.replace('"decision": "baseline"', '"decision": "as reported"'), encoding="utf-8")
+    return path
+
+
+def are_reported(folder: Path) -> bool:
+    found = {row["decision"] for row in rows(folder, "SELECT DISTINCT decision FROM decisions")}
+    assert len(found & {"baseline", "as reported"}) == 1
+    return "as reported" in found
+
+
+def test_decisions_are_read_from_the_report_of_this_journal(tmp_path: Path) -> None:
+    path = reported(tmp_path / "run")
+    assert are_reported(tmp_path / "run")
+    journal = tmp_path / "run" / "trials.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'{"torn')
+    assert are_reported(tmp_path / "run")
+    journal.write_bytes(whole.replace(b'"seconds": 2.0', b'"seconds": 3.0', 1))
+    assert journal.stat().st_size == len(whole)
+    assert not are_reported(tmp_path / "run")
+    journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    assert not are_reported(tmp_path / "run")
+    assert '"decision": "as reported"' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "other"), [
+    ('"format": 2', '"format": 9'),
+    ('"computed_by": "', '"computed_by": "9'),
+    ('"journal": "', '"journal": "9'),
+    ('"cells": [', '"cells": 5, "old": ['),
+    ('"cautions": [', '"cautions": [null, '),
+    ('"interval": ', '"interval": "wide", "old": '),
+    ('"headlines": [', '"headlines": [' + "[" * 100_000),
+    ("{", "["),
+])  # fmt: skip
+def test_a_report_that_tare_would_not_write_today_is_not_read(name: str, other: str, tmp_path: Path) -> None:
+    path = reported(tmp_path / "run")
+    text = path.read_text(encoding="utf-8")
+    assert name in text
+    path.write_text(text.replace(name, other), encoding="utf-8")
+    assert not are_reported(tmp_path / "run")
+
+
+def test_a_strangers_report_of_wrong_types_is_told(tmp_path: Path) -> None:
+    path = reported(tmp_path / "run")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"trials": ', '"trials": "many", "old": '), encoding="utf-8")
+    with pytest.raises(UsageError, match="many"):
+        rows(tmp_path / "run", "FROM decisions")
+
+
+def test_a_pipe_in_place_of_a_report_does_not_make_a_query_wait(tmp_path: Path) -> None:
+    path = reported(tmp_path / "run")
+    path.unlink()
+    os.mkfifo(path)
+    assert not are_reported(tmp_path / "run")
+
+
+def test_a_run_without_a_trial_has_its_reports_decisions_too(tmp_path: Path) -> None:
+    run = make_run([], [REDIS], tmp_path / "run")
+    write(replace(run, record=replace(run.record, stacks=("native", "docker"))))
+    computed = rows(tmp_path / "run", "FROM decisions ORDER BY ALL")
+    write_report([load(tmp_path / "run")], ["json"])
+    assert rows(tmp_path / "run", "FROM decisions ORDER BY ALL") == computed
 
 
 def test_runs_are_told_apart_by_their_folders(tmp_path: Path) -> None:

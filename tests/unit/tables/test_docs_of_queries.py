@@ -28,7 +28,7 @@ def test_every_column_of_a_table_is_described(table: str, runs: list[Path]) -> N
     described = re.findall(r"`([a-z_]+)`", re.sub(r"\([^)]*\)", "", rows(section(PAGE, "The tables"))[table][1]))
     columns = ask(runs, f'DESCRIBE "{table}"').texts()
     more = COLUMNS if table == "telemetry" else ()
-    assert sorted({*described, *more}) == sorted(row[0] for row in columns)
+    assert sorted({*described, *more}) == sorted(str(row[0]) for row in columns)
 
 
 def test_there_are_five_queries() -> None:

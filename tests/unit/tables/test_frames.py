@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -54,14 +53,26 @@ def test_a_library_that_is_not_there_is_told_with_the_command_that_installs_it(
         getattr(values, name)()
 
 
-@pytest.mark.parametrize(("name", "needs"), [("pandas", ["pandas"]), ("polars", ["polars", "pyarrow"])])
-def test_data_frames_are_those_of_pandas_and_polars(name: str, needs: list[str], tmp_path: Path) -> None:
-    if any(importlib.util.find_spec(each) is None for each in needs):
-        pytest.skip(f"{name} is not installed")
-    values = tare.load(write(believable_run(tmp_path / "run", blocks=1))).values
-    frame = getattr(values, name)()
-    assert list(frame.columns) == values.columns
-    assert len(frame) == len(values.rows())
+def test_a_data_frame_of_pandas_has_the_types_of_the_table(tmp_path: Path) -> None:
+    tables = tare.load(write(believable_run(tmp_path / "run", blocks=2)))
+    frame, values, columns = tables.values.pandas(), tables.values.rows(), tables.values.columns
+    assert [*frame.columns] == columns
+    assert sorted(frame["value"]) == sorted(row[columns.index("value")] for row in values)
+    assert frame[frame.workload == "dhrystone"]["point"].isna().all()
+    started = tables.trials.pandas()["started"]
+    assert started.dt.year.unique().tolist() == [2023]
+    assert [*tables.trials.pandas().query("stack == 'qemu'")["status"].unique()] == ["skipped"]
+
+
+def test_a_data_frame_of_polars_has_the_types_of_the_table(tmp_path: Path) -> None:
+    tables = tare.load(write(believable_run(tmp_path / "run", blocks=2)))
+    frame = tables.values.polars()
+    assert frame.columns == tables.values.columns
+    assert frame.height == len(tables.values.rows()) > 0
+    assert frame.filter(frame["workload"] == "dhrystone")["point"].null_count() == 2 * 8 + 1
+    (cautions,) = tables.query("SELECT cautions FROM trials WHERE stack = 'docker/qemu'").polars()["cautions"].to_list()
+    assert cautions == []
+    assert tables.runs.polars()["started"].dt.year().to_list() == [2024]
 
 
 def test_tare_itself_loads_no_table_before_one_is_asked_for() -> None:

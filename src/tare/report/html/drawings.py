@@ -15,6 +15,9 @@ from tare.report.html.turns import strips
 from tare.statistics.cells import HeadlineRule, Summary
 from tare.units import format_duration, format_size
 
+MOST_DRAWN = 60
+"""Stacks: the rows of a chart of more are too many to be read."""
+
 # Charts of single metrics beyond this many are left to the table.
 _MOST_STRIPS = 4
 # Columns of a map that fit beside another chart.

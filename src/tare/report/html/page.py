@@ -10,7 +10,7 @@ from tare.machines import Facts, Tuning
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
-from tare.report.html.drawings import LayerRow, costs, headlines_map, layers, starts, workload_drawings
+from tare.report.html.drawings import MOST_DRAWN, LayerRow, costs, headlines_map, layers, starts, workload_drawings
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
@@ -34,8 +34,6 @@ from tare.report.words import answer, steadiness
 from tare.statistics.cells import Cell, Standing, Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_size
-
-_MOST_DRAWN = 60  # stacks: the rows of a chart of more are too many to be read
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class Page:
 def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
     numbered, places = doubts(summary), anchors(summary, run)
-    drawn = len(summary.stacks) <= _MOST_DRAWN
+    drawn = len(summary.stacks) <= MOST_DRAWN
     sources = Sources(numbered, places)
     trials = trials_of(summary, run, places)
     sections = tuple(
@@ -193,7 +191,7 @@ def page(summary: Summary, run: Run) -> Page:
 
 def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
     """Say what a page of so many stacks does not have."""
-    texts = [f"charts, as there are {len(summary.stacks)} stacks"] if len(summary.stacks) > _MOST_DRAWN else []
+    texts = [f"charts, as there are {len(summary.stacks)} stacks"] if len(summary.stacks) > MOST_DRAWN else []
     if not places.names and any(trial.status != "skipped" for trial in run.trials):
         texts.append("trials, which values.csv has, and tare show shows")
     return f"Left out, so that the page can be read: {'; '.join(texts)}." if texts else ""
@@ -274,7 +272,7 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
         drawings=workload_drawings(summary, run, record, f"w{summary.workloads.index(workload)}")
-        if len(summary.stacks) <= _MOST_DRAWN
+        if len(summary.stacks) <= MOST_DRAWN
         else (),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
         trials=(),
