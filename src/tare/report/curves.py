@@ -21,6 +21,7 @@ from tare.report.looks import (
     SHAPES,
     SIZES,
     STACKS,
+    THOUSANDS,
     WIDTH,
     Rows,
     Spec,
@@ -30,10 +31,10 @@ from tare.report.looks import (
     log_scale,
     ratio_scale,
 )
-from tare.report.numbers import scale
+from tare.report.numbers import estimate, interval, plus_minus, point, scale
 from tare.statistics.cells import Cell
 
-_HEIGHT = 260
+_HEIGHT = 220
 _DENSE = 12  # points from which on spreads are shaded, as lines would hide each other
 _TOLD = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
 _ORDERS = 50.0  # times are drawn on a logarithmic axis from this spread on
@@ -50,7 +51,7 @@ class Along:
 
 
 class _Upward(NamedTuple):
-    """The axis of the values."""
+    """The axis of the values; its title stands above the chart, where it can be as long as it is."""
 
     title: str
     scale: alt.Scale
@@ -85,7 +86,7 @@ def sweep(
     if len({cell.point for cell in shown}) < 2 or not any(cell.mean for cell in shown):
         return None
     unit = scale(max(abs(cell.mean or 0.0) for cell in shown), shown[0].unit)
-    rows: Rows = [_sweep_row(cell, unit.factor, spreads) for cell in shown]
+    rows: Rows = [_sweep_row(cell, along.swept, unit.factor, spreads) for cell in shown]
     above = [row["mean"] for row in rows if row["mean"] > 0]
     orders = shown[0].unit == "s" and len(above) == len(rows) and max(above) > _ORDERS * min(above)
     if orders:
@@ -96,7 +97,7 @@ def sweep(
     layers = _lines(rows, along, upward, shaded=spreads is not None or len({row["point"] for row in rows}) > _DENSE)
     if is_answered(shown[0], along.swept):
         layers.insert(0, _as_asked(rows, unit.factor))
-    return finished(alt.layer(*layers))
+    return finished(alt.layer(*layers).properties(title=upward.title))
 
 
 def is_answered(cell: Cell, swept: Sweep) -> bool:
@@ -111,6 +112,7 @@ def percents(cells: Sequence[Cell], along: Along, baseline: str) -> Spec | None:
         return None
     rows: Rows = [
         {"stack": c.stack, "point": c.point, "mean": c.ratio, "low": c.low or c.ratio, "high": c.high or c.ratio}
+        | {"text": f"{_at(c, along.swept)}: {estimate(c)} {interval(c)}".rstrip()}
         for c in shown
     ]
     axis = ratio_scale([row[name] for row in rows for name in ("low", "mean", "high")])
@@ -119,7 +121,7 @@ def percents(cells: Sequence[Cell], along: Along, baseline: str) -> Spec | None:
     level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
     shaded = len({row["point"] for row in rows}) > _DENSE
     lines = _lines(rows, along, upward, shaded=shaded)
-    return finished(alt.layer(level.encode(y=alt.Y("one:Q", scale=axis)), *lines))
+    return finished(alt.layer(level.encode(y=alt.Y("one:Q", title=None, scale=axis)), *lines).properties(title=title))
 
 
 def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | None:
@@ -134,7 +136,7 @@ def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | No
     x = alt.X("name:N", sort=names, title="percentile", axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.3))
     y = alt.Y(
         "value:Q",
-        title=f"latency, {unit.label}",
+        title=None,
         scale=log_scale(*ends),
         axis=alt.Axis(format=NUMBER, tickCount=6),
     )
@@ -148,7 +150,7 @@ def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | No
         ),
         base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
     ]
-    return finished(alt.layer(*layers))
+    return finished(alt.layer(*layers).properties(title=f"latency, {unit.label}"))
 
 
 def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
@@ -169,7 +171,7 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
             scale=alt.Scale(type="symlog", domain=[0, max(1.0, most)]),
             axis=alt.Axis(values=ticks, format=",d"),
         )
-        title = alt.TitleParams(f"{name}, each second{'' if most else ': none'}", anchor="start", frame="group")
+        title = f"{name}, each second{'' if most else ': none'}"
         height = _PANEL if most else _EMPTY_PANEL
         base = alt.Chart(data(own), width=WIDTH - 20, height=height, title=title)
         line = base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour)
@@ -177,38 +179,45 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
     return finished(alt.vconcat(*panels, spacing=12))
 
 
-def _sweep_row(cell: Cell, factor: float, spreads: Mapping[tuple[str, float | None], float] | None) -> dict[str, Any]:
-    mean, spread = (cell.mean or 0.0) / factor, (cell.sd or 0.0) / factor
-    if spreads is None:
-        return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean - spread, "high": mean + spread}
-    above = mean + spreads.get((cell.stack, cell.point), 0.0) / factor
-    return {"stack": cell.stack, "point": cell.point, "mean": mean, "low": mean, "high": above}
+def _sweep_row(
+    cell: Cell, swept: Sweep, factor: float, spreads: Mapping[tuple[str, float | None], float] | None
+) -> dict[str, Any]:
+    mean, spread = cell.mean or 0.0, cell.sd or 0.0
+    low = mean - spread if spreads is None else mean
+    high = mean + (spread if spreads is None else spreads.get((cell.stack, cell.point), 0.0))
+    ends = {"mean": mean / factor, "low": low / factor, "high": high / factor}
+    text = f"{_at(cell, swept)}: {plus_minus(mean, cell.sd, cell.unit)}"
+    return {"stack": cell.stack, "point": cell.point, "text": text} | ends
+
+
+def _at(cell: Cell, swept: Sweep) -> str:
+    return f"{cell.stack} at {point(cell.point, swept.unit)}"
 
 
 def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[Any]:
     """Draw a line with marks and spreads for each stack."""
     points = sorted({row["point"] for row in rows})
     wide = points[0] > 0 and points[-1] / points[0] > 20
-    labels = SIZES if along.swept.unit == "bytes" else alt.Undefined
-    axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, format=NUMBER, grid=False)
+    labels = SIZES if along.swept.unit == "bytes" else THOUSANDS
+    axis = alt.Axis(values=points, labelExpr=labels, labelOverlap=True, labelSeparation=4, grid=False)
     unit = along.swept.unit
     name = f"{along.swept.name}, {unit}" if unit and unit != "bytes" else along.swept.name
     along_x = alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
     x = alt.X("point:Q", title=name, axis=axis, scale=along_x)
-    y = alt.Y("mean:Q", title=upward.title, scale=upward.scale, axis=upward.axis)
+    y = alt.Y("mean:Q", title=None, scale=upward.scale, axis=upward.axis)
     colour, shape = _looks([row["stack"] for row in rows], along.stacks)
     base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
     spread = base.mark_area(opacity=0.16, aria=False) if shaded else base.mark_rule(strokeWidth=1.2, aria=False)
     told = len(rows) <= _TOLD
     return [
-        spread.encode(x=x, y=alt.Y("low:Q", scale=upward.scale), y2="high:Q", color=colour),
+        spread.encode(x=x, y=alt.Y("low:Q", title=None, scale=upward.scale), y2="high:Q", color=colour),
         _dashed(
             base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
             [row["stack"] for row in rows],
             along.stacks,
         ),
         base.mark_point(filled=True, size=55 if told else 18, opacity=1, aria=told).encode(
-            x=x, y=y, color=colour, shape=shape
+            x=x, y=y, color=colour, shape=shape, **({"description": alt.Description("text:N")} if told else {})
         ),
     ]
 
@@ -219,7 +228,7 @@ def _as_asked(rows: Rows, factor: float) -> Any:
     asked: Rows = [{"point": at, "mean": at / factor} for at in sorted({row["point"] for row in rows})]
     line = alt.Chart(data([row for row in asked if row["mean"] <= most] or asked[:1]))
     return line.mark_line(color=INK, strokeDash=[4, 3], opacity=0.6, strokeWidth=1, aria=False).encode(
-        x="point:Q", y="mean:Q"
+        x="point:Q", y=alt.Y("mean:Q", title=None)
     )
 
 

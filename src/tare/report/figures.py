@@ -29,7 +29,7 @@ from tare.report.looks import (
     log_scale,
     ratio_scale,
 )
-from tare.report.numbers import plus_minus, scale
+from tare.report.numbers import estimate, interval, plus_minus, scale
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
 
@@ -92,19 +92,35 @@ PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
 _WIDE_WIDTH = 960
 _TURN_HEIGHT = 16
 _VISIBLE = 0.01  # of the CPU time
+_MOST_MARKS = 140  # in a chart: each takes some 250 bytes of the page
+
+
+def thinned(values: Sequence[Any], most: int) -> Sequence[Any]:
+    """Leave at most so many values, evenly spaced: a chart of very many is a blot, and makes the page large."""
+    return values[:: -(-len(values) // most)] if len(values) > most else values
+
+
+def fewer(dots: Sequence[Dot]) -> Sequence[Dot]:
+    """Leave as many dots of each stack as a chart can show."""
+    own: dict[str, list[Dot]] = {}
+    for dot in dots:
+        own.setdefault(dot.stack, []).append(dot)
+    return [dot for each in own.values() for dot in thinned(each, max(_MOST_MARKS // len(own), 1))]
 
 
 def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
-    """Draw each stack's ratio to the baseline with its interval, and the ratio of every block faintly beside it."""
+    """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly beside it."""
     shown = [cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"]
     if not shown:
         return None
     stacks = [cell.stack for cell in shown]
     rows: Rows = [
         {"stack": c.stack, "ratio": c.ratio, "low": c.low or c.ratio, "high": c.high or c.ratio, "verdict": c.verdict}
+        | {"text": f"{c.stack}: {estimate(c)} {interval(c)}, {c.verdict}"}
         for c in shown
     ]
-    blocks: Rows = [{"stack": cell.stack, "ratio": ratio} for cell in shown for ratio in cell.ratios]
+    ticks = max(_MOST_MARKS // len(shown), 1)
+    blocks: Rows = [{"stack": cell.stack, "ratio": ratio} for cell in shown for ratio in thinned(cell.ratios, ticks)]
     known = [row[name] for row in rows for name in ("low", "high")] + [row["ratio"] for row in blocks]
     axis = ratio_scale(known)
     direction = "more is better" if shown[0].better == "higher" else "less is better"
@@ -122,9 +138,11 @@ def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
         .mark_rule(color=INK, strokeDash=[4, 3], aria=False)
         .encode(x=alt.X("one:Q", scale=axis)),
         alt.Chart(data(blocks)).mark_tick(color=INK, opacity=0.3, height=10, thickness=1, aria=False).encode(x=x, y=y),
-        base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=colour),
+        base.mark_rule(strokeWidth=2.5, aria=False).encode(
+            x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=colour
+        ),
         base.mark_point(filled=True, size=85, opacity=1).encode(
-            x=x, y=y, color=colour, shape=_by_verdict(alt.Shape, 1)
+            x=x, y=y, color=colour, shape=_by_verdict(alt.Shape, 1), description=alt.Description("text:N")
         ),
     ]
     return finished(alt.layer(*layers))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from tare.report.looks import BETTER, FACTORS, INK, SAME, WIDTH, Rows, Spec, data, finished, ratio_scale
+from tare.report.numbers import estimate, interval
 from tare.statistics.changes import Change
 
 _RUNS = {"before": (SAME, "square"), "after": (BETTER, "circle")}
@@ -22,6 +23,7 @@ def shifts(changes: Sequence[Change], baseline: str) -> Spec | None:
             "ratio": cell.ratio,
             "low": cell.low or cell.ratio,
             "high": cell.high or cell.ratio,
+            "text": f"{cell.stack}, {run}: {estimate(cell)} {interval(cell)}".rstrip(),
         }
         for change in changes
         for run, cell in (("before", change.before), ("after", change.after))
@@ -43,7 +45,9 @@ def shifts(changes: Sequence[Change], baseline: str) -> Spec | None:
     return finished(
         alt.layer(
             level.encode(x=alt.X("one:Q", scale=scale)),
-            base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
-            base.mark_point(filled=True, size=70, opacity=1).encode(x=x, shape=shape),
+            base.mark_rule(strokeWidth=2.5, aria=False).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
+            base.mark_point(filled=True, size=70, opacity=1).encode(
+                x=x, shape=shape, description=alt.Description("text:N")
+            ),
         )
     )

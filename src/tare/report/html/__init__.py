@@ -10,6 +10,7 @@ import base64
 import hashlib
 from importlib.resources import files
 
+from altair.utils.schemapi import debug_mode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -22,7 +23,9 @@ from tare.statistics.cells import Summary
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `index.html`, the report of a run."""
-    return {"index.html": _rendered("page.html.j2", page(summary, run))}
+    with debug_mode(arg=False):  # that charts fit their schema is for tests: it takes longer than to draw them
+        content = page(summary, run)
+    return {"index.html": _rendered("page.html.j2", content)}
 
 
 def compared(answer: Answer) -> bytes:
@@ -38,10 +41,16 @@ def _rendered(template: str, content: Page | ComparedPage) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["unbroken"] = _unbroken
     style, script = (_own(name) for name in ("style.css", "page.js"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = environment.get_template(template).render(page=content, style=style, script=script, allowed=allowed)
     return text.encode()
+
+
+def _unbroken(text: str) -> str:
+    """Keep a number and its percent sign in one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def _own(name: str) -> Markup:

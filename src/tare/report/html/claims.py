@@ -67,9 +67,14 @@ def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
         legend=legend(judgements),
         rows=tuple(row for each in judged for row in _rows(each, places)),
         others=tuple(_row(each, each.judgement, "; ".join(filter(None, (each.reason, each.test)))) for each in others),
-        remarks=tuple(text for text in remarks(judgements) if not text.startswith("!")),
+        remarks=tuple(_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")),
         sources=tuple({each.claim.source: _source(each.origin) for each in judgements.all}.items()),
     )
+
+
+def _in_the_page(text: str) -> str:
+    """Leave out what is said of the command line."""
+    return text.removesuffix("; --all says why").replace("`", "")
 
 
 @cache

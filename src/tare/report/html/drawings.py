@@ -146,17 +146,19 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
     drawings: list[Drawing | None] = []
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
     metrics = [metric for metric in record.metrics if metric.name in names]
+    trials = [trial for trial in run.trials if trial.workload == record.name and trial.status == "ok"]
     for index, metric in enumerate(metrics[:_MOST_STRIPS]):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
         dots = [
             figures.Dot(trial.stack, trial.block, value.value)
-            for trial in run.trials
-            if trial.workload == record.name and trial.status == "ok"
+            for trial in trials
             for value in trial.values
             if value.metric == metric.name and value.point is None
         ]
-        caption = f"{metric.title}: every trial a dot, the mean a bar."
-        drawings.append(drawing(figures.strip(cells, dots, metric.title), f"{prefix}p{index}", caption))
+        shown = figures.fewer(dots)
+        which = "every trial a dot" if len(shown) == len(dots) else f"{len(shown):,} of {len(dots):,} trials a dot"
+        caption = f"{metric.title}: {which}, the mean a bar."
+        drawings.append(drawing(figures.strip(cells, shown, metric.title), f"{prefix}p{index}", caption))
     return drawings
 
 

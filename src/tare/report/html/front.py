@@ -49,6 +49,16 @@ class Front:
     rankings: tuple[RankingRow, ...]
     anchors: Mapping[str, str]
 
+    @property
+    def ranked(self) -> tuple[RankingRow, ...]:
+        """The headlines that have a ranking."""
+        return tuple(row for row in self.rankings if row.ties)
+
+    @property
+    def unranked(self) -> tuple[RankingRow, ...]:
+        """Those that have none."""
+        return tuple(row for row in self.rankings if not row.ties)
+
 
 def front(summary: Summary, run: Run, places: Anchors) -> Front:
     """Make the first screen of a run's page."""

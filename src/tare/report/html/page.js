@@ -36,7 +36,7 @@
         body.append(...rows);
       });
       head.show = show;
-      head.append(button);
+      head.insertBefore(button, head.querySelector(".direction"));
     });
   };
 

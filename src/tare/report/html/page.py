@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
@@ -158,7 +159,7 @@ def page(summary: Summary, run: Run) -> Page:
         baseline=summary.baseline,
         control=summary.control,
         margin=percent(summary.margin),
-        started=run.record.started,
+        started=_day(run.record.started),
         version=run.record.tare,
         front=front(summary, run, places),
         answer=answer(summary, run.record.measured_on),
@@ -187,6 +188,15 @@ def page(summary: Summary, run: Run) -> Page:
         counts=_counts(run),
         folder=run.folder.name,
     )
+
+
+def _day(started: str) -> str:
+    """Write a moment as people do, to the minute."""
+    try:
+        moment = datetime.fromisoformat(started).astimezone(UTC)
+    except ValueError:  # a stranger's, or an older one
+        return started
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
