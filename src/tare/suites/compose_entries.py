@@ -1,4 +1,4 @@
-"""Entries of a service in a compose file, which have a short and a long form."""
+"""Entries of a compose file, which have a short and a long form, and what follows from them: order and names."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def mount_of(entry: object) -> tuple[str, str]:
     if not colon:
         return "", source
     return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]
+
+
+def in_order(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+    """Name the services, each after those that it depends on, but for those of a circle and what depends on it."""
+    left = {name: {each for each in needed(service) if each in services} for name, service in services.items()}
+    order: list[str] = []
+    while ready := next((name for name, first in left.items() if first <= {*order}), ""):
+        order.append(ready)
+        del left[ready]
+    return tuple(order)
+
+
+def project_of(name: str) -> str:
+    """Give the name of a project as Compose makes it, with which the names of what it builds begin."""
+    return re.sub(r"[^-_a-z0-9]", "", name.lower()).lstrip("-_")

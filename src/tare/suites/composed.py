@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from tare.errors import Fault, SuiteError, did_you_mean
-from tare.suites.compose_entries import below, mount_of, needed, port_of
+from tare.suites.compose_entries import below, in_order, mount_of, needed, port_of, project_of
 from tare.suites.variables import Variables, filled_in, read_variables
 
 _AS_IT_IS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}  # their names in application.toml
@@ -102,10 +102,14 @@ class _Conversion:
     source: str
     around: Around
     variables: Variables
+    project: str = ""
     faults: list[Fault] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def of(self, document: object, under_test: str) -> Composed:
+        name = str(self._filled("name", document["name"])) if isinstance(document, dict) and "name" in document else ""
+        said = self.around.variables.get("COMPOSE_PROJECT_NAME", "") or name
+        self.project = project_of(said or PurePosixPath(self.around.folder).name)
         services = self._services(document)
         texts = {name: self._service(name, service) for name, service in services.items()}
         chosen = self._chosen(services, under_test) if services else ""
@@ -206,6 +210,8 @@ class _Conversion:
 
     def _image(self, key: str, service: Mapping[str, object]) -> str:
         image = service.get("image")
+        if image is None and "build" in service and self.project:
+            image = f"{self.project}-{key.removeprefix('services.')}"  # as Compose names what it builds
         if not isinstance(image, str):
             hint = "give it a name in the file, as in image: shop-web:1, and build it: docker compose build"
             what = "nobody has built its image" if "build" in service else "missing"
@@ -213,9 +219,10 @@ class _Conversion:
             return ""
         if "build" not in service:
             return f"docker://{image}"
-        self._leave_out(f"{key}.build", "its image is taken from Docker: build it before: docker compose build")
         tagged = "@" in image or ":" in image.rpartition("/")[2]
-        return f"docker-daemon:{image}" if tagged else f"docker-daemon:{image}:latest"
+        image = image if tagged else f"{image}:latest"
+        self._leave_out(f"{key}.build", f"{image} is taken from Docker: build it before: docker compose build")
+        return f"docker-daemon:{image}"
 
     def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
         """Give what is started, by whom and where, as far as the file says it."""
@@ -235,6 +242,7 @@ class _Conversion:
         return settings
 
     def _words(self, key: str, command: object) -> list[str]:
+        self._refuse_places(key, [command] if isinstance(command, str) else command)
         if isinstance(command, str):
             try:
                 return shlex.split(command)
@@ -260,7 +268,14 @@ class _Conversion:
                 self._leave_out(f"{key}.{name}", "nobody has set it")
             else:
                 found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
+        self._refuse_places(key, found.values())
         return found
+
+    def _refuse_places(self, key: str, texts: object) -> None:
+        """Refuse texts in which tare would put something that the file does not say."""
+        for place in ("{listen}", "{port}"):
+            if any(place in str(each) for each in (texts if isinstance(texts, Iterable) else ())):
+                self._fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
 
     def _files_of_variables(self, key: str, entries: object) -> dict[str, str]:
         """Give the variables of files; of two with one name, that of the later file."""
@@ -310,6 +325,7 @@ class _Conversion:
             self._leave_out(f"{key}.{setting}", f"the service has {_READY_WITHIN} to be ready")
         test = check["test"]
         if isinstance(test, str):
+            self._refuse_places(f"{key}.test", [test])
             words = ["sh", "-c", test]
         else:
             kind, *words = self._words(f"{key}.test", test) or ["NONE"]
@@ -353,17 +369,11 @@ class _Conversion:
 
     def _order(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
         """Give the names of the services, each after those that it depends on, and as in the file otherwise."""
-        left = {name: {each for each in needed(service) if each in services} for name, service in services.items()}
-        order: list[str] = []
-        while left:
-            ready = next((name for name, needed in left.items() if needed <= {*order}), None)
-            if ready is None:
-                names = ", ".join(left)
-                self._fault("services", f"{names} depend on each other in a circle", "take one out of depends_on")
-                return (*order, *left)
-            order.append(ready)
-            del left[ready]
-        return tuple(order)
+        order = in_order(services)
+        if left := [name for name in services if name not in order]:
+            names = ", ".join(left)
+            self._fault("services", f"{names} depend on each other in a circle", "take one out of depends_on")
+        return order
 
 
 def _table(name: str, settings: Mapping[str, object]) -> str:

@@ -130,7 +130,7 @@ def test_what_is_left_out_is_said_each_with_its_key() -> None:
         "services.adminer: it has a profile: an engine starts it only when it is told to",
         "services.web.restart",
         "services.web.networks",
-        "services.web.build: its image is taken from Docker: build it before: docker compose build",
+        f"services.web.build: registry.example:5000/shop-web:latest {BUILT}",
         "services.web.ports: 5140:5140/udp, which is not TCP: services reach each other on all ports",
         "services.web.ports: port 443, as the load knows one",
         "services.web.volumes: /srv/uploads, which begins as in the image in each trial",
@@ -201,6 +201,22 @@ def test_variables_are_filled_in_before_a_line_is_split_and_where_they_count_alo
     }
 
 
+@pytest.mark.parametrize(
+    ("around", "name", "image"),
+    [
+        (Around("/srv/My Shop"), "", "myshop-a"),
+        (Around("/srv/x"), "name: _Shop.1\n", "shop1-a"),
+        (Around("/srv/x", {"COMPOSE_PROJECT_NAME": "other"}), "name: shop\n", "other-a"),
+    ],
+)
+def test_what_the_file_builds_has_the_name_that_compose_gives_it(around: Around, name: str, image: str) -> None:
+    found = of(f"{name}services:\n  a: {{build: ., expose: [80]}}\n", around=around)
+    assert f'from = "docker-daemon:{image}:latest"' in found.text
+    assert found.left_out == (
+        f"services.a.build: {image}:latest is taken from Docker: build it before: docker compose build",
+    )
+
+
 FILES = {"a.env": "A=1\nB=2\n", "sub/b.env": "B=$X\nexport C='$X'\n", "odd.env": "A=1\n???\n"}
 SEVERAL = ONE + "    env_file: [a.env, {path: ./sub/b.env}, {path: none.env, required: false}]\n"
 
@@ -235,6 +251,7 @@ def test_a_file_of_variables_that_cannot_be_read_is_refused(name: str, said: str
 # --- which one is under test
 
 
+BUILT = "is taken from Docker: build it before: docker compose build"
 TWO = "services:\n  a: {image: x, expose: [80]}\n  b: {image: y, expose: [81]}\n"
 
 
@@ -276,6 +293,10 @@ def test_the_service_under_test_has_a_port() -> None:
         ("command: run $WORD", "services.a.command: nobody has set the variable WORD / write its value into .env"),
         ("environment: {A: '${WORD:?say it}'}", "services.a.environment.A: nobody has set the variable WORD: say it /"),
         ("user: $1", "services.a.user: '$1' is no variable: a dollar sign is written $$ / see"),
+        ("command: 'serve {port}'", "services.a.command: it has {port}, which tare would fill in / write it otherwise"),
+        ("environment: {A: '{listen}'}", "services.a.environment: it has {listen}, which tare would fill in"),
+        ("healthcheck: {test: [CMD, '{port}']}", "services.a.healthcheck.test: it has {port}"),
+        ("healthcheck: {test: 'curl :{port}'}", "services.a.healthcheck.test: it has {port}"),
         ("entrypoint: {a: b}", "services.a.entrypoint: neither a line nor a list of words"),
         ('command: "run \'x"', "services.a.command: it cannot be split into words"),
         ("command: {a: b}", "services.a.command: neither a line nor a list of words"),
