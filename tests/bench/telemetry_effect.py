@@ -14,10 +14,10 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from own_testbed import own_testbed
 from turns import ended, workloads
@@ -64,14 +64,22 @@ class _Switch:
         self.on = self.sides[attempt.step.stack, number] = on
         return attempt.take_turn(number, 0.0) is not None
 
-    def effect(self, trial: Trial) -> float:
-        """Give the ratio of turns with samples to those without: the median over rounds."""
-        rounds: dict[int, dict[bool, float]] = {}
-        counted = [turn for turn in trial.turns if not turn.warm_up]
-        for turn, value in zip(counted, trial.values[-1].turns, strict=True):
-            rounds.setdefault(turn.number // 2, {})[self.sides[trial.stack, turn.number]] = math.log(value)
-        whole = [each[True] - each[False] for each in rounds.values() if len(each) == 2]
-        return math.exp(statistics.median(whole))
+
+class Switched(Protocol):
+    """Takes turns with something, or without it."""
+
+    def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
+        """Take a turn; tells whether there was one."""
+
+
+def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
+    """Give the ratio of turns with it to those without: the median over rounds."""
+    rounds: dict[int, dict[bool, float]] = {}
+    counted = [turn for turn in trial.turns if not turn.warm_up]
+    for turn, value in zip(counted, trial.values[-1].turns, strict=True):
+        rounds.setdefault(turn.number // 2, {})[sides[trial.stack, turn.number]] = math.log(value)
+    whole = [each[True] - each[False] for each in rounds.values() if len(each) == 2]
+    return math.exp(statistics.median(whole))
 
 
 @contextmanager
@@ -97,11 +105,11 @@ def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
             for _ in range(_MEASURED):
                 for attempt in attempts:
                     attempt.measure_from(0)
-                _in_turns(attempts, switch, chance, numbers)
+                in_turns(attempts, switch, chance, numbers)
             samples += switch.samples
             for attempt in attempts:
                 trial = ended(attempt)
-                effects[trial.stack].append(switch.effect(trial))
+                effects[trial.stack].append(effect_of(trial, switch.sides))
     for name in _STACKS:
         ratio = block_ratio(effects[name], [1.0] * blocks, _MARGIN)
         assert ratio is not None
@@ -110,7 +118,7 @@ def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
     print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
 
 
-def _in_turns(attempts: list[Attempt], switch: _Switch, chance: random.Random, numbers: Iterator[int]) -> None:
+def in_turns(attempts: list[Attempt], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
     """Give each instance two turns in each round."""
     live = list(attempts)
     for number in numbers:

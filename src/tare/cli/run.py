@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-import stat
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter
@@ -22,13 +19,13 @@ from pydantic import TypeAdapter
 from tare import __version__
 from tare.cli.console import Console
 from tare.cli.display import watching
+from tare.cli.stopping import stoppable
 from tare.contracts import Workload
 from tare.doctor.noise import assess
 from tare.errors import SuiteError, TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
-from tare.hosts.process import STOPPING
 from tare.hosts.tuning import look
 from tare.images.adopted import images_beside, lacking, wanted_image
 from tare.images.image import built_image, carried
@@ -47,17 +44,27 @@ from tare.statistics.summarize import summarize
 from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, parse_duration
 
+if TYPE_CHECKING:
+    from tare.live.watch import LivePage
+
 _INTERRUPTED = 130
+_WHY = {
+    "plan": "all blocks are done",
+    "decided": "all is decided",
+    "budget": "the budget is used up",
+    "interrupt": "stopped",
+}
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a call of `tare run` works on; `resumed` is the run that it goes on with."""
+    """What a call of `tare run` works on; `resumed` is the run that it goes on with, `page` shows it in a browser."""
 
     suite: Suite
     journal: Journal
     budget_seconds: float | None
     resumed: Run | None
+    page: LivePage | None = None
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -65,20 +72,45 @@ class Session:
         return tuple(planned.workload for planned in self.suite.workloads)
 
 
-def run(
+def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     suite: Annotated[Path | None, typer.Argument(help="The suite to run, a TOML file.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-SUITE].")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to spend, such as 30m; ends at a block's end.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Show the report in a browser while it grows.")] = False,
+    port: Annotated[
+        int | None, typer.Option(help="The port of --serve [default: a free one].", min=1, max=65535, metavar="PORT")
+    ] = None,
 ) -> None:
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
-    carry_out(_session(suite, out, _seconds(budget), resume), "run")
+    session = _session(suite, out, _seconds(budget), resume)
+    carry_out(session, "run", (port or 0) if serve or port else None)
 
 
-def carry_out(session: Session, command: str) -> None:
-    """Run a suite, print its table and write its report; raises typer.Exit after Ctrl-C, and TareError."""
+def carry_out(session: Session, command: str, port: int | None = None) -> None:
+    """Run a suite, print its table and write its report; raises typer.Exit after Ctrl-C, and TareError.
+
+    Meanwhile the report is served on a port of the loopback address, if one is given; 0 is a free one.
+    """
     only_root(command)
     console = Console(stderr=True)
+    say = partial(console.print, style="dim", markup=False, highlight=False)
+    with nullcontext() if port is None else _served(port, say) as page:
+        stopped = _measure(replace(session, page=page), console)
+        report = _show(session, console, stopped)
+        if page:
+            page.end(_WHY.get(stopped, stopped), report)
+    _exit(session.journal.folder, stopped)
+
+
+def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[LivePage]:
+    from tare.live.watch import served  # noqa: PLC0415 - only who asks for it loads its libraries
+
+    return served(port, say)
+
+
+def _measure(session: Session, console: Console) -> str:
+    """Run the suite with all that it needs, and take that away again; gives the stop reason."""
     with only_one(), stoppable():
         _warn_of_leftovers(console)
         isolate_mounts()
@@ -89,8 +121,7 @@ def carry_out(session: Session, command: str) -> None:
         if missing := lacking(image, [name for each in session.workloads for name in each.programs]):
             raise SuiteError(missing)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
-            stopped = _work(session, machines, image, console)
-    _finish(session, console, stopped)
+            return _work(session, machines, image, console)
 
 
 def _session(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Session:
@@ -177,7 +208,10 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
             work = Work(suite, done, unusable | failed, session.budget_seconds)
             console.print(f"{len(suite.stacks) - len(work.unusable)} stacks, results in {folder}", highlight=False)
             workloads = {planned.name: planned.workload for planned in suite.workloads}
-            with watching(console, lambda: load(folder), workloads) as watch:
+            if session.page:
+                session.page.begin(folder, () if suite.hosts.server else placement.server)
+            with watching(console, lambda: load(folder), workloads) as terminal:
+                watch = session.page.with_page(terminal) if session.page else terminal
                 stopped = work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:
         if not (folder / "run.json").exists():
@@ -292,12 +326,12 @@ def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
     ]
 
 
-def _finish(session: Session, console: Console, stopped: str) -> None:
-    """Print the table and write the report, whatever ended the run."""
+def _show(session: Session, console: Console, stopped: str) -> Path | None:
+    """Print the table and write the report, whatever ended the run; gives the report's page, if there is one."""
     run = load(session.journal.folder)
-    folder = session.journal.folder
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
+    report = None
     if ok:
         summary = summarize(run)
         out = Console(file=sys.stdout, highlight=False)
@@ -305,38 +339,37 @@ def _finish(session: Session, console: Console, stopped: str) -> None:
         if table := means(summary):
             out.print(table)
         out.print(" ".join(in_brief(summary, run.record.measured_on)), markup=False)
-        _report(run, console)
+        report = _report(run, console)
     for trial in failed[:5]:
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
         if trial.hint:
             console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False)
-    words = {
-        "plan": "all blocks are done",
-        "decided": "all is decided",
-        "budget": "the budget is used up",
-        "interrupt": "stopped",
-    }
-    why = words.get(stopped, "stopped")
-    console.print(f"{why}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    console.print(f"{_WHY.get(stopped, 'stopped')}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    return report
+
+
+def _exit(folder: Path, stopped: str) -> None:
+    """Raise what the command ends with, if that is not success."""
     if stopped == "interrupt":
-        console.print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
+        Console(stderr=True).print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
         raise typer.Exit(_INTERRUPTED)
-    if stopped not in words:
+    if stopped not in _WHY:
         raise TareError(stopped, f"when that is mended: tare clean, then tare run --resume {folder}")
-    if not ok:
+    if all(trial.status != "ok" for trial in load(folder).trials):
         raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
 
 
-def _report(run: Run, console: Console) -> None:
+def _report(run: Run, console: Console) -> Path | None:
     began = time.monotonic()
     try:
         pages = write_report([run])
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         console.print(f"no report: {why}; later: tare report {run.folder}", style="red", markup=False)
-        return
+        return None
     seconds = format_duration(round(time.monotonic() - began, 1))
     console.print(f"report: {pages[0]} (written in {seconds})", highlight=False)
+    return pages[0]
 
 
 def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) -> None:
@@ -363,38 +396,3 @@ def _saying_what_stays(console: Console) -> Iterator[None]:
             console.print(f"not undone: {' '.join(argv)}{machine}", style="yellow", markup=False, highlight=False)
         if stays:
             console.print("`tare clean` tries again, and says what is in the way", style="yellow")
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into an orderly stop.
-
-    A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        if number == signal.SIGHUP:
-            _leave_terminal()
-        raise KeyboardInterrupt
-
-    unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
-    before = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
-    for each in before:
-        signal.signal(each, stop)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _leave_terminal() -> None:
-    """Discard output to a terminal that is gone, which would raise an error for each line."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        with suppress(OSError):
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                os.dup2(nowhere, number)
-    os.close(nowhere)

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tare.cli.run import stoppable
+from tare.cli.stopping import stoppable
 from tare.contracts import Host, Setup
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS

@@ -15,7 +15,7 @@ SECONDS = 30.0
 RUNNING = """
 import sys, time
 from pathlib import Path
-from tare.cli.run import stoppable
+from tare.cli.stopping import stoppable
 from tare.hosts.process import held_back
 
 def say(text):

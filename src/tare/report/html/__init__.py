@@ -33,7 +33,17 @@ def compared(answer: Answer) -> bytes:
     return _rendered("compared.html.j2", compared_page(answer))
 
 
-def _rendered(template: str, content: Page | ComparedPage) -> bytes:
+def live(summary: Summary, run: Run) -> bytes:
+    """Render the report of a run that goes on, for a server: it renews itself, and has an empty element `live`."""
+    return _rendered("page.html.j2", page(summary, run), live=True)
+
+
+def begun() -> bytes:
+    """Render the page of a run that has only begun, for a server."""
+    return _rendered("begun.html.j2", None, live=True)
+
+
+def _rendered(template: str, content: Page | ComparedPage | None, live: bool = False) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
         autoescape=True,
@@ -42,9 +52,12 @@ def _rendered(template: str, content: Page | ComparedPage) -> bytes:
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = _unbroken
-    style, script = (_own(name) for name in ("style.css", "page.js"))
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = environment.get_template(template).render(page=content, style=style, script=script, allowed=allowed)
+    style = Markup("").join(_own(name) for name in ("style.css", *(("live.css",) if live else ())))
+    scripts = [_own(name) for name in ("page.js", *(("live.js",) if live else ()))]
+    allowed = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    text = environment.get_template(template).render(
+        page=content, style=style, scripts=scripts, allowed=allowed, live=live
+    )
     return text.encode()
 
 

@@ -84,11 +84,6 @@
     if (target) target.scrollIntoView();
   };
 
-  for (const table of document.querySelectorAll("table.sortable")) {
-    if (!table.tBodies[0] || table.tBodies[0].rows.length < 2) continue;
-    sortable(table);
-    filterable(table);
-  }
   // A chart that is wider than the screen can be scrolled; the keyboard has to reach it, too.
   const reachable = () => {
     for (const box of document.querySelectorAll("figure > .scroll:not([role])")) {
@@ -96,8 +91,17 @@
       else box.removeAttribute("tabindex");
     }
   };
+  const prepare = () => {
+    for (const table of document.querySelectorAll("table.sortable")) {
+      if (!table.tBodies[0] || table.tBodies[0].rows.length < 2) continue;
+      sortable(table);
+      filterable(table);
+    }
+    reachable();
+  };
+  prepare();
+  document.addEventListener("renewed", prepare); // by live.js
   addEventListener("resize", reachable);
-  reachable();
   addEventListener("hashchange", open);
   addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach((each) => { each.open = true; }));
   open();

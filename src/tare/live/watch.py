@@ -1,0 +1,182 @@
+"""The side of the run: it starts the process that serves the live page, and tells it what happens.
+
+While anything is measured, that is a note on a board, at most twice a second. Pages are made only where nothing is
+measured, after a trial or a block, and for at most a twentieth of the run's time: the run waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tare.contracts import Process
+from tare.errors import TareError, TrialFailed, UsageError
+from tare.hosts.local import LocalHost
+from tare.live.board import Board, Now
+from tare.live.server import ADDRESS
+from tare.model import Raw, Trial
+from tare.running.runner import Turns, Watch
+from tare.running.schedule import TimeLeft
+from tare.suites.plan import Block, Step
+from tare.units import format_duration
+
+_START_SECONDS = 20.0
+_PAGE_SECONDS = 60.0  # a page that takes longer is the last one
+_END_SECONDS = 90.0
+_SHARE = 20  # times what a page took have to pass before the next one
+_LEAST_SECONDS = 2.0
+_NOTE_SECONDS = 0.5
+
+Say = Callable[[str], None]
+
+
+class LivePage:
+    """The page of a run in a browser. When its process is lost, the run goes on without it."""
+
+    def __init__(self, process: Process, board: Board, stop: Callable[[], None], say: Say) -> None:
+        self._process: Process | None = process
+        self._board = board
+        self._stop = stop
+        self._say = say
+        self.cpus: list[int] = []  # that its process may use, once the run has begun
+        self._orders = 0
+        self._began = time.monotonic()
+        self._due = 0.0
+        self._trouble = ""
+
+    def begin(self, folder: Path, measured: Collection[int]) -> None:
+        """Show the pages of this run folder from now on, but by no work on CPUs of this machine that are measured.
+
+        Comes before anything is measured.
+        """
+        allowed = os.sched_getaffinity(0)
+        self.cpus = sorted(allowed - set(measured) or allowed)
+        self._order("begin", folder=str(folder.absolute()), cpus=self.cpus)
+
+    def with_page(self, watch: Watch) -> Watched:
+        """Give a watch that shows on the page what it passes on to this one."""
+        return Watched(watch, self)
+
+    def note(self, now: Now) -> None:
+        """Show what is done now. This takes no time."""
+        self._board.write(now)
+
+    def renew(self) -> None:
+        """Make the page anew if it is time for it; nothing is measured meanwhile."""
+        began = time.monotonic()
+        if began >= self._due:
+            self._order("page")
+            ended = time.monotonic()
+            self._due = ended + max(_LEAST_SECONDS, _SHARE * (ended - began))
+
+    def end(self, why: str, report: Path | None = None) -> None:
+        """Show how the run ended, to those who watch it."""
+        answer = self._order("end", _END_SECONDS, why=why, report=str(report.absolute()) if report else "")
+        self._process = None
+        if answer.get("answered"):
+            self._say(_cost(answer, time.monotonic() - self._began))
+
+    def _order(self, what: str, seconds: float = _PAGE_SECONDS, **more: object) -> dict[str, Any]:
+        """Order something and wait until it is done; gives the answer, empty where nobody answers."""
+        if self._process is None:
+            return {}
+        self._orders += 1
+        try:
+            self._process.send(json.dumps({"do": what, "order": self._orders, **more}) + "\n")
+            answer: dict[str, Any] = {}
+            while answer.get("order") != self._orders:  # an interrupt may have left an answer untaken
+                answer = json.loads(self._process.read_line(seconds).text)
+        except TrialFailed as error:
+            self._process = None
+            self._stop()  # it must not work while the run goes on to measure
+            self._say(f"the run is no longer served: {error}")
+            return {}
+        if answer["trouble"] and answer["trouble"] != self._trouble:
+            self._say(answer["trouble"])
+        self._trouble = answer["trouble"]
+        return answer
+
+
+class Watched:
+    """Shows on the page what it passes on to another watch."""
+
+    def __init__(self, watch: Watch, page: LivePage) -> None:
+        self._watch = watch
+        self._page = page
+        self._noted = 0.0
+
+    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
+        """Note what runs."""
+        self._watch.trial_begins(step, following, left)
+        after = f"{following.stack}, {following.workload}" if following else ""
+        self._note(left, workload=step.workload, stack=step.stack, following=after)
+
+    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
+        """Note which turns these are, unless the last note is fresh."""
+        self._watch.turns_begin(begun, left)
+        if time.monotonic() - self._noted >= _NOTE_SECONDS:
+            turn = {"turn": begun.number + 1, "turns": begun.of or 0, "stacks": begun.stacks}
+            self._note(left, workload=begun.block.workload, **turn)
+
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        """Note nothing."""
+        self._watch.turn_ended(step, raw)
+
+    def trial_ended(self, trial: Trial) -> None:
+        """Renew the page; the trial is in the journal."""
+        self._watch.trial_ended(trial)
+        self._page.renew()
+
+    def block_ended(self, block: Block) -> None:
+        """Renew the page."""
+        self._watch.block_ended(block)
+        self._page.renew()
+
+    def _note(self, left: TimeLeft, **what: Any) -> None:
+        self._noted = time.monotonic()
+        now = Now(
+            since=self._noted,
+            block=left.blocks_done + 1,
+            blocks=left.blocks,
+            spent_seconds=left.spent_seconds,
+            left_seconds=left.left_seconds,
+            **what,
+        )
+        self._page.note(now)
+
+
+@contextmanager
+def served(port: int, say: Say) -> Iterator[LivePage]:
+    """Serve the page of a run; 0 takes a free port. Raises UsageError where this one cannot be had.
+
+    After the block nothing is left of it. An error that ends the block is shown to those who watch.
+    """
+    command = (sys.executable, "-P", "-m", "tare.live.serving")
+    with closing(Board()) as board, ExitStack() as exits:
+        process = exits.enter_context(LocalHost().spawn(*command, str(port), str(board.path)))
+        answer = json.loads(process.read_line(_START_SECONDS).text)
+        if "port" not in answer:
+            what = f"--port {port}: {ADDRESS} cannot be listened on there: {answer['trouble']}"
+            raise UsageError(what, "choose another port, or leave --port out for a free one")
+        page = LivePage(process, board, exits.close, say)
+        say(f"the run can be watched at http://{ADDRESS}:{answer['port']}/")
+        try:
+            yield page
+        except TareError as error:
+            page.end(f"it stopped with an error: {error}")
+            raise
+
+
+def _cost(answer: dict[str, Any], seconds: float) -> str:
+    share = 100 * answer["serving_seconds"] / seconds if seconds else 0.0
+    making = format_duration(round(answer["page_seconds"], 1))
+    return (
+        f"the run was watched: {answer['answered']} requests took {share:.2g} % of a CPU; "
+        f"{answer['pages']} pages took {making} between trials"
+    )
