@@ -51,17 +51,19 @@ def _keep(page: Page, target: Path) -> None:
 
 
 def _print(browser: Browser, address: str, target: Path) -> None:
-    """Print the page, and keep the first two sheets side by side."""
+    """Print the page, and keep the first two sheets, one below the other."""
     with tempfile.TemporaryDirectory() as folder:
         shown = browser.new_page()
         shown.goto(address)
-        shown.pdf(path=f"{folder}/page.pdf", format="A4")
+        shown.pdf(path=f"{folder}/page.pdf", prefer_css_page_size=True)
         argv = ("pdftoppm", "-r", _DOTS_PER_INCH, "-l", "2", "-png", f"{folder}/page.pdf", f"{folder}/sheet")
         subprocess.run(argv, check=True, timeout=60)
         sheets = [base64.b64encode(each.read_bytes()).decode() for each in sorted(Path(folder).glob("sheet*.png"))]
-        shown.set_viewport_size({"width": 600 * len(sheets) + 8, "height": 850})
-        images = "".join(f'<img style="margin:2px" src="data:image/png;base64,{each}">' for each in sheets)
-        shown.set_content(f'<body style="margin:0;display:flex;background:#888">{images}</body>')
+        shown.set_viewport_size({"width": 848, "height": 600 * len(sheets)})
+        images = "".join(
+            f'<img style="display:block;margin:2px" src="data:image/png;base64,{each}">' for each in sheets
+        )
+        shown.set_content(f'<body style="margin:0;background:#888">{images}</body>')
         _keep(shown, target)
         shown.close()
 

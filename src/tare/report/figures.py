@@ -128,7 +128,7 @@ def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
         "ratio:Q",
         title=f"percent of {baseline}, {direction}",
         scale=axis,
-        axis=alt.Axis(labelExpr=FACTORS, tickCount=6),
+        axis=alt.Axis(labelExpr=FACTORS, tickCount=6, labelOverlap=True, labelSeparation=6),
     )
     y = alt.Y("stack:N", sort=stacks, title=None)
     colour = _by_verdict(alt.Color, 0)

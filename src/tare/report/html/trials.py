@@ -26,7 +26,7 @@ from tare.units import format_duration, format_quantity
 
 _ROWS, _LETTERS = 2000, 300_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
-_MOST_CELLS = 1000
+_MOST_CELLS = 500
 _COLUMNS = 6
 _TURNS = 40
 _OUTPUTS = 2
