@@ -129,6 +129,16 @@ def test_an_error_of_ours_is_two_lines_and_its_exit_code(
     assert errors_of(capsys) == lines
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_all_that_is_said_of_its_options(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli.app, [name, "--help"]) == 0
+    shown = "".join(capsys.readouterr().out.split())
+    told = [str(getattr(each, "help", None) or "") for each in cli.command(name).params]
+    assert [text for text in told if "".join(text.split()) not in shown] == []
+
+
 @pytest.mark.parametrize(
     ("argv", "lines"),
     [

@@ -28,12 +28,16 @@ _PLACES = {
 }
 _NO_COMMAND = 2  # as for other wrong usage
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+# Of these, the first word that is no option begins a command line of the user's, whose options are its own.
+_STARTING = {"try"}
+_PLAIN = None  # libraries for markup take a quarter of a second, and would take [default: …] for markup
 
 
 def command(name: str) -> Command:
     """Give a command; only now its file is loaded, and the libraries that it needs."""
     file, function = _PLACES.get(name, (name, name))
-    alone = typer.Typer(add_completion=False, context_settings=_SETTINGS)
+    settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
+    alone = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
     alone.command()(getattr(importlib.import_module(f"tare.cli.{file}"), function))
     return get_command(alone)
 
@@ -71,7 +75,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings=_SETTINGS,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its libraries take a quarter of a second
+    rich_markup_mode=_PLAIN,
 )
 
 

@@ -19,9 +19,7 @@ _BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is 
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
 
-_Command = Annotated[
-    list[str] | None, typer.Argument(help="The command and its arguments, after --.", show_default=False)
-]
+_Command = Annotated[list[str] | None, typer.Argument(help="The command and its arguments.", show_default=False)]
 _On = Annotated[
     str | None,
     typer.Option(

@@ -34,6 +34,14 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     assert capsys.readouterr().err == f"error: {path}: is there already\nhint: choose another name\n"
 
 
+def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert run(app, ["try", "--on", "native", "--save", str(path), "ls", "-l", "--on", "--", "x"]) == 0
+    workload = read_suite(path).workloads[0].workload
+    assert isinstance(workload, Command)
+    assert workload.command == ("ls", "-l", "--on", "--", "x")
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
