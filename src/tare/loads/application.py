@@ -40,6 +40,12 @@ class OwnService:
     ready_command: tuple[str, ...] = ()
     ready_within: float = 30.0
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its command line, as far as the application says it: an entry point of its own, and its command."""
+        own = self.image.source.started.entry_point if self.image.source else None
+        return (*(own or ()), *self.command)
+
     def service(self, listen: str, parameters: Parameters) -> Service:
         """Give it as tare runs it, with address, port and parameters in their places."""
         places = {**parameters, "listen": listen, "port": self.port}

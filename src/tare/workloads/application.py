@@ -145,8 +145,10 @@ class OfSeveral(Workload):
         """List the services and the load."""
         application = self.application
         line = partial(_line, application.given(self.parameters))
-        lines = [f"in every instance, on bare metal too: {line(application.under_test.command)}"]
-        lines += [f"as root beside it, on the client's side: {line(each.command)}" for each in application.beside]
+        lines = [f"in every instance, on bare metal too: {line(application.under_test.words)}"]
+        for each in application.beside:
+            who = "as its image's user" if each.image.source else "as root"
+            lines.append(f"{who} beside it, on the client's side: {line(each.words)}")
         return (*lines, f"as root on the client: {line(application.load.command)}")
 
     def service(self, listen: str) -> Service:

@@ -94,6 +94,7 @@ def test_entry_point_user_folder_and_stop_signal_stand_in_place_of_the_images(fo
     assert database.image.source is not None
     assert database.image.source.started == Started(("/app", "--quiet"), "www-data:7", "/srv/app", "SIGQUIT")
     assert (database.program, log.program) == (("/app",), ())
+    assert [each.words for each in parse_application(text, folder).beside] == [("/app", "--quiet"), ()]
     assert log.image.source is not None
     assert log.image.source.started == Started(entry_point=())
 
