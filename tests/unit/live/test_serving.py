@@ -6,6 +6,8 @@ import http.client
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -164,6 +166,29 @@ def test_whatever_ends_the_run_ends_the_process(said: list[str]) -> None:
         browser(said).ask()
         raise KeyboardInterrupt
     assert not Path(f"/proc/{numbers[0]}").exists()
+
+
+def test_a_run_that_is_killed_takes_the_process_along() -> None:
+    program = (
+        "import time\nfrom tare.live.watch import served\n"
+        "with served(0, print) as page:\n    print(page._process.pid, flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        number = int([run.stdout.readline(), run.stdout.readline()][1])
+        assert Path(f"/proc/{number}").exists()
+        run.kill()
+        deadline = time.monotonic() + PATIENCE
+        while _alive(number) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not _alive(number)
+
+
+def _alive(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
 
 
 def test_a_port_that_is_taken_is_an_error_of_the_user(said: list[str]) -> None:
