@@ -18,10 +18,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tare.cli.first_rows import FirstRows
 from tare.contracts import Workload
 from tare.journal import Run
 from tare.model import Raw, Trial
+from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
 from tare.running.runner import Turns, Watch

@@ -211,7 +211,7 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
             if session.page:
                 session.page.begin(folder, () if suite.hosts.server else placement.server)
             with watching(console, lambda: load(folder), workloads) as terminal:
-                watch = session.page.with_page(terminal) if session.page else terminal
+                watch = session.page.with_page(terminal, workloads) if session.page else terminal
                 stopped = work_through(work, here, session.journal, watch)
     except KeyboardInterrupt:
         if not (folder / "run.json").exists():

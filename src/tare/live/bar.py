@@ -16,6 +16,8 @@ _BAR = Markup(
 _PROGRESS = Markup(
     '<progress max="1000" value="{done}" aria-label="Share of the time that has passed">{percent} %</progress>'
 )
+_LATEST = Markup("<details{opened}><summary>What turns show now</summary><dl>{rows}</dl></details>")
+_ROW = Markup("<dt>{stack}</dt><dd>{told}</dd>")
 _PART = Markup('<span class="{look}">{text}</span>')
 
 
@@ -63,7 +65,14 @@ def _progress(now: Now | None, moment: float) -> tuple[Markup, ...]:
         _part("next", _after(now)),
         _part("count", f"block {now.block} of {now.blocks}"),
         _part("left", f"about {format_duration(round(left))} left"),
+        *_latest(now),
     )
+
+
+def _latest(now: Now) -> tuple[Markup, ...]:
+    """List the latest turns; they are shown by themselves in the first block, when the page has no values."""
+    rows = Markup("").join(_ROW.format(stack=stack, told=told) for stack, told in now.latest)
+    return (_LATEST.format(opened=Markup(" open") if now.block == 1 else "", rows=rows),) if rows else ()
 
 
 def _doing(now: Now, running: float) -> str:

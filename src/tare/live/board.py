@@ -21,7 +21,8 @@ class Now:
 
     `since` is the moment at which it was so, by the monotonic clock of the machine that tare runs on, which all its
     processes share. `spent_seconds` and `left_seconds` are those of the run at that moment. `turn` counts from 1, and
-    is 0 where stacks take no turns; `turns` is 0 where nobody knows how many there will be.
+    is 0 where stacks take no turns; `turns` is 0 where nobody knows how many there will be. `latest` tells what a
+    recent turn of each stack has shown.
     """
 
     since: float
@@ -35,6 +36,7 @@ class Now:
     blocks: int = 1
     spent_seconds: float = 0.0
     left_seconds: float = 0.0
+    latest: tuple[tuple[str, str], ...] = ()
 
 
 class Board:
@@ -72,4 +74,5 @@ def _parsed(content: bytes) -> Now | None:
     text, end, _ = rest.partition(b"\n")
     if not end or sum_of_it != b"%08x" % crc32(text + end):
         return None
-    return Now(**json.loads(text))
+    fields = json.loads(text)
+    return Now(**fields | {"latest": tuple((stack, told) for stack, told in fields["latest"])})

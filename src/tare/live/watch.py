@@ -10,17 +10,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tare.contracts import Process
+from tare.contracts import Process, Workload
 from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.local import LocalHost
 from tare.live.board import Board, Now
 from tare.live.server import ADDRESS
 from tare.model import Raw, Trial
+from tare.report.first_rows import FirstRows
 from tare.running.runner import Turns, Watch
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
@@ -59,9 +60,9 @@ class LivePage:
         self.cpus = sorted(allowed - set(measured) or allowed)
         self._order("begin", folder=str(folder.absolute()), cpus=self.cpus)
 
-    def with_page(self, watch: Watch) -> Watched:
-        """Give a watch that shows on the page what it passes on to this one."""
-        return Watched(watch, self)
+    def with_page(self, watch: Watch, workloads: Mapping[str, Workload]) -> Watched:
+        """Give a watch that shows on the page what it passes on to this one; `workloads` are a suite's, by name."""
+        return Watched(watch, self, workloads)
 
     def note(self, now: Now) -> None:
         """Show what is done now. This takes no time."""
@@ -104,11 +105,17 @@ class LivePage:
 
 
 class Watched:
-    """Shows on the page what it passes on to another watch."""
+    """Shows on the page what it passes on to another watch.
 
-    def __init__(self, watch: Watch, page: LivePage) -> None:
+    Of turns, it keeps the latest output of each stack, and with each note it reads that of one stack.
+    """
+
+    def __init__(self, watch: Watch, page: LivePage, workloads: Mapping[str, Workload]) -> None:
         self._watch = watch
         self._page = page
+        self._workloads = workloads
+        self._rows = FirstRows(workloads)
+        self._latest: dict[str, str] = {}  # of each stack, the one that was read last at the end
         self._noted = 0.0
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
@@ -122,11 +129,15 @@ class Watched:
         self._watch.turns_begin(begun, left)
         if time.monotonic() - self._noted >= _NOTE_SECONDS:
             turn = {"turn": begun.number + 1, "turns": begun.of or 0, "stacks": begun.stacks}
-            self._note(left, workload=begun.block.workload, **turn)
+            self._tell_of_one()
+            latest = tuple(sorted((stack, told) for stack, told in self._latest.items() if told))
+            self._note(left, workload=begun.block.workload, latest=latest, **turn)
 
     def turn_ended(self, step: Step, raw: Raw) -> None:
-        """Note nothing."""
+        """Keep what it gave."""
         self._watch.turn_ended(step, raw)
+        self._rows.learn(step, raw)
+        self._latest.setdefault(step.stack, "")
 
     def trial_ended(self, trial: Trial) -> None:
         """Renew the page; the trial is in the journal."""
@@ -136,7 +147,15 @@ class Watched:
     def block_ended(self, block: Block) -> None:
         """Renew the page."""
         self._watch.block_ended(block)
+        self._rows, self._latest = FirstRows(self._workloads), {}
         self._page.renew()
+
+    def _tell_of_one(self) -> None:
+        untold = (stack for stack, told in self._latest.items() if not told)
+        stack = next(untold, None) or next(iter(self._latest), None)
+        if stack:
+            del self._latest[stack]
+            self._latest[stack] = self._rows.told(stack)
 
     def _note(self, left: TimeLeft, **what: Any) -> None:
         self._noted = time.monotonic()

@@ -33,6 +33,16 @@ def test_turns_are_counted() -> None:
     assert "1 stack takes turns" in bar(7, Going(replace(TURNS, stacks=1), 100.0))
 
 
+def test_what_turns_show_is_listed_and_open_in_the_first_block() -> None:
+    latest = (("crun", "speed 48.2M dhrystones/s"), ("native", "speed <49M"))
+    text = bar(7, Going(replace(TURNS, latest=latest, block=1), 100.0))
+    assert "<details open>" in text
+    assert "<dt>crun</dt><dd>speed 48.2M dhrystones/s</dd>" in text
+    assert "&lt;49M" in text
+    assert "<details>" in bar(7, Going(replace(TURNS, latest=latest), 100.0))
+    assert "details" not in bar(7, Going(TURNS, 100.0))
+
+
 def test_what_comes_from_a_suite_is_escaped() -> None:
     text = bar(1, Going(replace(TRIAL, stack="<script>", following='"<b>"'), 100.0, "<u>", "no <i>page</i>"))
     assert "<script>" not in text

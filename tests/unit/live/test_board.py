@@ -5,7 +5,9 @@ from pathlib import Path
 
 from tare.live.board import Board, Now, read_board
 
-NOW = Now(12.5, "dhrystone", "crun", "docker, redis", 3, 10, 5, 2, 8, 30.0, 90.0)
+NOW = Now(
+    12.5, "dhrystone", "crun", "docker, redis", 3, 10, 5, 2, 8, 30.0, 90.0, (("crun", "speed 1"), ("docker/qemu", ""))
+)
 
 
 def test_what_was_written_last_is_read() -> None:

@@ -106,6 +106,8 @@
     } else {
       if (number !== shown()) tag = ""; // its reader has text selected: it has to be told again
       fresh.dataset.page = bar().dataset.page;
+      const [before, after] = [bar(), fresh].map((each) => each.querySelector("details"));
+      if (before && after) after.open = before.open;
       bar().replaceWith(document.adoptNode(fresh));
     }
   };

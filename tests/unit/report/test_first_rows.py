@@ -13,10 +13,10 @@ from fakes import Bench, Watcher, suite
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from tare.cli.first_rows import FirstRows
 from tare.contracts import Setup, Workload
 from tare.loads.own_metrics import OwnMetric
 from tare.model import Metric, Raw, Value
+from tare.report.first_rows import FirstRows
 from tare.running.runner import Turns
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Step

@@ -60,10 +60,14 @@ class FirstRows:
 
     def line(self, step: Step) -> str:
         """Say in a line what a stack's turn has shown."""
-        row = self._rows[step.stack]
+        return f"{self._rows[step.stack].workload}: {clean(step.stack)}: {self.told(step.stack)}"
+
+    def told(self, stack: str) -> str:
+        """Say what a stack's latest turn has shown."""
+        row = self._rows[stack]
         values = [f"{_name(each)} {clean(format_quantity(each.value, each.unit))}" for each in self._values(row)]
         told = ", ".join(values[:_COLUMNS]) or f"{format_duration(row.seconds)} in its turn"
-        return f"{row.workload}: {clean(step.stack)}: {told}{' (warm-up)' if row.warms_up else ''}"
+        return f"{told}{' (warm-up)' if row.warms_up else ''}"
 
     def table(self) -> RenderableType:
         """Make the table of the stacks that have had a turn."""
