@@ -94,7 +94,7 @@ def carry_out(session: Session, command: str, port: int | None = None) -> None:
     """
     only_root(command)
     console = Console(stderr=True)
-    say = partial(console.print, style="dim", markup=False, highlight=False)
+    say = partial(console.print, style="dim", markup=False, highlight=False, soft_wrap=True)
     with nullcontext() if port is None else _served(port, say) as page:
         stopped = _measure(replace(session, page=page), console)
         report = _show(session, console, stopped)
