@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,6 +143,16 @@ def test_a_run_is_known_by_the_digest_of_its_whole_lines(folder: Path) -> None:
     assert load(folder).digest == hashlib.sha256(whole).hexdigest()
     path.unlink()
     assert load(folder).digest == hashlib.sha256().hexdigest()
+
+
+def test_after_reading_python_looks_for_cycles_as_before(folder: Path) -> None:
+    journal(folder, 2)
+    for text in ("", "damaged\n"):
+        with (folder / "trials.jsonl").open("a") as file:
+            file.write(text)
+        with suppress(UsageError):
+            load(folder)
+        assert gc.isenabled()
 
 
 def test_a_line_that_another_program_has_written_anew_is_read(folder: Path) -> None:

@@ -27,17 +27,22 @@ _PIPED = 100_000  # columns for what is no terminal, so that a row is one line
 
 
 def query(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
-    sql: Annotated[str, typer.Argument(help="A SELECT; - reads it from standard input.", metavar="SQL")],
+    words: Annotated[
+        list[str],
+        typer.Argument(help="Run folders, then a SELECT; - reads it from standard input.", metavar="RUN... SQL"),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Ask runs in SQL: the tables are runs, trials, values, turns, telemetry and decisions."""
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other", "call `tare query` once for each")
+    *runs, sql = words
     if os.path.isdir(sql):  # noqa: PTH112 - Path refuses what is too long for a name
         raise UsageError(f"the last word is SQL, and {sql} is a folder", f"tare query {sql} 'FROM trials'")
-    answer = ask(runs, sys.stdin.read() if sql == "-" else sql)
+    if not runs:
+        raise UsageError("no run is named", "tare query RUN 'FROM trials'")
+    answer = ask([Path(run) for run in runs], sys.stdin.read() if sql == "-" else sql)
     if as_json:
         sys.stdout.writelines(_json(answer))
     elif as_csv:

@@ -73,8 +73,17 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([field(value) for value in row] for row in rows)
+    texts = _Fields()
+    writer.writerows([texts[value] if type(value) is str else value for value in row] for row in rows)
     return text.getvalue().encode()
+
+
+class _Fields(dict[str, object]):
+    """Texts as they are written. The same ones come again and again."""
+
+    def __missing__(self, text: str) -> object:
+        self[text] = field(text)
+        return self[text]
 
 
 def field(value: object) -> object:

@@ -8,7 +8,6 @@ from itertools import compress, groupby
 from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
 from tare.report.numbers import cut, estimate, interval, percent, plus_minus, point, reason, relative_sd, state
-from tare.report.plots import plots
 from tare.report.words import answer
 from tare.statistics.cells import Cell, Summary
 from tare.statistics.summarize import records
@@ -17,15 +16,11 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[margin=2cm]{geometry}
 \usepackage{booktabs,longtable,graphicx}
-\newcommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
-\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}
-\newcommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
 \begin{document}
 """
 _END, _WITH_NEXT = r"\\", r"\\*"
 _REASON = 300  # letters
 _TOGETHER = 25  # rows: no page ends within a group of so many
-_BESIDE = 12  # figures that wait for their places: TeX keeps few
 _TEXTS = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _VALUES = ("metric", "point", "stack", "mean ± SD", "relative SD", "trials", "estimate", "interval", "n")
@@ -34,7 +29,7 @@ _VALUES = ("metric", "point", "stack", "mean ± SD", "relative SD", "trials", "e
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `tables.tex`, for a document of yours with booktabs and longtable, and `report.tex`, which is one.
 
-    `report.tex` shows the figures of the format pdf if they are beside it.
+    `report.tex` shows the figures that the format pdf has written beside it.
     """
     tables = "\n".join(_tables(summary, run))
     return {"tables.tex": tables.encode(), "report.tex": "\n".join(_document(summary, run)).encode()}
@@ -129,11 +124,5 @@ def _document(summary: Summary, run: Run) -> Iterator[str]:
     yield rf"\section*{{{in_latex(summary.suite)}}}"
     yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
     yield from (rf"\item {in_latex(sentence)}" for sentence in answer(summary, run.record.measured_on))
-    yield "\\end{itemize}\n\\input{tables}\n\\clearpage"
-    for number, plot in enumerate(plots(summary, run), start=1):
-        file = f"figures/{plot.name}.pdf"
-        yield rf"\IfFileExists{{{file}}}{{\begin{{figure}}[htbp]\centering\fitted{{{file}}}"
-        yield rf"\caption{{{in_latex(plot.caption)}}}\end{{figure}}}}{{}}"
-        if number % _BESIDE == 0:
-            yield r"\clearpage"
+    yield "\\end{itemize}\n\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
     yield "\\end{document}\n"

@@ -1,14 +1,35 @@
-"""The page's charts as PDF, for papers: `report.tex` of the format latex shows them."""
+"""The page's charts as PDF, for papers, and `figures.tex` with all of them, which `report.tex` shows."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import vl_convert
 
 from tare.journal import Run
-from tare.report.plots import plots
+from tare.report.escapes import in_latex
+from tare.report.plots import Plot, plots
 from tare.statistics.cells import Summary
+
+# Seven tenths of a chart's own size, or as much as the page has room for.
+_FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
+\providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
+\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
+_BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `figures/*.pdf`."""
-    return {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in plots(summary, run)}
+    """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
+    drawn = plots(summary, run)
+    files = {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in drawn}
+    return files | ({"figures/figures.tex": "\n".join(_figures(drawn)).encode()} if drawn else {})
+
+
+def _figures(drawn: Sequence[Plot]) -> Iterator[str]:
+    yield _FITTED
+    for number, plot in enumerate(drawn, start=1):
+        yield rf"\begin{{figure}}[htbp]\centering\fitted{{figures/{plot.name}.pdf}}"
+        yield rf"\caption{{{in_latex(plot.caption)}}}\end{{figure}}"
+        if number % _BESIDE == 0:
+            yield r"\clearpage"
+    yield ""

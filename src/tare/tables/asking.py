@@ -222,6 +222,8 @@ def _error(error: Exception, text: str) -> TareError:
     what, *more = [line.strip() for line in text.splitlines() if line.strip()]
     what = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", what)
     meant = re.search(r'^(?:Did you mean|Candidate bindings:) "([^"]+)"', "\n".join(more), re.MULTILINE)
+    if what.startswith("Table with name") and meant and meant[1] not in schema.TABLES:
+        meant = None  # one of DuckDB's own
     if isinstance(error, duckdb.OutOfMemoryException):
         return TareError(
             f"the query needs more than {_MEMORY} of memory", "ask for less: WHERE, GROUP BY, fewer columns"

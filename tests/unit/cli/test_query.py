@@ -91,6 +91,16 @@ def test_wrong_usage_is_told_in_two_lines(
     assert len(hint) > 6
 
 
-def test_a_run_without_a_query_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(app, ["query", str(folder)]) == 2
-    assert "missing argument" in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "what", "hint"), [
+    ([], "missing argument 'RUN... SQL'", "tare query --help"),
+    (["RUN"], "the last word is SQL, and RUN is a folder", "tare query RUN 'FROM trials'"),
+    (["FROM trials"], "no run is named", "tare query RUN 'FROM trials'"),
+    (["FROM trials", "RUN"], "the last word is SQL, and RUN is a folder", "tare query RUN 'FROM trials'"),
+])  # fmt: skip
+def test_a_run_or_a_query_that_is_missing_is_told(
+    words: list[str], what: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(app, ["query", *(word.replace("RUN", str(folder)) for word in words)]) == 2
+    said = capsys.readouterr().err.replace(str(folder), "RUN")
+    assert f"error: {what}\n" in said
+    assert hint in said

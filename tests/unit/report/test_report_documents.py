@@ -222,6 +222,8 @@ def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout.decode("utf-8", "replace")[-2000:]
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    said = done.stdout.replace(b"\n", b"")  # TeX breaks lines anywhere
+    assert all(path.name.encode() in said for path in tmp_path.glob("figures/*.pdf"))
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------
@@ -239,9 +241,13 @@ def test_charts_are_files_that_are_named_after_what_they_show() -> None:
 def test_charts_are_written_as_pdf_and_svg(tmp_path: Path) -> None:
     run = replace(pairs([90, 91, 90, 91, 90], [100] * 5), folder=tmp_path / "run")
     written = write_report([run], ["pdf", "svg"], tmp_path)
-    assert {path.suffix for path in written} == {".pdf", ".svg"}
+    assert {path.suffix for path in written} == {".pdf", ".svg", ".tex"}
+    figures = (tmp_path / "figures" / "figures.tex").read_text(encoding="utf-8")
     for path in written:
         assert path.parent == tmp_path / "figures"
+        if path.suffix == ".tex":
+            continue
+        assert path.suffix == ".svg" or f"{{figures/{path.name}}}" in figures
         assert path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<svg")
 
 

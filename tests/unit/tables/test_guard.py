@@ -133,6 +133,7 @@ def test_what_people_ask_is_answered(sql: str, unchanged: Path) -> None:
 @pytest.mark.parametrize(("sql", "what", "hint"), [
     ("SELEC 1", 'the query: syntax error at or near "SELEC"', "the tables are runs, trials"),
     ("FROM trails", "the query: Table with name trails does not exist!", 'did you mean "trials"?'),
+    ("FROM '/etc/passwd'", "Table with name /etc/passwd does not exist!", "the tables are runs, trials"),
     ("SELECT stak FROM trials", 'Referenced column "stak" not found', 'did you mean "stack"?'),
     ("SELECT trial + 1 FROM trials", "the query: ", "the tables are"),
     ("SELECT trial::INTEGER FROM trials", "the query: ", "the tables are"),
