@@ -68,9 +68,9 @@ def rankings(run: Run, summary: Summary) -> tuple[Ranking, ...]:
 
 
 def _headlines(run: Run, summary: Summary) -> Iterator[Headline]:
-    trials = latest(run.trials)
     for record in records(run):
-        yield from headlines(arrange(record, summary.stacks, [each for each in trials if each.workload == record.name]))
+        own = latest([each for each in run.trials if each.workload == record.name])
+        yield from headlines(arrange(record, summary.stacks, own))
 
 
 def _pairs(head: Headline, summary: Summary) -> _Pairs:

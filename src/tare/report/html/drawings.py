@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint, Layer, Mark
+from tare.model import Footprint, Layer, Mark, Trial
 from tare.report import figures, heat
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.swept import swept_drawings
@@ -80,8 +80,11 @@ def _metrics_map(summary: Summary, record: WorkloadRecord, prefix: str) -> Drawi
 
 def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
-    moments = {stack: _moments(run, stack) for stack in summary.stacks}
-    moments = {stack: marks for stack, marks in moments.items() if marks}
+    own: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
+    for trial in run.trials:
+        if trial.status == "ok" and trial.timeline:
+            own[trial.stack].append(trial)
+    moments = {stack: marks for stack, trials in own.items() if (marks := _moments(trials))}
     if not moments:
         return ()
     totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
@@ -180,9 +183,8 @@ def _start(moments: dict[str, list[Mark]], prefix: str, caption: str) -> Drawing
     return drawing(figures.starts(phases, totals), prefix, caption)
 
 
-def _moments(run: Run, stack: str) -> list[Mark]:
+def _moments(trials: Sequence[Trial]) -> list[Mark]:
     """Give the median of each mark that most trials have, in order of time: an instance starts alike for all."""
-    trials = [trial for trial in run.trials if trial.status == "ok" and trial.timeline and trial.stack == stack]
     seen: dict[str, list[float]] = {}
     for trial in trials:
         for mark in trial.timeline:

@@ -26,7 +26,8 @@ def over_time(run: Run, record: WorkloadRecord) -> list[Rate]:
     if record.use != _USE:
         return []
     found: dict[str, list[Counts]] = {}
-    for trial in [each for each in latest(run.trials) if each.workload == record.name and each.status == "ok"][:_MOST]:
+    own = latest([each for each in run.trials if each.workload == record.name])
+    for trial in [each for each in own if each.status == "ok"][:_MOST]:
         if counts := _of_trial(run, trial.trial):
             found.setdefault(trial.stack, []).append(counts)
     return rates(found)

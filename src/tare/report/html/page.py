@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
+from tare.model import Trial
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
@@ -183,7 +184,7 @@ def page(summary: Summary, run: Run) -> Page:
         image=" of ".join(filter(None, (run.record.image, run.record.image_origin))),
         packages=run.record.packages,
         clients=tuple(run.record.clients.items()),
-        stacks=tuple(stack_facts(stack, run, stack_anchor(summary, stack), places) for stack in summary.stacks),
+        stacks=_stacks(summary, run, places),
         glyphs=GLYPHS,
         counts=_counts(run),
         folder=run.folder.name,
@@ -197,6 +198,13 @@ def _day(started: str) -> str:
     except ValueError:  # a stranger's, or an older one
         return started
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _stacks(summary: Summary, run: Run, places: Anchors) -> tuple[StackFacts, ...]:
+    own: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
+    for trial in run.trials:
+        own[trial.stack].append(trial)
+    return tuple(stack_facts(stack, own[stack], stack_anchor(summary, stack), places) for stack in summary.stacks)
 
 
 def _left_out(summary: Summary, run: Run, places: Anchors) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tare.journal import Run
 from tare.machines import FileSystem
 from tare.model import Limits, SetLimits, Trial
 from tare.report.html.trials import Anchors
@@ -26,9 +25,8 @@ class StackFacts:
     trials: tuple[tuple[str, str], ...]
 
 
-def stack_facts(stack: str, run: Run, anchor: str, places: Anchors) -> StackFacts:
-    """Read what a stack was from its trials."""
-    own = [trial for trial in run.trials if trial.stack == stack]
+def stack_facts(stack: str, own: Sequence[Trial], anchor: str, places: Anchors) -> StackFacts:
+    """Read what a stack was from its own trials."""
     paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
     limits = tuple(_limits(own))
     proof = dict(entry for trial in own for entry in trial.proof)
