@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +28,8 @@ def report(
     if not wanted:
         raise UsageError("no report format is named", f"for example --format {','.join(DEFAULT_FORMATS)}")
     try:
-        paths = write_report([load(folder) for folder in runs], wanted, out)
+        with _without_collection():
+            paths = write_report([load(folder) for folder in runs], wanted, out)
     except OSError as error:
         what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "give another folder by --out") from error
@@ -33,3 +37,15 @@ def report(
         print(path)
     if not paths:
         Console(stderr=True).print("no file: there is nothing that these formats show", highlight=False, markup=False)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Look for no garbage meanwhile: among the objects of 100,000 trials that took a sixth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
