@@ -94,7 +94,7 @@ def _rows(answer: Answer) -> Iterator[ComparedRow]:
     for at, cell in enumerate(answer.cells):
         change = answer.changes[at] if answer.changes else None
         yield ComparedRow(
-            name=cell.name,
+            name=f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}",
             stack=cell.stack,
             verdict=state(cell),
             look=look(cell.verdict, cell),
