@@ -36,19 +36,19 @@ def _values(run: Run) -> Iterable[Sequence[object]]:
         if trial.status != "ok":
             continue
         position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        rest = (trial.path, _kinds(trial.cautions))
         for value in trial.values:
-            what = (value.metric, value.point, value.value, value.unit, value.better)
-            yield (*position, *what, trial.path, _kinds(trial.cautions))
+            yield (*position, value.metric, value.point, value.value, value.unit, value.better, *rest)
 
 
 def _turns(run: Run) -> Iterable[Sequence[object]]:
     """Give the values of all turns; one that was measured at once has no round."""
     for trial in (trial for trial in run.trials if trial.status == "ok"):
+        position = (run.record.suite, trial.workload, trial.stack, trial.block)
         for value in trial.values:
             rounds: Iterable[tuple[int | None, float]] = enumerate(value.turns, trial.first_round)
             for number, turn in rounds if value.turns else [(None, value.value)]:
-                where = (run.record.suite, trial.workload, trial.stack, trial.block, number, trial.trial)
-                yield (*where, value.metric, value.point, turn, value.unit, value.better)
+                yield (*position, number, trial.trial, value.metric, value.point, turn, value.unit, value.better)
 
 
 def _cells(summary: Summary) -> Iterable[Sequence[object]]:
