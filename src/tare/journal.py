@@ -12,9 +12,10 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path, PurePath
@@ -110,6 +111,18 @@ class Run:
     trials: tuple[Trial, ...]
     from_report: str = ".."
     digest: str = field(default="", compare=False)
+
+    @cached_property
+    def by_workload(self) -> Mapping[str, tuple[Trial, ...]]:
+        """The trials of each workload, in the order of the journal."""
+        found: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.workload, []).append(trial)
+        return {workload: tuple(trials) for workload, trials in found.items()}
+
+    def of(self, workload: str) -> tuple[Trial, ...]:
+        """Give the trials of a workload; none where it has none."""
+        return self.by_workload.get(workload, ())
 
 
 _RECORD = TypeAdapter(RunRecord)

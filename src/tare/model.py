@@ -42,7 +42,7 @@ class Output:
         return self.stdout.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line that a process printed, without its end, and its time of arrival in seconds of the monotonic clock."""
 
@@ -162,7 +162,7 @@ class SetLimits:
 # --- instances -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A moment of an instance's start, in seconds of the machine's monotonic clock."""
 
@@ -170,7 +170,7 @@ class Mark:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """What an instance costs its host, alone: proportional set size of its processes, kernel memory, bytes on disk.
 
@@ -189,7 +189,7 @@ class Footprint:
         return None if self.memory_bytes is None else self.memory_bytes + (self.kernel_bytes or 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layer:
     """What a layer of a nested stack adds: seconds since the layer around it answered, and footprint on its host."""
 
@@ -300,7 +300,7 @@ class Service:
 # --- trials --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Caution:
     """A doubt about a trial: a short stable kind, and a sentence."""
 
@@ -308,7 +308,7 @@ class Caution:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A value with its unit and direction, as the journal holds it.
 
@@ -325,7 +325,7 @@ class Measured:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What happened while a trial had its turn: `label` is that of its output.
 
@@ -342,7 +342,7 @@ class Turn:
     warm_up: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One fresh instance, one workload, its values. The unit of replication.
 

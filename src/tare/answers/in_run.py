@@ -205,7 +205,7 @@ class InRun:
 def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
     """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline."""
     [record] = [each for each in records(run) if each.name == workload]
-    trials = [trial for trial in run.trials if trial.workload == workload]
+    trials = list(run.of(workload))
     if metric == FOOTPRINT:
         record, trials = replace(record, metrics=(_FOOTPRINT,), sweep=None), [_footprint(each) for each in trials]
     elif metric:

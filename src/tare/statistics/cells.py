@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from tare.model import Better, Caution
 from tare.statistics.effects import Effects
+
+if TYPE_CHECKING:
+    from tare.statistics.headlines import Headline
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
@@ -180,7 +183,7 @@ class Summary:
     `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
     1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
     say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
-    `cells` hold each by itself.
+    `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`.
     """
 
     suite: str
@@ -195,6 +198,7 @@ class Summary:
     rules: tuple[HeadlineRule, ...]
     effects: tuple[Effects | None, ...]
     overall: Overall
+    measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
 
     def of(self, workload: str) -> tuple[Cell, ...]:
         """All cells of a workload, headline apart."""

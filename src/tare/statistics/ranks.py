@@ -9,20 +9,16 @@ baseline is better than who is worse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import Run
 from tare.statistics.anytime import e_bh
 from tare.statistics.cells import Cell, Summary
-from tare.statistics.grid import arrange
-from tare.statistics.headlines import Headline, headlines
-from tare.statistics.outcomes import latest
+from tare.statistics.headlines import Headline
 from tare.statistics.ratios import Reference, compare_together
-from tare.statistics.summarize import records
 
 _MOST = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
 
@@ -53,9 +49,9 @@ class _Pairs:
     evidence: NDArray[np.float64]
 
 
-def rankings(run: Run, summary: Summary) -> tuple[Ranking, ...]:
+def rankings(summary: Summary) -> tuple[Ranking, ...]:
     """Rank the stacks of each headline, in the order of the summary's rules."""
-    pairs = [_pairs(head, summary) for head in _headlines(run, summary)]
+    pairs = [_pairs(head, summary) for head in summary.measured]
     asked = [np.triu_indices(len(each.cells), 1) for each in pairs]
     kept = e_bh(np.concatenate([np.zeros(0), *(each.evidence[at] for each, at in zip(pairs, asked, strict=True))]))
     made, begin = [], 0
@@ -65,12 +61,6 @@ def rankings(run: Run, summary: Summary) -> tuple[Ranking, ...]:
         begin += len(at[0])
         made.append(Ranking(rule.name, _ranked(own.cells, (told & own.ahead) | (told & ~own.ahead).T)))
     return tuple(made)
-
-
-def _headlines(run: Run, summary: Summary) -> Iterator[Headline]:
-    for record in records(run):
-        own = latest([each for each in run.trials if each.workload == record.name])
-        yield from headlines(arrange(record, summary.stacks, own))
 
 
 def _pairs(head: Headline, summary: Summary) -> _Pairs:

@@ -53,7 +53,10 @@ def summarize(run: Run) -> Summary:
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     reference = _reference(run.record, stacks)
     known = records(run) if stacks else []  # without a stack there is nothing to compare
-    workloads = [_workload(record, stacks, trials, reference) for record in known]
+    own: dict[str, list[Trial]] = {record.name: [] for record in known}
+    for trial in trials:
+        own[trial.workload].append(trial)
+    workloads = [_workload(record, stacks, own[record.name], reference) for record in known]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
@@ -78,6 +81,7 @@ def summarize(run: Run) -> Summary:
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
         ),
         overall=rank(stacks, counting, reference, run.record.margin),
+        measured=tuple(head for each in workloads for head in each.headlines),
     )
 
 
@@ -91,8 +95,8 @@ def _reference(record: RunRecord, stacks: tuple[str, ...]) -> Reference | None:
 def records(run: Run) -> list[WorkloadRecord]:
     """Give the run's workloads, also those that only its trials know."""
     known = {record.name: record for record in run.record.workloads}
-    for trial in run.trials:
-        known.setdefault(trial.workload, WorkloadRecord(trial.workload, trial.workload, trial.workload, (), None))
+    for name in run.by_workload:
+        known.setdefault(name, WorkloadRecord(name, name, name, (), None))
     return list(known.values())
 
 
@@ -145,8 +149,7 @@ def _workload(
 ) -> _Workload:
     own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
-        if trial.workload == record.name:
-            own[trial.stack].append(trial)
+        own[trial.stack].append(trial)
     grid = arrange(record, stacks, [trial for of_stack in own.values() for trial in of_stack])
     outcomes = tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
     return _Workload(record, grid, outcomes, headlines(grid), reference)

@@ -16,6 +16,7 @@ from tare.journal import Run
 from tare.machines import Tuning
 from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
 from tare.report import find
+from tare.report.html.drawing import drawn_meanwhile
 from tare.statistics.summarize import summarize
 
 ATTACK = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -245,3 +246,8 @@ def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_o
     assert "Lent" in page.text
     assert "On this machine (Cloud CPU 7, " in page.text
     assert page.text.count(MACHINE.cpu_model) == 1
+
+
+def test_charts_that_another_process_draws_are_the_same(html: str) -> None:
+    with drawn_meanwhile():
+        assert html_of(believable_run()) == html

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from contextlib import nullcontext
 from importlib.resources import files
 
 from altair.utils.schemapi import debug_mode
@@ -17,15 +18,17 @@ from markupsafe import Markup
 from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report.html.compared import ComparedPage, compared_page
+from tare.report.html.drawing import drawn_meanwhile
 from tare.report.html.page import Page, page
 from tare.statistics.cells import Summary
+
+_MANY = 20_000  # trials: to start a process takes longer than to draw a chart
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `index.html`, the report of a run."""
-    with debug_mode(arg=False):  # that charts fit their schema is for tests: it takes longer than to draw them
-        content = page(summary, run)
-    return {"index.html": _rendered("page.html.j2", content)}
+    with drawn_meanwhile() if len(run.trials) >= _MANY else nullcontext():
+        return {"index.html": _report(summary, run)}
 
 
 def compared(answer: Answer) -> bytes:
@@ -35,12 +38,18 @@ def compared(answer: Answer) -> bytes:
 
 def live(summary: Summary, run: Run) -> bytes:
     """Render the report of a run that goes on, for a server: it renews itself, and has an empty element `live`."""
-    return _rendered("page.html.j2", page(summary, run), live=True)
+    return _report(summary, run, live=True)
 
 
 def begun() -> bytes:
     """Render the page of a run that has only begun, for a server."""
     return _rendered("begun.html.j2", None, live=True)
+
+
+def _report(summary: Summary, run: Run, live: bool = False) -> bytes:
+    # That charts fit their schema is for tests: to look at it takes longer than to draw them.
+    with debug_mode(arg=False):
+        return _rendered("page.html.j2", page(summary, run), live)
 
 
 def _rendered(template: str, content: Page | ComparedPage | None, live: bool = False) -> bytes:

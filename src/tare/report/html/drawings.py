@@ -149,7 +149,7 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
     drawings: list[Drawing | None] = []
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
     metrics = [metric for metric in record.metrics if metric.name in names]
-    trials = [trial for trial in run.trials if trial.workload == record.name and trial.status == "ok"]
+    trials = [trial for trial in run.of(record.name) if trial.status == "ok"]
     for index, metric in enumerate(metrics[:_MOST_STRIPS]):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
         dots = [

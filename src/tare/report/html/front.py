@@ -64,7 +64,7 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     """Make the first screen of a run's page."""
     names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
-    rows = zip(summary.rules, rankings(run, summary), strict=True)
+    rows = zip(summary.rules, rankings(summary), strict=True)
     return Front(
         brief(summary, run.record.measured_on),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),

@@ -26,7 +26,7 @@ def over_time(run: Run, record: WorkloadRecord) -> list[Rate]:
     if record.use != _USE:
         return []
     found: dict[str, list[Counts]] = {}
-    own = latest([each for each in run.trials if each.workload == record.name])
+    own = latest(run.of(record.name))
     for trial in [each for each in own if each.status == "ok"][:_MOST]:
         if counts := _of_trial(run, trial.trial):
             found.setdefault(trial.stack, []).append(counts)

@@ -46,7 +46,7 @@ class Strip:
 def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
     """Give the block of a workload whose turns differ most, and one in which a stack stalls by itself."""
     blocks: dict[int, list[TurnBar]] = {}
-    for trial in latest([each for each in run.trials if each.workload == workload]):
+    for trial in latest(run.of(workload)):
         if trial.status == "ok" and (bars := _bars(trial)):
             blocks.setdefault(trial.block, []).extend(bars)
     if not blocks:
