@@ -154,7 +154,7 @@ def test_all_that_is_in_a_group_is_killed_with_it(
     host = LocalHost()
     with nothing_left(), limited(ledger, f"tare-test-{os.getpid()}", limits) as group:
         # env -i and setsid: nothing but the group knows of it.
-        left = ("env", "-i", "setsid", "sh", "-c", "sleep 70021 >/dev/null 2>&1 </dev/null &")
+        left = ("env", "-i", "setsid", "--wait", "sh", "-c", "sleep 70021 >/dev/null 2>&1 </dev/null &")
         host.run(*group.join, *left, timeout=SECONDS)
         (pid,) = group.processes()
         assert read_text(f"/proc/{pid}/cmdline") == "sleep\x0070021\0"

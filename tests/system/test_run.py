@@ -96,9 +96,9 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     before = (run / "trials.jsonl").read_bytes()
     assert quickly("reparse", "run") == (0, "", "0 of 6 trials changed\n")
     assert (run / "trials.jsonl").read_bytes() == before
-    code, out, err = quickly("report", "run", "--format", "html,pdf", "--out", "elsewhere")
+    code, out, err = quickly("report", "run", "--format", "html,docx", "--out", "elsewhere")
     assert (code, out) == (2, "")
-    assert err.startswith("error: no report format named 'pdf'\nhint: there are ")
+    assert err.startswith("error: no report format named 'docx'\nhint: there are ")
     assert not (tmp_path / "elsewhere").exists()
     code, out, _ = quickly("report", "run", "--format", "json,csv", "--out", "elsewhere")
     assert code == 0

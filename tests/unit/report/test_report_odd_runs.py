@@ -25,6 +25,17 @@ def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_leaves_out() -
     assert html.count('<th scope="row">stack-') >= 999
 
 
+def test_a_workload_of_very_many_trials_has_no_chart_of_each_and_the_page_says_so() -> None:
+    def text(blocks: int) -> str:
+        values = [measured("speed", 100.0)]
+        return Page(html_of(make_run([make_trial("native", block, values) for block in range(blocks)]))).text
+
+    assert "140 of 1,400 trials a dot" in text(1400)
+    many = text(1401)
+    assert "a dot" not in many
+    assert "Left out, so that the page can be read: the charts of single trials of a workload that has more" in many
+
+
 def test_a_run_with_failures_alone_says_why_first() -> None:
     trials = [
         replace(make_trial(stack, block, ()), status="failed", reason=f"{stack} crashed")

@@ -24,6 +24,8 @@ _MOST_STRIPS = 4
 _MANY = 4
 # A total so many times another's hides its phases on a common axis.
 _HIDES = 8.0
+# Of more trials of a workload, so few could be dots that their chart would say nothing.
+MOST_DOTTED = 1400
 # Stacks within this factor of the baseline are drawn once more where others are far off.
 _NEAR = 1.25
 
@@ -150,6 +152,8 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord, prefix: str) -> 
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
     metrics = [metric for metric in record.metrics if metric.name in names]
     trials = [trial for trial in run.of(record.name) if trial.status == "ok"]
+    if len(trials) > MOST_DOTTED:
+        return []
     for index, metric in enumerate(metrics[:_MOST_STRIPS]):
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
         dots = [

@@ -12,7 +12,16 @@ from tare.model import Trial
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
-from tare.report.html.drawings import MOST_DRAWN, LayerRow, costs, headlines_map, layers, starts, workload_drawings
+from tare.report.html.drawings import (
+    MOST_DOTTED,
+    MOST_DRAWN,
+    LayerRow,
+    costs,
+    headlines_map,
+    layers,
+    starts,
+    workload_drawings,
+)
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
@@ -208,8 +217,12 @@ def _stacks(summary: Summary, run: Run, places: Anchors) -> tuple[StackFacts, ..
 
 
 def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
-    """Say what a page of so many stacks does not have."""
-    texts = [f"charts, as there are {len(summary.stacks)} stacks"] if len(summary.stacks) > MOST_DRAWN else []
+    """Say what a page of so many stacks or trials does not have."""
+    texts = []
+    if len(summary.stacks) > MOST_DRAWN:
+        texts.append(f"charts, as there are {len(summary.stacks)} stacks")
+    elif any(len(trials) > MOST_DOTTED for trials in run.by_workload.values()):
+        texts.append(f"the charts of single trials of a workload that has more than {MOST_DOTTED:,}")
     if not places.names and any(trial.status != "skipped" for trial in run.trials):
         texts.append("trials, which values.csv has, and tare show shows")
     return f"Left out, so that the page can be read: {'; '.join(texts)}." if texts else ""
