@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +12,10 @@ import typer
 
 from tare.cli.console import Console
 from tare.errors import UsageError
-from tare.journal import load
+from tare.journal import Run, load
 from tare.report import DEFAULT_FORMATS, write_report
+
+_MANY = 20_000
 
 
 def report(
@@ -29,7 +31,9 @@ def report(
         raise UsageError("no report format is named", f"for example --format {','.join(DEFAULT_FORMATS)}")
     try:
         with _without_collection():
-            paths = write_report([load(folder) for folder in runs], wanted, out)
+            read = [load(folder) for folder in runs]
+            with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
+                paths = write_report(read, wanted, out)
     except OSError as error:
         what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "give another folder by --out") from error
@@ -37,6 +41,15 @@ def report(
         print(path)
     if not paths:
         Console(stderr=True).print("no file: there is nothing that these formats show", highlight=False, markup=False)
+
+
+def _drawn_meanwhile(runs: Sequence[Run]) -> AbstractContextManager[None]:
+    """Let a process of its own draw the charts of very many trials: to start one takes longer than to draw a few."""
+    if sum(len(run.trials) for run in runs) < _MANY:
+        return nullcontext()
+    from tare.report.html.drawing import drawn_meanwhile  # noqa: PLC0415 - with the libraries of charts
+
+    return drawn_meanwhile()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import multiprocessing
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tare.journal import Run
 from tare.machines import Tuning
 from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
 from tare.report import find
-from tare.report.html.drawing import drawn_meanwhile
+from tare.report.html.drawing import drawing, drawn_meanwhile
 from tare.statistics.summarize import summarize
 
 ATTACK = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -251,3 +252,14 @@ def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_o
 def test_charts_that_another_process_draws_are_the_same(html: str) -> None:
     with drawn_meanwhile():
         assert html_of(believable_run()) == html
+
+
+def test_a_process_that_ends_before_its_chart_is_drawn_costs_none() -> None:
+    spec = {"mark": "point", "data": {"values": [{"x": number} for number in range(3)]}}
+    with drawn_meanwhile():
+        made = [drawing(spec, f"p{number}", "three points") for number in range(3)]
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        made.append(drawing(spec, "p3", "three points"))
+        assert ['aria-label="three points"' in each.svg for each in made if each] == [True] * 4

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from contextlib import nullcontext
 from importlib.resources import files
 
 from altair.utils.schemapi import debug_mode
@@ -18,17 +17,13 @@ from markupsafe import Markup
 from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report.html.compared import ComparedPage, compared_page
-from tare.report.html.drawing import drawn_meanwhile
 from tare.report.html.page import Page, page
 from tare.statistics.cells import Summary
-
-_MANY = 20_000  # trials: to start a process takes longer than to draw a chart
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `index.html`, the report of a run."""
-    with drawn_meanwhile() if len(run.trials) >= _MANY else nullcontext():
-        return {"index.html": _report(summary, run)}
+    return {"index.html": _report(summary, run)}
 
 
 def compared(answer: Answer) -> bytes:

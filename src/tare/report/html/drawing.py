@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -18,6 +19,7 @@ from markupsafe import Markup
 from tare.report.looks import Spec
 from tare.report.svg import draw
 
+_NOTHING: Spec = {"mark": "point", "data": {"values": []}}
 _PEN: ContextVar[ProcessPoolExecutor | None] = ContextVar("_PEN", default=None)
 
 
@@ -34,14 +36,24 @@ class Drawing:
     @property
     def svg(self) -> Markup:
         """The chart, drawn for the page."""
-        text = self._drawn.result() if self._drawn else draw(self.spec, self.prefix, self.caption)
-        return Markup(text)  # noqa: S704  # written anew by `draw`
+        return Markup(self._text())  # noqa: S704  # written anew by `draw`
+
+    def _text(self) -> str:
+        if self._drawn:
+            with suppress(BrokenProcessPool):  # no memory was left for it, or somebody ended it
+                return self._drawn.result()
+        return draw(self.spec, self.prefix, self.caption)
 
 
 @contextmanager
 def drawn_meanwhile() -> Iterator[None]:
-    """Draw each chart as soon as it is specified, beside what is done until the end of this context."""
+    """Draw each chart as soon as it is specified, beside what is done until the end of this context.
+
+    The process imports the program's main module, as `multiprocessing` has it, which must do nothing then: this is for
+    the command line, not for scripts of others.
+    """
     pen = ProcessPoolExecutor(1, get_context("spawn"))
+    pen.submit(draw, _NOTHING, "", "")  # the renderer takes half a second before its first chart
     token = _PEN.set(pen)
     try:
         yield
@@ -54,5 +66,8 @@ def drawing(spec: Spec | None, prefix: str, caption: str, *, wide: bool = False)
     """Give the chart of a specification; None where there is nothing to draw."""
     if spec is None:
         return None
-    pen = _PEN.get()
-    return Drawing(caption, spec, prefix, wide, pen.submit(draw, spec, prefix, caption) if pen else None)
+    pen, drawn = _PEN.get(), None
+    if pen:
+        with suppress(BrokenProcessPool):
+            drawn = pen.submit(draw, spec, prefix, caption)
+    return Drawing(caption, spec, prefix, wide, drawn)
