@@ -11,15 +11,15 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
-from tare.model import Metric, Raw, Value
+from tare.model import LimitsWanted, Metric, Raw, Value
 from tare.units import Duration
 
 HEAD = (
@@ -46,6 +46,10 @@ class SysbenchTest(Workload):
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
+        return replace(self, threads=min(self.threads, limits.cpus))
 
     @property
     def rounds(self) -> int:

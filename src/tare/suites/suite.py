@@ -324,7 +324,7 @@ def _bounded(document: Document, key: Key, planned: Planned) -> Planned:
     try:
         fitting, lowered = bounded(planned.workload, planned.limits)
     except ValueError as error:
-        document.fault((*key, "limits"), str(error), "give it more time, or leave the workload out")
+        document.fault((*key, "limits"), str(error), "change its settings or its limits, or leave it out")
         return planned
     return replace(planned, workload=fitting, lowered=lowered)
 

@@ -9,10 +9,10 @@ A character is a system call that moves one byte. Bonnie++ moves 3 MiB so, which
 half second that Bonnie++ needs for a result: here it is `characters`. If `files` is not 0, it also creates and deletes
 1024 times as many empty files; VTmark excluded these results as too volatile, and so does tare.
 
-The file is twice as large as `memory`; a trial whose instance has more memory fails. Caches are dropped before each
-trial, but Bonnie++ reads what it has just written, and its own way around them (`-D`) is for writing alone, and breaks
-that of single bytes. So tare counts what the machine's disks move, and a caution tells what they did not see. Bonnie++
-syncs the file after each part, which counts. It cannot pause, so stacks are measured one after the other.
+The file is twice as large as `memory`; a suite that gives the instance more memory is refused. Caches are dropped
+before each trial, but Bonnie++ reads what it has just written, and its own way around them (`-D`) is for writing alone,
+and breaks that of single bytes. So tare counts what the machine's disks move, and a caution tells what they did not
+see. Bonnie++ syncs the file after each part, which counts. It cannot pause, so stacks are measured one after the other.
 
 Settings: `place`, the root of the instance or a data volume; `memory`; `characters`, the bytes that are moved singly;
 `runs`, in one instance; `files`, times 1024; `seed`.
@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
@@ -32,7 +32,7 @@ from tare.contracts import Setup
 from tare.errors import TrialFailed, printed
 from tare.loads.disk import OnDisk, share_seen
 from tare.machines import DiskBytes
-from tare.model import Metric, Raw, Value
+from tare.model import LimitsWanted, Metric, Raw, Value
 from tare.units import Size, format_size
 
 _MEBIBYTE = 1024**2
@@ -79,6 +79,12 @@ class Bonnie(OnDisk):
     files: Annotated[int, Field(ge=0, le=28_000)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1580230295
 
+    def within(self, limits: LimitsWanted) -> Self:
+        """Refuse more memory than the file is made for, by a ValueError."""
+        if limits.memory_bytes > self.memory:
+            raise ValueError(self._too_small_for(limits.memory_bytes))
+        return self
+
     @property
     def needed_bytes(self) -> int:
         """The large file, and room for the inodes of the others."""
@@ -122,9 +128,12 @@ class Bonnie(OnDisk):
         limits = setup.limits
         memory_bytes = 0 if limits is None else limits.seen.memory_bytes or limits.asked.memory_bytes
         if memory_bytes > self.memory:
-            what = f"the instance has {format_size(memory_bytes)} of memory: Bonnie++'s file of "
-            hint = "give bonnie as much `memory` as the instance has, or limit that of the instance"
-            raise TrialFailed(f"{what}{format_size(self._file_bytes)} may lie in the page cache", hint)
+            raise TrialFailed(self._too_small_for(memory_bytes), "limit the memory of the instance")
+
+    def _too_small_for(self, memory_bytes: int) -> str:
+        what = f"its file of {format_size(self._file_bytes)} may lie in the page cache"
+        more = "give bonnie as much `memory`"
+        return f"{what}, as an instance has {format_size(memory_bytes)} of memory: {more}"
 
     def _argv(self) -> tuple[str, ...]:
         what = ("-r", f"{self.memory // _MEBIBYTE}", "-n", f"{self.files}", "-x", f"{self.runs}")

@@ -10,8 +10,8 @@ O_DIRECT bypasses the caches of files, or they are dropped on all machines of a 
 effect, as in gVisor: tare counts what the machine's disks move, and a caution tells what they did not see.
 
 Settings: `place`, the root of the instance or a data volume; `pattern`; `block`, the size of a request; `size` of each
-file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` of them on the way; `jobs`,
-processes with a file each; `caches`, `bypass` or `drop`; `duration`.
+file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` of them on the way, fewer where
+the memory has no room for their blocks; `jobs`, processes with a file each; `caches`, `bypass` or `drop`; `duration`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ from tare.loads.disk import OnDisk, share_seen
 from tare.loads.json_report import Part, read_report
 from tare.loads.turns import filled_turns, rounds_of, turn_seconds
 from tare.machines import DiskBytes
-from tare.model import Metric, Raw, Sweep, Value
+from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -69,6 +69,10 @@ class Fio(OnDisk):
             raise ValueError("`size` is a multiple of `block`")
         if self.engine == "psync" and self.depth > 1:
             raise ValueError('psync has one request on the way: for a `depth`, write engine = "libaio"')
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Lower the depth until the memory has room for what is on the way."""
+        return replace(self, depth=min(self.depth, max(1, limits.room_bytes // (self.jobs * self.block))))
 
     @property
     def rounds(self) -> int:

@@ -1,12 +1,12 @@
 """sysbench's CPU test: how often a second it finds the prime numbers up to a limit by trial division.
 
 One event checks every number from 3 to `max_prime`. It stays in the first cache and never enters the kernel; with
-several `threads` it shows what a limit of CPUs costs. Results can be compared with published ones. Unlike Dhrystone and
-Whetstone, it does not verify what it computes.
+several `threads` it shows what a stack makes of several CPUs. None of the papers ran sysbench; its results can be
+compared with published ones. Unlike Dhrystone and Whetstone, it does not verify what it computes.
 
 Each turn runs as many events as fill it (tare.loads.sysbench). The start of sysbench's threads is not measured.
 
-Settings: `duration`; `threads`; `max_prime`.
+Settings: `duration`; `threads`, no more than the CPUs of an instance; `max_prime`.
 """
 
 from __future__ import annotations

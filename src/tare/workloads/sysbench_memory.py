@@ -4,12 +4,13 @@ One event goes once over a block, word by word: `access = "seq"` in order, `"rnd
 block, or each its own with `scope = "local"`. A block of 1 MiB mostly stays in a cache; only one that is larger than
 the last cache measures memory. sysbench's own default is 1 KiB: reading the clock before and after each block then
 takes as long as the work, and where a hypervisor makes clocks slow, longer. Published results that were made with other
-settings cannot be compared. RAMspeed verifies what it moves; sysbench does not.
+settings cannot be compared. None of the papers ran sysbench: VTmark's measure of memory is RAMspeed, which verifies what
+it moves; sysbench does not.
 
 Each turn runs as many events as fill it (tare.loads.sysbench). The start of sysbench's threads is not measured.
 
-Settings: `duration`; `threads`; `block_size`, a power of two, which is halved until the memory has room for it;
-`operation`, `"write"` or `"read"`; `access`; `scope`.
+Settings: `duration`; `threads`, no more than the CPUs of an instance; `block_size`, a power of two, which is halved
+until the memory has room for it; `operation`, `"write"` or `"read"`; `access`; `scope`.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class SysbenchMemory(SysbenchTest):
 
     def within(self, limits: LimitsWanted) -> Self:
         """Halve the block until it, or those of all threads, have room in the memory."""
-        blocks, size = self.threads if self.scope == "local" else 1, self.block_size
+        fitting = super().within(limits)
+        blocks, size = fitting.threads if fitting.scope == "local" else 1, fitting.block_size
         while size > _KIB and blocks * size > limits.room_bytes:
             size //= 2
-        return replace(self, block_size=size)
+        return replace(fitting, block_size=size)
 
     @property
     def amount(self) -> int:

@@ -16,11 +16,13 @@ from tare.workloads.bonnie import Bonnie
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dbench import Dbench
 from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.fio import Fio
 from tare.workloads.kernel_build import KernelBuild
 from tare.workloads.nginx import Nginx
 from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup
+from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory
 
 SUITE = '[suite]\nstacks = ["native"]\n'
@@ -129,9 +131,35 @@ def test_the_arrays_of_ramspeed_fit_into_the_memory_in_whole_steps() -> None:
 def test_the_block_of_sysbench_is_halved_until_those_of_all_threads_fit() -> None:
     large = SysbenchMemory(block_size=1 << 30)
     assert lowered(large, LimitsWanted(memory_bytes=512 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
-    assert lowered(replace(large, threads=4), LimitsWanted(memory_bytes=2048 * MEBIBYTE)) == {}
+    roomy = LimitsWanted(cpus=4, memory_bytes=2048 * MEBIBYTE)
+    assert lowered(replace(large, threads=4), roomy) == {}
     each = replace(large, threads=4, scope="local")
-    assert lowered(each, LimitsWanted(memory_bytes=2048 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
+    assert lowered(each, roomy) == {"block_size": 256 * MEBIBYTE}
+    assert lowered(each, replace(roomy, cpus=1)) == {"threads": 1}
+
+
+@pytest.mark.parametrize("workload", [Sysbench(threads=8), SysbenchMemory(threads=8)])
+def test_sysbench_has_no_more_threads_than_the_instance_has_cpus(workload: Workload) -> None:
+    assert lowered(workload, LimitsWanted(cpus=8)) == {}
+    assert lowered(workload, LimitsWanted(cpus=2)) == {"threads": 2}
+    (said,) = bounded(workload, LimitsWanted(cpus=2))[1]
+    assert (said.asked, said.used, said.bound) == ("8", "2", "an instance has 2 CPUs and 512 MiB of memory")
+
+
+def test_the_depth_of_fio_is_lowered_until_the_blocks_on_the_way_fit_into_the_memory() -> None:
+    deep = Fio(engine="libaio", depth=1024, block=MEBIBYTE, jobs=2)
+    assert lowered(deep, LimitsWanted(memory_bytes=4096 * MEBIBYTE)) == {}
+    assert lowered(deep, LimitsWanted(memory_bytes=512 * MEBIBYTE)) == {"depth": 168}
+    assert lowered(Fio(jobs=64, block=16 * MEBIBYTE), LimitsWanted()) == {}
+
+
+def test_more_memory_than_the_file_of_bonnie_is_made_for_is_a_fault_of_the_suite() -> None:
+    bonnie = '[[workloads]]\nuse = "bonnie"\n'
+    why = "its file of 1 GiB may lie in the page cache, as an instance has 1 GiB of memory"
+    told = f"workloads[0].limits: {why}: give bonnie as much `memory`"
+    assert faults(f'[limits]\nmemory = "1GiB"\n{bonnie}') == [told]
+    (enough,) = read(f'[limits]\nmemory = "1GiB"\n{bonnie}memory = "1GiB"\n')
+    assert (enough.workload, enough.lowered) == (Bonnie(memory=1024 * MEBIBYTE), ())
 
 
 def test_all_that_is_wrong_with_a_bound_is_said() -> None:

@@ -233,7 +233,7 @@ def test_a_file_that_may_lie_in_the_memory_of_the_instance_fails_the_trial(seen:
     with pytest.raises(TrialFailed, match="file of 1 GiB may lie in the page cache") as failure:
         tuple(TWO.measure(setup(inside, seen, replace(LIMITS, memory_bytes=asked))))
     assert not inside.calls
-    assert "`memory`" in failure.value.hint
+    assert "limit the memory" in failure.value.hint
 
 
 def test_a_guest_that_has_a_little_less_memory_than_asked_for_is_measured() -> None:
