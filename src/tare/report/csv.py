@@ -18,7 +18,8 @@ VALUES = (
 TURNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
 CELLS = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
-    "maximum", "baseline", "n", "ratio", "low", "high", "decision", "notes", "cautions", "failures", "skipped",
+    "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "decision", "notes", "cautions", "failures",
+    "skipped",
 )  # fmt: skip
 
 
@@ -56,8 +57,8 @@ def _cells(summary: Summary) -> Iterable[Sequence[object]]:
         yield (
             *(summary.suite, cell.workload, cell.metric, cell.point, cell.stack, cell.unit, cell.better, cell.trials),
             *(cell.mean, cell.sd, cell.relative_sd, cell.minimum, cell.maximum, summary.baseline, cell.n),
-            *(cell.ratio, cell.low, cell.high, cell.verdict, "; ".join(cell.notes), _kinds(cell.cautions)),
-            *(_failures(cell), cell.skipped),
+            *(cell.ratio, cell.low, cell.high, cell.mean_ratio, cell.verdict, "; ".join(cell.notes)),
+            *(_kinds(cell.cautions), _failures(cell), cell.skipped),
         )
 
 

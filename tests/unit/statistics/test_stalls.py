@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from dataclasses import replace
 
@@ -9,7 +11,10 @@ import numpy as np
 import pytest
 from runs import DHRYSTONE, make_run, make_trial, measured
 
+from tare.journal import Run
 from tare.model import Better, Metric
+from tare.report import csv as report_csv
+from tare.report import html as report_html
 from tare.report import json as report_json
 from tare.report.words import trust
 from tare.statistics.cells import Cell, Summary
@@ -74,7 +79,7 @@ def test_keys_of_the_same_turns_say_no_more_together_than_one_of_them() -> None:
     assert found.of(()).evidence == pytest.approx([0.0])
 
 
-def in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: bool = False) -> Summary:
+def run_in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: bool = False) -> Run:
     """A run in ten rounds; one stack has every tenth of its turns at half speed."""
     chance = np.random.default_rng(11)
     metric, trials = replace(DHRYSTONE.metrics[0], better=better), []
@@ -85,7 +90,11 @@ def in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: 
             turns = 100 * (speeds if better == "higher" else 1 / speeds)
             value = replace(measured("speed", float(turns.mean()), better=better), turns=tuple(turns.tolist()))
             trials.append(make_trial(stack, block, [replace(value, turns=()) if single else value]))
-    return summarize(make_run(trials, [replace(DHRYSTONE, metrics=(metric,))]))
+    return make_run(trials, [replace(DHRYSTONE, metrics=(metric,))])
+
+
+def in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: bool = False) -> Summary:
+    return summarize(run_in_turns(stalling, blocks, better, single))
 
 
 def cells_of(summary: Summary, stack: str) -> tuple[Cell, Cell]:
@@ -109,6 +118,21 @@ def test_a_stack_that_stalls_in_a_tenth_of_its_turns_is_called_so_with_what_it_c
     for cell in cells_of(summary, "crun"):
         assert (cell.cautions, cell.slow_turns) == ((), 0.0)
         assert not [note for note in cell.notes if "all turns" in note]
+
+
+def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_of_cells() -> None:
+    run = run_in_turns("docker")
+    summary = summarize(run)
+    mean = cells_of(summary, "docker")[1].mean_ratio
+    assert mean is not None
+    page = report_html.render(summary, run)["index.html"].decode()
+    assert f"by the mean over all turns {100 * mean:.4g} %" in page
+    [row] = [
+        row
+        for row in csv.DictReader(io.StringIO(report_csv.render(summary, run)["summary.csv"].decode()))
+        if row["stack"] == "docker"
+    ]
+    assert float(row["mean_ratio"]) == pytest.approx(mean)
 
 
 def test_the_answer_names_what_stalls_with_what_it_costs() -> None:

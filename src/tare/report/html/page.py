@@ -331,10 +331,15 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
 
 
 def _reach(cell: Cell) -> tuple[str, ...]:
-    """Say what an open cell would have shown, and what a decided one rests on."""
+    """Say what an open cell would have shown, what a decided one rests on, and what the mean over all turns says."""
+    said = []
     if cell.verdict == "undecided":
-        return (f"would have told a difference of {resolved(cell)}",)
-    return (f"would hold up to a correlation of {tolerated(cell)} between blocks",) if cell.decided else ()
+        said.append(f"would have told a difference of {resolved(cell)}")
+    elif cell.decided:
+        said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
+    if cell.mean_ratio is not None:
+        said.append(f"by the mean over all turns {100 * cell.mean_ratio:.4g} %")
+    return tuple(said)
 
 
 def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
