@@ -10,7 +10,7 @@ import itertools
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from tare.contracts import Host, Setup
 from tare.errors import Fault, SuiteError, TrialFailed
@@ -42,6 +42,7 @@ def rising_rates(rates: tuple[int, ...]) -> tuple[int, ...]:
     return rates
 
 
+ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 

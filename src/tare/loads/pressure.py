@@ -27,7 +27,6 @@ from pydantic import Field
 from tare.contracts import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.loads.further import WithFurther
-from tare.loads.load import MOST_CLIENTS
 from tare.loads.search import Fate, Search, Told, Try, is_fate, told_by
 from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Percent, Size, format_size
@@ -49,7 +48,6 @@ class UnderPressure(WithFurther):
     goal: Annotated[Percent, Field(gt=0, lt=1)] = 0.9
     precision: Annotated[Percent, Field(ge=0.01, le=0.5)] = 0.05
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 20
-    clients: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] = 50
     duration: Annotated[Duration, Field(gt=0, le=600)] = 0.5
 
     def measure(self, setup: Setup) -> Iterator[Raw]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.loads.http import PageSize
+from tare.loads.load import ClientCount
 from tare.loads.pressure import UnderPressure
 from tare.workloads.nginx import Nginx
 
@@ -31,6 +32,7 @@ class NginxMemory(UnderPressure):
     usual_port: ClassVar[int] = Nginx.usual_port
     paths: ClassVar[tuple[str, ...]] = Nginx.paths
 
+    clients: ClientCount = 50
     size: PageSize = 1024
 
     @property

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tare.loads.load import ClientCount
 from tare.loads.pressure import UnderPressure
 from tare.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
@@ -28,6 +29,7 @@ class RedisMemory(UnderPressure):
     client_packages: ClassVar[tuple[str, ...]] = Redis.client_packages
     usual_port: ClassVar[int] = Redis.usual_port
 
+    clients: ClientCount = 50
     operation: Operation = "SET"
 
     @property
