@@ -3,7 +3,8 @@
 One BIND in the instance has one zone; dnsperf on the client asks for one name over UDP at rates that rise until answers
 no longer follow. The 2015 paper (section 3.1, Figures 2 and 3) ran BIND 9.10.1 on OSv and 9.8.4 on Linux, from 1000
 queries a second on, with queryperf: Linux sustained about 19000/s, OSv about 28000/s. queryperf is no longer made, and
-dnsperf is its successor. Every stack runs the same BIND, with as many threads as it sees CPUs, as root. Under gVisor of
+dnsperf is its successor. The paper gives no length of its runs for DNS; here it is `duration`, and a rate is decided by
+several runs. Every stack runs the same BIND, with as many threads as it sees CPUs, as root. Under gVisor of
 2022, as in Debian 12, it ends as it starts, by an assertion on the range of ports.
 
 Values: the knee; over the rate the answers a second, their mean latency and its standard deviation, lost queries, and

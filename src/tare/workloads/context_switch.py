@@ -8,6 +8,8 @@ virtual machine, and changes with where the scheduler puts them.
 Every turn makes the same number of `loops`, trips there and back, on every stack. perf also counts the time in which
 the second process starts and ends; with few loops, that would be most of what is measured.
 
+None of the papers measured context switches by themselves.
+
 Settings: `loops` of a turn; `repetitions`, the turns.
 """
 

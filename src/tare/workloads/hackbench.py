@@ -1,8 +1,8 @@
 """hackbench: many processes that send each other messages, which the scheduler has to bring together.
 
 A group is 20 senders and 20 receivers. Each sender writes a message of 100 bytes to each receiver of its group, again
-and again, over sockets or pipes. This is hackbench as `perf bench sched messaging` has it, with its numbers; published
-results mostly are the seconds of a fixed number of loops, here it is messages a second.
+and again, over sockets or pipes. None of the papers ran it. This is hackbench as `perf bench sched messaging` has it,
+with its numbers; published results mostly are the seconds of a fixed number of loops, here it is messages a second.
 
 Every turn makes the same number of `loops` on every stack, 100 of which are perf's and hackbench's own default. The
 start of the processes is not measured, but their end is, as in all of hackbench's numbers: with few loops it would be

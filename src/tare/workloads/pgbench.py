@@ -5,6 +5,9 @@ client fills it, and then runs its two usual transactions: `tpc-b`, which is lik
 one and adds one, and the commit waits until the disk has it), and `select`, which reads a row by its key. None of the
 papers measured a database by itself.
 
+No cache is dropped or bypassed: the tables, 16 MB for each `scale`, are meant to lie in the server's memory and in the
+caches of files, as those of a database in use do. What a commit waits for is the log on the disk.
+
 The server has its defaults, `fsync` among them, but what it would choose by what it finds is fixed. It runs as the user
 postgres, as it refuses to run as root. pgbench is started for each turn: the time in which it starts and its clients
 connect is not measured. It has as many threads as the client has CPUs. More clients than `scale` would wait for each

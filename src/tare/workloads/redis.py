@@ -5,7 +5,8 @@ busy with one short key, which is set at the start so that every GET finds it. T
 measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining; it does not give the
 pipeline's depth.
 
-redis-benchmark is started for each turn (tare.loads.redis_benchmark): the time in which it starts and its clients
+The paper ran redis-benchmark on a separate host, against Redis 3.0.1. Here it is started for each turn
+(tare.loads.redis_benchmark), as stacks take turns and it cannot pause: the time in which it starts and its clients
 connect is not measured. With many clients, turns are longer, and there are fewer of them.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every

@@ -4,8 +4,8 @@ One event goes once over a block, word by word: `access = "seq"` in order, `"rnd
 block, or each its own with `scope = "local"`. A block of 1 MiB mostly stays in a cache; only one that is larger than
 the last cache measures memory. sysbench's own default is 1 KiB: reading the clock before and after each block then
 takes as long as the work, and where a hypervisor makes clocks slow, longer. Published results that were made with other
-settings cannot be compared. None of the papers ran sysbench: VTmark's measure of memory is RAMspeed, which verifies what
-it moves; sysbench does not.
+settings cannot be compared. None of the papers ran sysbench. RAMspeed, which VTmark ran, verifies what it
+moves; sysbench does not.
 
 Each turn runs as many events as fill it (tare.loads.sysbench). The start of sysbench's threads is not measured.
 

@@ -5,7 +5,8 @@ back. A sandbox that answers system calls itself, such as gVisor, takes another 
 takes the same one as bare metal, unless filters of system calls or another kernel's defenses against side channels
 make it longer.
 
-Each turn makes as many calls as fill it. The start of perf is not measured.
+Each turn makes as many calls as fill it. The start of perf is not measured. None of the papers measured system calls by
+themselves.
 
 Settings: `duration`.
 """
