@@ -58,6 +58,8 @@ def parse_size(text: object) -> int:
 def parse_percent(text: object) -> float:
     """Give the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
     match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if match is None and isinstance(text, str) and text.endswith("%"):
+        raise ValueError("a share is a number from 0% on, for example 3%")
     if match is None:
         raise ValueError("a share needs its percent sign, for example 3%")
     return float(Decimal(match[1]) / 100)

@@ -85,7 +85,13 @@ def test_a_percentage_is_read_into_a_share(text: str, share: float) -> None:
     assert parse_percent(text) == share
 
 
-@pytest.mark.parametrize("text", ["3", 3, 0.03, "%", "three%", "-3%", None])
+@pytest.mark.parametrize("text", ["%", "three%", "-3%"])
+def test_what_is_no_number_of_percent_says_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^a share is a number from 0% on, for example 3%$"):
+        parse_percent(text)
+
+
+@pytest.mark.parametrize("text", ["3", 3, 0.03, None])
 def test_what_is_no_percentage_says_what_to_write(text: object) -> None:
     with pytest.raises(ValueError, match=r"^a share needs its percent sign, for example 3%$"):
         parse_percent(text)
