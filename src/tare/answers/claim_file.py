@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -106,13 +106,24 @@ class _Reading:
 
     def _rest(self, key: Key) -> Claim | None:
         """Give what a claim is without its faulty keys, so that the faults of the others are found, too."""
-        faulty = {at[len(key)] for at in self.document.faults if at[: len(key)] == key and len(at) > len(key)}
-        known = {each.name for each in fields(Claim)} - faulty
-        rest = {name: value for name, value in self.document.table(key).items() if name in known}
+        rest = self._sound(key)
+        if isinstance(rest.get("value"), dict):
+            rest["value"] = {"unit": "-"} | rest["value"]
         try:
             return _CLAIM.validate_json(json.dumps(_ANY_CLAIM | rest, default=str), strict=True)
         except ValidationError:
             return None
+
+    def _sound(self, key: Key) -> dict[str, Any]:
+        """Give a table without its faulty keys; a table in it stays, without its own."""
+        faulty = {at[: len(key) + 1] for at in self.document.faults}
+        sound = {}
+        for name, value in self.document.table(key).items():
+            if isinstance(value, dict) and (*key, name) not in self.document.faults:
+                sound[name] = self._sound((*key, name))
+            elif (*key, name) not in faulty:
+                sound[name] = value
+        return sound
 
     def _check_ids(self) -> None:
         found = [table.get("id") for table in self.document.at(("claims",))]
@@ -177,23 +188,27 @@ class _Reading:
 
     def _check_points(self, key: Key, claim: Claim) -> None:
         between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
+        beside = [] if claim.than_point is None else ["than_point"]
+        written = [*(["points"] if claim.points else []), *between, *beside]
         if claim.points and between:
             self.document.fault((*key, between[0]), "the claim has points", "write either points, or where they begin")
-        if (claim.points or between) and not claim.metric:
+        if claim.than_point in claim.points:
+            self.document.fault((*key, "than_point"), "a point is compared with itself", "name another point")
+        if written and not claim.metric:
             self.document.fault((*key, "metric"), "missing", "points are of one metric: name it")
         sweep = getattr(self.plugins.get(claim.workload), "sweep", ...)
-        if (claim.points or between) and (sweep is None or sweep is Workload.sweep):
-            name = "points" if claim.points else between[0]
-            self.document.fault((*key, name), f"{claim.workload} has no points", "leave it out")
+        if written and (sweep is None or sweep is Workload.sweep):
+            self.document.fault((*key, written[0]), f"{claim.workload} has no points", "leave it out")
 
     def _check_size(self, key: Key, claim: Claim) -> None:
         fault, stated = self.document.fault, claim.value or claim
         inner = (*key, "value") if claim.value else key
+        has_size = any(name in self.document.table(inner) for name in ("size", "least", "most"))
         if claim.value:
-            for name in ("direction", "than", "size", "least", "most", "inverse"):
+            for name in ("direction", "than", "than_point", "size", "least", "most", "inverse"):
                 if name in self.document.table(key):
                     fault((*key, name), "a value is compared with nothing", "leave it out, or write no value")
-            if not claim.has_size:
+            if not has_size:
                 fault(inner, "it has no size", "write size, least or most")
         elif claim.direction is None and "value" not in self.document.table(key):
             fault((*key, "direction"), "missing", 'write direction = "more", "less" or "equivalent"')
@@ -201,7 +216,7 @@ class _Reading:
             fault((*inner, "size"), "a size has neither least nor most", "write either of them")
         if stated.least is not None and stated.most is not None and stated.least >= stated.most:
             fault((*inner, "least"), "not below most", "write a smaller one")
-        if not claim.has_size and claim.tolerance and claim.direction != "equivalent":
+        if not has_size and claim.tolerance and claim.direction in ("more", "less"):
             fault((*key, "tolerance"), "there is no size that it could be of", "write a size, or leave it out")
         if claim.direction and claim.has_size:
             self._check_sign(key, claim)

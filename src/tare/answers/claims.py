@@ -63,6 +63,7 @@ class Claim:
     It is about `metric` of `workload`, the workload's headline if empty: at each of the `points`, or of those between
     `from_point` and `to_point`, or else in the mean over all points. What is claimed is a ratio to the stack `than`: a
     direction and, as far as it was published, a size, or the least or the most that it is; or a `value` by itself.
+    With `than_point`, it is that ratio in multiples of the one at this point: how the standing changes from there.
     `tolerance` is how far, as a factor, a size may be off; `reading` how exactly it could be read off a picture.
     `inverse`: published is the inverse of tare's metric, such as a speed in place of a time. `printed` is the number as
     it was printed; p, n and the standard deviations are those that were published. `quotes` names others whom the
@@ -82,6 +83,7 @@ class Claim:
     points: tuple[float, ...] = ()
     from_point: float | None = None
     to_point: float | None = None
+    than_point: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     direction: Direction | None = None
     size: Share | None = None

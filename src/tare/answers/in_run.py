@@ -59,7 +59,7 @@ class InRun:
     """Looks for claims in a run; it computes each comparison once."""
 
     run: Run
-    _summaries: dict[tuple[str, str, str], Summary] = field(default_factory=dict)
+    _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
     _said: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
@@ -86,7 +86,7 @@ class InRun:
                 return lack
         if claim.value:
             return self._values(claim, names)
-        summary = self._summary(names.workload.name, claim.metric, names.than)
+        summary = self._summary(names.workload.name, claim.metric, names.than, claim.than_point)
         if not claim.points and claim.from_point is None and claim.to_point is None:
             cells = _mean(summary, claim, names.stack)
         else:
@@ -167,11 +167,14 @@ class InRun:
         why = became.skipped or "; ".join(failures) or "no trial was run"
         return Lack("not tested", f"{workload} on {stack}: {why}")
 
-    def _summary(self, workload: str, metric: str, than: str) -> Summary:
+    def _summary(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
         """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
-        key = (workload, metric, than)
+        key = (workload, metric, than, than_point)
         if key not in self._summaries:
-            self._summaries[key] = summarize(_narrowed(self.run, *key))
+            run = _narrowed(self.run, workload, metric, than)
+            if than_point is not None:
+                run = replace(run, trials=tuple(_beside(trial, metric, than_point) for trial in run.trials))
+            self._summaries[key] = summarize(run)
         return self._summaries[key]
 
     def _values(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
@@ -225,6 +228,14 @@ def _footprint(trial: Trial) -> Trial:
     return replace(trial, values=values, turns=())
 
 
+def _beside(trial: Trial, metric: str, point: float) -> Trial:
+    """Give a trial with the values of a metric in multiples of its own one at this point."""
+    own = [each for each in trial.values if each.metric == metric]
+    base = next((each.value for each in own if each.point == point and each.value > 0), None)
+    values = tuple(replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
+    return replace(trial, values=values, turns=())
+
+
 def _part(claim: Claim, cell: Cell) -> Part:
     """Give a cell's numbers in the claim's terms."""
     assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
@@ -264,6 +275,7 @@ def _nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
     elif claim.from_point is not None or claim.to_point is not None:
         ends = (("from", claim.from_point), ("to", claim.to_point))
         what += "".join(f" {word} {end:g}" for word, end in ends if end is not None)
+    what += "" if claim.than_point is None else f" beside {claim.than_point:g}"
     notes = dict.fromkeys(note for cell in cells for note in cell.notes)
     return f"{what} ({'; '.join(notes)})" if notes else what
 

@@ -120,12 +120,16 @@ def _finding(claim: Claim, part: Part, margin: float) -> Finding:
 
 
 def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
-    """Say what else the interval tells of a claim that is not reproduced."""
+    """Say what else the interval tells of a claim with a direction."""
     if claim.direction not in ("more", "less"):
         return ()
     side = replace(claim, size=None, least=None, most=None)
-    if placed.place == "outside" and claim.has_size and place(part.seen, side.region(margin)).place == "inside":
+    on_side = place(part.seen, side.region(margin)).place
+    if placed.place == "outside" and claim.has_size and on_side == "inside":
         return (f"{claim.direction}, as claimed, but by another size",)
+    if placed.place == "inside" and on_side == "outside":
+        other = "less" if claim.direction == "more" else "more"
+        return (f"{other}, not {claim.direction} as claimed, but within the tolerance of the size",)
     alike = replace(side, tolerance=0.0, direction="equivalent").region(margin)
     if placed.place == "across" and not claim.has_size and place(part.seen, alike).place == "inside":
         return ("equivalent within the run's margin",)

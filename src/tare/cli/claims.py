@@ -14,7 +14,7 @@ from tare.answers.judging import JUDGEMENTS, Judgement, Judgements, is_judged, j
 from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
 from tare.journal import load
-from tare.report.claims import document, legend, remarks, sentence, table
+from tare.report.claims import differences, document, legend, remarks, sentence, table
 from tare.report.numbers import clean
 
 _LOG = 160
@@ -68,7 +68,7 @@ def _print(judgements: Judgements, *, every: bool) -> None:
     if every or any(judged.findings for judged in judgements.all):
         console.print(table(judgements, console.width, every=every))
         console.print(clean(legend(judgements)), style="dim", soft_wrap=True)
-    for line in remarks(judgements):
+    for line in (*differences(judgements), *remarks(judgements)):
         console.print(clean(line), style="dim", soft_wrap=True)
     console.print(clean(sentence(judgements)), style="bold", soft_wrap=True)
 

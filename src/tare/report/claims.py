@@ -61,6 +61,12 @@ def remarks(judgements: Judgements) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def differences(judgements: Judgements) -> tuple[str, ...]:
+    """Say what is not the same here as in the source, of the claims that were judged."""
+    own = Counter(judged.claim.differs for judged in judgements.all if judged.claim.differs and judged.findings)
+    return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in own.items())
+
+
 def table(judgements: Judgements, width: int, *, every: bool = False) -> Table:
     """Make the table for a terminal: a row for each point of each claim that the run has measured, or of every one."""
     made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -96,6 +102,12 @@ def published_in_words(claim: Claim) -> str:
     if claim.tolerance or claim.reading:
         text += f" ± {((1 + claim.tolerance) * (1 + claim.reading) - 1) * 100:.3g} %"
     return f"{text}, p {claim.p}" if claim.p else text
+
+
+def at_point(claim: Claim, finding: Finding) -> str:
+    """Write at which point a claim was judged, and beside which one; empty for the mean over all."""
+    point = "" if finding.part.point is None else f" @ {finding.part.point:g}"
+    return point if claim.than_point is None else f"{point} beside {claim.than_point:g}"
 
 
 def seen_in_words(judged: Judged, finding: Finding) -> tuple[str, str]:
@@ -144,8 +156,8 @@ def _add(made: Table, judged: Judged, row: tuple[str, ...]) -> None:
 
 
 def _row(judged: Judged, finding: Finding) -> tuple[str, ...]:
-    claim, point = judged.claim, finding.part.point
-    name = claim.id if point is None else f"{claim.id} @ {point:g}"
+    claim = judged.claim
+    name = claim.id + at_point(claim, finding)
     state = _state(finding.judgement) + (" !" if finding.part.cautions else "")
     count = str(finding.part.seen.n)
     return (name, state, published_in_words(claim), *seen_in_words(judged, finding), count, "; ".join(finding.notes))

@@ -103,6 +103,10 @@ def test_all_faults_are_reported_at_once_each_under_its_key() -> None:
     ({"workload": "redis", "to_point": 5}, "metric: missing", "points are of one metric: name it"),
     ({"workload": "redis", "metric": "get", "points": [1], "to_point": 5}, "to_point: the claim has points",
      "write either points, or where they begin"),
+    ({"metric": "speed", "than_point": 2}, "than_point: dhrystone has no points", "leave it out"),
+    ({"workload": "redis", "than_point": 1}, "metric: missing", "points are of one metric: name it"),
+    ({"workload": "redis", "metric": "get", "points": [1, 50], "than_point": 1},
+     "than_point: a point is compared with itself", "name another point"),
     ({"settings": {"pases": 3}}, "settings.pases: unknown key", 'did you mean "passes"?'),
     ({"settings": {"duration": 3}}, "settings.duration: 3 cannot be used",
      "a duration needs its unit, for example 90s or 5m"),
@@ -141,6 +145,8 @@ VALUE: dict[str, object] = {"direction": None, "metric": "speed"}
     ({"value": {"unit": "dhrystones/s", "size": 1, "least": 1}}, "value.size: a size has neither least nor most"),
     ({"value": {"unit": "dhrystones/s", "size": 1, "machine": "any"}}, "value.machine: unknown key"),
     ({"value": {"unit": "dhrystones/s", "size": 1}, "than": "crun"}, "than: a value is compared with nothing"),
+    ({"value": {"unit": "requests/s", "size": 1}, "workload": "redis", "metric": "get", "than_point": 1},
+     "than_point: a value is compared with nothing"),
     ({"value": {"unit": "dhrystones/s", "size": 1}, "inverse": True}, "inverse: a value is compared with nothing"),
     ({"value": {"unit": "dhrystones/s", "size": 1}, "direction": "less"},
      "direction: a value is compared with nothing"),
@@ -149,6 +155,26 @@ VALUE: dict[str, object] = {"direction": None, "metric": "speed"}
 ])  # fmt: skip
 def test_a_fault_of_a_value_has_its_key(changes: dict[str, object], what: str) -> None:
     assert one_fault(**VALUE | changes)[0] == f"claims[0].{what}"
+
+
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({"value": {"unit": "ms", "most": -3}}, [
+        ('value.unit: dhrystone has speed in "dhrystones/s"', 'write unit = "dhrystones/s", and the number in that'),
+        ("value.most: -3 is too small", "write more than 0"),
+    ]),
+    ({"value": {"most": -3, "machine": "any"}, "than": "crun"}, [
+        ("value.most: -3 is too small", "write more than 0"),
+        ("value.machine: unknown key", "remove it"),
+        ("value.unit: missing", "write unit = …"),
+        ("than: a value is compared with nothing", "leave it out, or write no value"),
+    ]),
+    ({"direction": "less", "size": "-5%", "tolerance": "5%", "metric": "sped"}, [
+        ('metric: dhrystone has no metric named "sped"', 'did you mean "speed"?'),
+        ('size: "-5%" cannot be used', "a share is a number from 0% on, for example 3%"),
+    ]),
+])  # fmt: skip
+def test_one_fault_hides_no_other_and_makes_none(changes: dict[str, object], expected: list[tuple[str, str]]) -> None:
+    assert faults(text_of(VALUE | changes)) == [(f"claims[0].{what}", hint) for what, hint in expected]
 
 
 def test_a_source_has_faults_too() -> None:

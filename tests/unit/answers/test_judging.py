@@ -81,6 +81,14 @@ def test_a_claim_of_the_right_direction_and_the_wrong_size_says_so() -> None:
     assert remarks(judged(RUN, direction="more", size="110%", tolerance="3%")) == []
 
 
+def test_a_size_within_its_tolerance_but_of_the_other_direction_says_so() -> None:
+    run = made(Path("run"), {"native": 1.0, "docker": 1.02}, blocks=30)
+    found = judged(run, size="99.6%", tolerance="5%")
+    assert found.judgement == "reproduced"
+    assert remarks(found) == ["more, not less as claimed, but within the tolerance of the size"]
+    assert remarks(judged(RUN, size="90%", tolerance="3%")) == []
+
+
 def test_without_enough_blocks_nothing_is_decided() -> None:
     found = judged(made(Path("run"), STACKS, blocks=4))
     assert found.judgement == "undecided"
@@ -132,6 +140,20 @@ def test_without_points_the_mean_over_all_of_the_metric_counts() -> None:
     assert remarks(found) == ["GET, geometric mean over 3 points"]
     headline = judged(run, workload="redis").findings[0].part.seen.estimate
     assert headline == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 6), rel=0.01)  # SET, too
+
+
+def test_a_ratio_is_compared_with_the_one_at_another_point() -> None:
+    run = served({1: 0.9, 50: 0.8, 200: 0.6})
+    found = judged(run, points=[200], than_point=1, **GET)
+    assert found.judgement == "reproduced"
+    assert found.findings[0].part.seen.estimate == pytest.approx(0.6 / 0.9, rel=0.01)
+    assert judged(run, points=[200], than_point=1, direction="more", **GET).judgement == "contradicted"
+    assert [finding.part.point for finding in judged(run, from_point=1, than_point=1, **GET).findings] == [50, 200]
+    over_all = judged(run, than_point=1, **GET).findings[0].part.seen.estimate
+    assert over_all == pytest.approx((0.8 / 0.9 * 0.6 / 0.9) ** 0.5, rel=0.01)
+    assert judged(run, points=[200], than_point=500, **GET).reason.startswith(
+        "redis: no get of both docker and native at 200 beside 500"
+    )
 
 
 # --- not tested ------------------------------------------------------------------------------------------------------

@@ -59,6 +59,18 @@ def test_both_numbers_stand_side_by_side_with_what_came_of_each_claim(
     assert printed.err == ""
 
 
+def test_what_differs_from_the_source_is_said_of_the_claims_that_were_judged(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other: dict[str, object] = {"differs": "another page was asked for"}
+    assert tare(run, "--claims", of_file(run, other, other, {"differs": "alone"}, {"workload": "fio", **other})) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "from the source" in line] == [
+        "2 differ from the source: another page was asked for",
+        "1 differs from the source: alone",
+    ]
+
+
 def test_all_claims_are_listed_where_that_is_asked_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tare(run, "--claims", of_file(run, *WHOLE), "--all") == 0
     words = " ".join(capsys.readouterr().out.split())

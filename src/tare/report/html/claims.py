@@ -11,7 +11,7 @@ from tare.answers.claims import Claims, Origin
 from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged, judge
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.report.claims import GLYPHS, legend, published_in_words, remarks, seen_in_words, sentence
+from tare.report.claims import GLYPHS, at_point, legend, published_in_words, remarks, seen_in_words, sentence
 from tare.report.html.trials import Anchors
 
 _LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
@@ -94,7 +94,7 @@ def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
 
 def _row(judged: Judged, judgement: Judgement, remark: str, finding: Finding | None = None) -> ClaimRow:
     claim = judged.claim
-    at = f" @ {finding.part.point:g}" if finding and finding.part.point is not None else ""
+    at = at_point(claim, finding) if finding else ""
     differs = f"differs from the source: {claim.differs}" if claim.differs else ""
     return ClaimRow(
         name=f"{claim.id}{at}",
