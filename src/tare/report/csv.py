@@ -71,12 +71,14 @@ def _failures(cell: Cell) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    texts = _Fields()
-    writer.writerows([texts[value] if type(value) is str else value for value in row] for row in rows)
-    return text.getvalue().encode()
+    table = io.BytesIO()  # not a text, which would be there three times: what turns say can be 200 MB
+    with io.TextIOWrapper(table, encoding="utf-8", newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        texts = _Fields()
+        writer.writerows([texts[value] if type(value) is str else value for value in row] for row in rows)
+        text.flush()
+        return table.getvalue()
 
 
 class _Fields(dict[str, object]):

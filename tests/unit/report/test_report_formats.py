@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
 from tare.journal import Run, load
+from tare.report import csv as report_csv
 from tare.report import find, formats, write_report
 from tare.statistics.summarize import summarize
 
@@ -110,6 +112,18 @@ def test_csv_lets_no_spreadsheet_run_a_strangers_formula() -> None:
     rows = _rows(find("csv")(summarize(run), run)["values.csv"])
     assert rows[0]["suite"] == '\'=HYPERLINK("x")'
     assert rows[-1]["value"] == "-1"
+
+
+def test_a_large_table_is_in_memory_once() -> None:
+    rows = [("crun", number, 0.5) for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        text = report_csv._table(("stack", "round", "value"), rows)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert text.splitlines()[-1] == b"crun,19999,0.5"
+    assert most_bytes < 2 * len(text)
 
 
 def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
