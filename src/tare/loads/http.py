@@ -28,6 +28,7 @@ from tare.units import Duration, Size
 HTTP_PORT = 18080
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
+_LEAD_SECONDS = 0.02  # of the script
 _NUMBER = r"\d+\.\d+"
 # What wrk prints of its own when it begins is there before the first turn, which warms up.
 _TURN = re.compile(
@@ -148,7 +149,7 @@ class HttpLoad(WrkLoad):
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
-        return len(self.clients) * (0.1 + 1.2 * (self.duration + turn_seconds(self.duration)))
+        return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
 
     def _turn(self, wrk: Resident, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
         raw = wrk.turn(f"clients {clients}", f"{turn_seconds(self.duration):.6g}", patience_seconds, warm_up)

@@ -3,7 +3,7 @@
 --
 -- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers to
 -- what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many requests,
--- and after a part of its length in which the server finds back what it had in the caches.
+-- and after a lead in which the server finds back what it had in the caches.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -16,7 +16,7 @@ ffi.cdef [[
 
 local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, SIGINT of Linux
 local LONGEST_REST = 1 -- seconds
-local LEAD = 0.2 -- of a turn's length
+local LEAD = 0.02 -- seconds, of any turn: caches are cold for so long, however long the turn
 local moment = ffi.new("tare_moment")
 local texts, clients, length -- texts of requests, which are sent in their order, again and again
 local sent = 0
@@ -68,7 +68,7 @@ function request()
     if not requests then
         local instant = now(WALL)
         woken = woken or instant
-        if asked > clients and instant - woken >= LEAD * length then
+        if asked > clients and instant - woken >= LEAD then
             requests, began, cpu_began = 0, instant, now(OWN_CPU)
         end
         return next_text()

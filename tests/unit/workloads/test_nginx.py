@@ -304,5 +304,5 @@ def test_wrong_settings_are_refused_in_python_too() -> None:
 
 
 def test_the_estimate_counts_a_first_turn_of_each_point_and_the_lead_of_each_turn() -> None:
-    assert Nginx().seconds() == pytest.approx(3 * (0.1 + 1.2 * (1.0 + 0.1)))
-    assert Nginx(clients=(1,), duration=3.0).seconds() == pytest.approx(0.1 + 1.2 * (3.0 + 0.2))
+    assert Nginx().seconds() == pytest.approx(3 * (0.1 + 11 * (0.1 + 0.02)))
+    assert Nginx(clients=(1,), duration=3.0).seconds() == pytest.approx(0.1 + 16 * (0.2 + 0.02))
