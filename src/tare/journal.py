@@ -103,6 +103,7 @@ class RunRecord:
 class Run:
     """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files.
 
+    `claims` names the files of claims that its report judges; if it is empty, those are the papers'.
     `digest` is the SHA-256 of the journal's whole lines; empty for what no journal holds.
     """
 
@@ -110,6 +111,7 @@ class Run:
     record: RunRecord
     trials: tuple[Trial, ...]
     from_report: str = ".."
+    claims: tuple[str, ...] = ()
     digest: str = field(default="", compare=False)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,12 +13,13 @@ from pydantic import TypeAdapter, ValidationError
 from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
 from tare.contracts import Workload
-from tare.errors import Fault, SuiteError, did_you_mean
+from tare.errors import Fault, SuiteError, UsageError, did_you_mean
 from tare.model import Metric
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.stacks import check_stack
 
 FORMAT = 1
+PUBLISHED = "published"  # the name of the file that comes with tare
 _TABLES = ("format", "stacks", "sources", "claims")
 _TEXTS = ("id", "place", "says")
 _CLAIM = TypeAdapter(Claim)
@@ -43,6 +44,23 @@ def read_claims(path: Path, catalogue: Catalogue = plugins) -> Claims:
         what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
         raise SuiteError([Fault(what, "give the path of a file of claims (docs/claims.md)")]) from None
     return parse_claims(text, str(path), catalogue)
+
+
+def read_together(files: Sequence[str]) -> Claims:
+    """Read files as one, `published` for the papers', which are read if none is named.
+
+    Raises SuiteError with all faults of a file, and UsageError where two have a claim or a source of the same name.
+    """
+    names = dict.fromkeys(files or [PUBLISHED])
+    read = [read_claims(published() if name == PUBLISHED else Path(name)) for name in names]
+    for what, own in (
+        ("claim", [claim.id for each in read for claim in each.claims]),
+        ("source", [name for each in read for name in each.origins]),
+    ):
+        if twice := next((name for name in own if own.count(name) > 1), ""):
+            raise UsageError(f'two files have a {what} named "{twice}"', "give one of them another name")
+    origins = {name: origin for each in read for name, origin in each.origins.items()}
+    return Claims(origins, tuple(claim for each in read for claim in each.claims))
 
 
 def parse_claims(text: str, source: str, catalogue: Catalogue = plugins) -> Claims:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tare.answers.claim_file import published, read_claims
-from tare.answers.claims import Claims
+from tare.answers.claim_file import read_together
 from tare.answers.judging import JUDGEMENTS, Judgement, Judgements, is_judged, judge, nothing_judged
 from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
@@ -17,20 +16,20 @@ from tare.journal import load
 from tare.report.claims import differences, document, legend, remarks, sentence, table
 from tare.report.numbers import clean
 
+ClaimFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--claims", help="A file of claims, or `published` for those of the papers (default).", metavar="FILE"
+    ),
+]
 _LOG = 160
-_PUBLISHED = "published"
 _KINDS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
 
 
 def claims(
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--claims", help="A file of claims, or `published` for those of the papers (default).", metavar="FILE"
-        ),
-    ] = None,
+    files: ClaimFiles = None,
     fail_on: Annotated[
         list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(_KINDS)}.", metavar="JUDGEMENT")
     ] = None,
@@ -39,7 +38,7 @@ def claims(
 ) -> None:
     """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
     kinds = _kinds(fail_on or [])
-    judgements = judge(load(run), _read(files or [_PUBLISHED]))
+    judgements = judge(load(run), read_together(files or []))
     if as_json:
         print(document(judgements))
     else:
@@ -48,19 +47,6 @@ def claims(
         raise nothing_judged(judgements)
     if any(judged.judgement in kinds for judged in judgements.all):
         raise typer.Exit(1)
-
-
-def _read(files: list[str]) -> Claims:
-    """Read all files as one; raises UsageError where two have a claim or a source of the same name."""
-    read = [read_claims(published() if name == _PUBLISHED else Path(name)) for name in dict.fromkeys(files)]
-    for what, names in (
-        ("claim", [claim.id for each in read for claim in each.claims]),
-        ("source", [name for each in read for name in each.origins]),
-    ):
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise UsageError(f'two files have a {what} named "{twice}"', "give one of them another name")
-    origins = {name: origin for each in read for name, origin in each.origins.items()}
-    return Claims(origins, tuple(claim for each in read for claim in each.claims))
 
 
 def _print(judgements: Judgements, *, every: bool) -> None:

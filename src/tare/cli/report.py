@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from tare.answers.claim_file import read_together
+from tare.cli.claims import ClaimFiles
 from tare.cli.console import Console
 from tare.errors import UsageError
 from tare.journal import Run, load
@@ -24,16 +26,21 @@ def report(
         str, typer.Option("--format", help="Formats, with commas between: html, csv, json, markdown, latex, pdf, …")
     ] = ",".join(DEFAULT_FORMATS),
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: RUN/report].")] = None,
+    claims: ClaimFiles = None,
 ) -> None:
     """Write the report of one or more runs, and print the paths of its files."""
     wanted = [name.strip() for name in formats.split(",") if name.strip()]
     if not wanted:
         raise UsageError("no report format is named", f"for example --format {','.join(DEFAULT_FORMATS)}")
+    if claims:
+        if "html" not in wanted:
+            raise UsageError("--claims: only the format html judges claims", "add it to --format, or see tare claims")
+        read_together(claims)  # wrong ones are refused before anything is written
     try:
         with _without_collection():
             read = [load(folder) for folder in runs]
             with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
-                paths = write_report(read, wanted, out)
+                paths = write_report(read, wanted, out, claims or ())
     except OSError as error:
         what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "give another folder by --out") from error

@@ -24,11 +24,17 @@ Render = Callable[[Summary, Run], Mapping[str, bytes]]
 DEFAULT_FORMATS = ("html", "csv", "json")
 
 
-def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, out: Path | None = None) -> list[Path]:
+def write_report(
+    runs: Sequence[Run],
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    out: Path | None = None,
+    claims: Sequence[str] = (),
+) -> list[Path]:
     """Write a report of each run in each format and give the files written, the pages to read first.
 
     Without `out`, a run's report goes to `report` in its own folder. Runs are not merged: with several runs, each gets
-    a folder of its own in `out`. Raises UsageError for an unknown format, before anything is written.
+    a folder of its own in `out`. `claims` names the files of claims that are judged, the papers' if none is named.
+    Raises UsageError for an unknown format, before anything is written.
     """
     renderers = [find(name) for name in dict.fromkeys(formats)]
     written = []
@@ -38,7 +44,7 @@ def write_report(runs: Sequence[Run], formats: Sequence[str] = DEFAULT_FORMATS, 
         folder.mkdir(parents=True, exist_ok=True)
         way = os.path.relpath(run.folder.resolve(), (folder / below).resolve())
         for render in renderers:
-            files = render(summary, replace(run, from_report=way)).items()
+            files = render(summary, replace(run, from_report=way, claims=tuple(claims))).items()
             written += [write_within(folder, f"{below}{name}", content) for name, content in files]
     return written
 

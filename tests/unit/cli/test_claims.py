@@ -177,3 +177,28 @@ def test_all_faults_of_a_file_are_printed_at_once(run: Path, capsys: pytest.Capt
 def test_names_that_steer_a_terminal_are_printed_as_blanks(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tare(run, "--claims", of_file(run, {"printed": "\x1b[2Jclear", "direction": "less"})) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_report_judges_claims_of_the_users(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = of_file(run, {"says": "It is as the vendor says."})
+    assert command_line(app, ["report", str(run), "--claims", str(mine), "--format", "html"]) == 0
+    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+    assert "It is as the vendor says." in page
+    assert "Of 1 claims, 1 reproduced." in page
+    both = ["--claims", "published", "--claims", str(mine)]
+    assert command_line(app, ["report", str(run), *both]) == 0
+    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+    assert "It is as the vendor says." in page
+    assert "vtmark-2021-fig4-docker-dhrystone" in page
+    assert capsys.readouterr().err == ""
+
+
+def test_a_report_is_not_written_with_wrong_claims_or_for_formats_without_them(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = of_file(run, {"stack": "dokcer"}, {"direction": "more", "size": "90%"})
+    assert command_line(app, ["report", str(run), "--claims", str(wrong)]) == 2
+    assert capsys.readouterr().err.count("error: ") == 2
+    assert command_line(app, ["report", str(run), "--claims", str(of_file(run, {})), "--format", "csv"]) == 2
+    assert "error: --claims: only the format html judges claims\n" in capsys.readouterr().err
+    assert not (run / "report").exists()

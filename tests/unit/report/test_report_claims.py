@@ -60,10 +60,10 @@ def test_the_page_has_the_published_claims() -> None:
 
 
 def test_claims_that_cannot_be_read_leave_the_page_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(_files: tuple[str, ...]) -> None:
         raise UsageError("published.toml: no workload named dhrystone")
 
-    monkeypatch.setattr(module, "_published", broken)
+    monkeypatch.setattr(module, "_read", broken)
     found = claims_section(SLOWER, anchors(summarize(SLOWER), SLOWER))
     assert found.trouble == "The published claims could not be read: published.toml: no workload named dhrystone."
     assert found.rows == found.others == ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tare.answers.claim_file import published, read_claims
+from tare.answers.claim_file import read_together
 from tare.answers.claims import Claims, Origin
 from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged, judge
 from tare.errors import UsageError
@@ -50,9 +50,9 @@ class ClaimsSection:
 
 
 def claims_section(run: Run, places: Anchors) -> ClaimsSection:
-    """Judge the published claims by a run."""
+    """Judge the papers' claims by a run, or those that its report is asked for."""
     try:
-        claims = _published()
+        claims = _read(run.claims)
     except UsageError as error:  # a broken plug-in breaks only itself
         return ClaimsSection("", "", (), (), (), (), f"The published claims could not be read: {error}.")
     return section(judge(run, claims), places)
@@ -78,9 +78,9 @@ def _in_the_page(text: str) -> str:
 
 
 @cache
-def _published() -> Claims:
-    """Read the file that comes with tare, once: it takes half a second."""
-    return read_claims(published())
+def _read(files: tuple[str, ...]) -> Claims:
+    """Read files of claims once: the one that comes with tare takes half a second."""
+    return read_together(files)
 
 
 def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
