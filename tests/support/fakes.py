@@ -153,6 +153,16 @@ class Shelf:
         return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
 
 
+class Unwatched:
+    """Is told what goes on in blocks, and does nothing."""
+
+    def starts(self, step: Step) -> None: ...
+
+    def turn_ended(self, step: Step, raw: Raw) -> None: ...
+
+    def turns_begin(self, number: int, stacks: int) -> None: ...
+
+
 @dataclass
 class Watcher:
     """Keeps what it is told, and what the journal held at that moment."""

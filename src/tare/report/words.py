@@ -36,7 +36,14 @@ def in_brief(summary: Summary, machine: Facts) -> tuple[str, ...]:
 def trust(summary: Summary) -> list[str]:
     """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
     firm = firmness([cell for cell in summary.headlines if cell.stack != summary.control])
-    return [*resolution(summary), *firm, *_too_fast(summary), *_stalling(summary)]
+    return [*resolution(summary), *firm, *_too_fast(summary), *_stalling(summary), *_in_groups(summary)]
+
+
+def _in_groups(summary: Summary) -> list[str]:
+    """Name the workloads whose stacks did not all take turns with each other."""
+    names = tuple(dict.fromkeys(cell.workload for cell in summary.headlines if cell.has_caution("in-groups")))
+    what = f"stacks came in groups, each with {summary.baseline}, and took turns only within a group"
+    return [f"Not all instances of {listing(names)} fit into memory together: {what}."] if names else []
 
 
 def _stalling(summary: Summary) -> list[str]:

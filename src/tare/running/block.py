@@ -15,9 +15,9 @@ from typing import Protocol
 
 from tare.contracts import Workload
 from tare.launch import Technology
-from tare.model import Raw, Trial
+from tare.model import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
-from tare.running.layers import Testbed, slots_for
+from tare.running.layers import Testbed, around, slots_for
 from tare.running.trial import Attempt
 from tare.suites.plan import Block, Step
 from tare.telemetry.parsers import parse_available_bytes, read_as
@@ -28,6 +28,9 @@ Ended = tuple[Trial, tuple[Raw, ...]]
 
 _ROOM = 0.8  # share of the memory that can be had which instances may fill
 _SPARE = 1.5  # times what an instance was seen to cost
+_IN_GROUPS = Caution(
+    "in-groups", "not all instances fit into memory together: it took turns with the baseline, not with every stack"
+)
 
 
 class Progress(Protocol):
@@ -103,7 +106,9 @@ class Rounds:
                     come = [started(exits, step) for step in group]
                     turns.work([*stay, *come], first)
                     for attempt in come:
-                        yield self._ended(attempt)
+                        trial, raw = self._ended(attempt)
+                        apart = (_IN_GROUPS,) if stay and len(groups) > 1 else ()
+                        yield replace(trial, cautions=(*trial.cautions, *apart)), raw
                 first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
             for attempt in stay:
                 yield self._ended(attempt, len(groups))
@@ -134,9 +139,15 @@ class Rounds:
         return float("inf") if available is None else available * _ROOM
 
     def _needed(self, step: Step) -> float:
-        limit = self.testbed.limits.memory_bytes
+        """Give the memory that an instance takes: its limit, or that of the machine around it, until one was seen.
+
+        What was seen may be more than the limit: a machine has its monitor beside it.
+        """
         seen = self._seen.get((step.workload, step.stack))
-        return limit if seen is None else min(limit, seen * _SPARE)
+        if seen is not None:
+            return seen * _SPARE
+        limits, inner = self.testbed.limits, len(self.stacks[step.stack]) - 1
+        return (around(limits, inner) if inner else limits).memory_bytes
 
     def _ended(self, attempt: Attempt, times: int = 1) -> Ended:
         """End an attempt, which has measured so many times: beside each of the groups."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, measured
 
-from tare.model import Metric
+from tare.model import Caution, Metric
 from tare.report import find
-from tare.report.words import answer, in_brief
+from tare.report.words import answer, in_brief, trust
 from tare.statistics.summarize import summarize
 
 
@@ -60,6 +60,21 @@ def test_the_answer_tells_decisions_that_rest_on_independent_blocks() -> None:
     assert said([0.1, 0.2, 0.9]) == f"Of 3 decisions, 1 {lasting}; {first} and {second} rest {resting}."
     assert f"; {first}, {second}, " in said([0.1] * 8 + [0.9])
     assert f" and 2 more rest {resting}." in said([0.1] * 8 + [0.9])
+
+
+def test_the_answer_names_the_workloads_whose_stacks_came_in_groups() -> None:
+    run = believable_run()
+    apart = Caution("in-groups", "not all instances fit into memory together")
+    trials = tuple(
+        replace(trial, cautions=(*trial.cautions, apart))
+        if trial.workload in ("redis", "nginx") and not trial.stack.startswith("native")
+        else trial
+        for trial in run.trials
+    )
+    text = "stacks came in groups, each with native, and took turns only within a group."
+    sentence = f"Not all instances of redis and nginx fit into memory together: {text}"
+    assert sentence in trust(summarize(replace(run, trials=trials)))
+    assert not [each for each in trust(summarize(run)) if "fit into memory" in each]
 
 
 def test_where_nothing_is_a_speed_no_stack_is_said_to_keep_some_of_it() -> None:

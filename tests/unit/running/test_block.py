@@ -3,19 +3,21 @@ from __future__ import annotations
 import ipaddress
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, suite
+from fakes import LIMITS, Unwatched, suite
 from tare_fake.technology import Fake, FakeHost
 
-from tare.contracts import Setup
+from tare.contracts import Host, Instance, Setup
 from tare.hosts.cpus import Placement
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model import Image, LimitsWanted, Raw
+from tare.launch import Launch
+from tare.model import Image, LimitsWanted, Output, Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.suites.plan import Step, plan
@@ -31,7 +33,7 @@ class Roomy(LocalHost):
 
     def read(self, path: str) -> str:
         if path != "/proc/meminfo":
-            return ""
+            return super().read(path)
         return f"MemTotal: 99999999 kB\nMemFree: 1 kB\nMemAvailable: {self.available >> 10} kB\n"
 
 
@@ -42,7 +44,7 @@ def rounds(folder: Path, available: int) -> Rounds:
     testbed = Testbed(
         FakeHost(1.0, "", LIMITS), image, network, ledger, LIMITS, Placement((0,), (0,)), folder, folder / "telemetry"
     )
-    return Rounds(testbed, {}, ("a", "a-again"), 1)
+    return Rounds(testbed, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
 
 
 def steps(*stacks: str) -> tuple[Step, ...]:
@@ -66,6 +68,55 @@ def test_where_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
     assert names(staying) == {"a", "a-again"}
     assert [len(group) for group in groups] == sizes
     assert set().union(*map(names, groups)) == {"b", "c", "d"}
+
+
+@pytest.mark.parametrize(("megabytes", "sizes"), [(7700, [4]), (7600, [1, 1])])
+def test_a_nested_stack_needs_the_memory_of_the_machine_around_it(
+    tmp_path: Path, megabytes: int, sizes: list[int]
+) -> None:
+    """512 MiB twice, 1.5 GiB and 3.5 GiB are 80 % of 7680 MiB."""
+    own = rounds(tmp_path, megabytes << 20)
+    own.stacks = {**own.stacks, "b": (Fake(), Fake()), "c": (Fake(), Fake(), Fake())}
+    _, groups = own.groups(steps("a", "b", "c"), Dhrystone())
+    assert [len(group) for group in groups] == sizes
+
+
+@dataclass(frozen=True)
+class Alive(Fake):
+    """A fake with a process."""
+
+    script: str = "exec sleep 600"
+    pids: list[int] = field(default_factory=list, init=False, compare=False)
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance, LocalHost().spawn("sh", "-c", self.script) as process:
+            self.pids.append(process.pid)
+            yield replace(instance, processes=lambda: (process.pid,))
+
+
+@dataclass(frozen=True)
+class Weighing(Roomy):
+    """A machine on which each instance costs 2 GiB."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        if not argv[0].endswith("/footprint"):
+            return super().run(*argv, timeout=timeout, input=input, check=check)
+        return Output(argv, 0, b"%d 1\n" % (2 << 30), b"", 0.0)
+
+
+def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_needs(tmp_path: Path) -> None:
+    """Half as much again, three times: 9 GiB are more than 80 % of 11 GiB, and less than those of 12."""
+    block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
+    own = rounds(tmp_path, 16 << 30)
+    own.testbed.telemetry.mkdir()
+    own.stacks = {step.stack: (Alive(),) for step in block.steps}
+    own.testbed = replace(own.testbed, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
+    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), Unwatched())] == ["ok"] * 3
+    for gigabytes, staying in ((12, set()), (11, {"a", "a-again"})):
+        ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
+        later = replace(own, testbed=replace(own.testbed, ledger=ledger))
+        assert names(later.groups(block.steps, Dhrystone())[0]) == staying
 
 
 def test_instances_need_the_memory_of_their_workload_not_of_the_suite(tmp_path: Path) -> None:
@@ -114,22 +165,23 @@ class Early(Dhrystone):
         yield from itertools.islice(super().measure(setup), 3)
 
 
-class Unwatched:
-    """Is told what goes on, and does nothing."""
-
-    def starts(self, step: Step) -> None: ...
-
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, number: int, stacks: int) -> None: ...
-
-
 def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_may_have(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
     own.testbed.telemetry.mkdir()
-    own.stacks = {step.stack: (Fake(),) for step in block.steps}
     ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), Unwatched())}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
     assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]
+
+
+@pytest.mark.parametrize(("megabytes", "doubted"), [(900, {"b", "c"}), (16000, set())])
+def test_stacks_that_did_not_take_turns_with_each_other_say_so(
+    tmp_path: Path, megabytes: int, doubted: set[str]
+) -> None:
+    block = plan(suite("a:", "b:", "c:", blocks=1))[0]
+    own = rounds(tmp_path, megabytes << 20)
+    own.testbed.telemetry.mkdir()
+    trials = [trial for trial, _ in own.measured(block, Early(), Unwatched())]
+    said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
+    assert said == doubted
