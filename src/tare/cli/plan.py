@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from tare.cli.console import Console
+from tare.errors import UsageError
 from tare.journal import Run, load
 from tare.model import LimitsWanted
 from tare.report.limits import said_lowered
@@ -52,12 +53,14 @@ def plan(
         typer.Option("--from", help="A short or earlier run, to predict blocks and minutes.", metavar="RUN"),
     ] = None,
     margin: Annotated[
-        str | None, typer.Option(help="The difference to resolve, such as 3% [default: the suite's].")
+        str | None, typer.Option(help="With --from, the difference to resolve, such as 3% [default: the suite's].")
     ] = None,
 ) -> None:
     """Show what a suite would run, and estimate how long it takes. Starts nothing."""
     read = read_suite(suite)
     wanted = margin_option(margin) or read.margin
+    if margin and not pilot:
+        raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
     run = load(pilot) if pilot else None
     pace = Pace({planned.name: planned.workload for planned in read.workloads})
     for trial in run.trials if run else ():

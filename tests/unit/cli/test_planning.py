@@ -140,6 +140,16 @@ def test_a_margin_that_is_none_is_refused(
     assert text.startswith(f"error: {words[0]} {words[1]}: ")
 
 
+def test_a_margin_without_a_run_to_predict_from_is_refused(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = said(capsys, "plan", files[0], "--margin", "1%")
+    assert code == 2
+    assert text == (
+        "error: --margin: what it takes is not known without a run\nhint: add --from RUN, a short or earlier run\n"
+    )
+
+
 @pytest.mark.parametrize("truth", [0.0, 0.05])
 def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: float) -> None:
     logs = truth + 0.02 * np.array([[1, -1, 0.5, -0.5, 1, -1]])
