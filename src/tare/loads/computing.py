@@ -12,12 +12,11 @@ from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
+from tare.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Value
 from tare.units import Duration
 
 _MOST_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
-_SLOWEST = 5  # times as long as usual: an emulated CPU takes more than ten times as long
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Computing(Workload):
         work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
         argv = (f"/usr/lib/tare/{self.name}", *work)
         for _ in range(self.rounds):
-            output = setup.instance.inside.run(*argv, timeout=limit_seconds(_SLOWEST * seconds))
+            output = setup.instance.inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
             raw = Raw(self.name, argv, output.text, output.seconds)
             yield raw
             self.parse((raw,))  # what is wrong ends the trial now, not with its last turn

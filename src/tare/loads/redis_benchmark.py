@@ -117,7 +117,7 @@ class RedisLoad(Workload):
 
     def ask(self, setup: Setup, label: str, requests: int) -> Raw:
         """Send so many requests of the first operation from the first number of clients."""
-        return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests))
+        return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests), self.duration)
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
@@ -150,12 +150,12 @@ class RedisLoad(Workload):
         pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
         return replace(call, requests=pipelines * self.pipeline)
 
-    def _run(self, setup: Setup, call: _Call) -> Raw:
+    def _run(self, setup: Setup, call: _Call, usual_seconds: float | None = None) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
-        timeout = limit_seconds(self.duration, setup.patience_seconds)
+        timeout = limit_seconds(usual_seconds or self._turn_seconds, setup.patience_seconds)
         return measured_load(setup.client, call.label, *argv, timeout=timeout)
 
 

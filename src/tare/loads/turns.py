@@ -16,6 +16,7 @@ from tare.contracts import Host, Process
 from tare.errors import TrialFailed, printed
 from tare.model import Output, Raw
 
+SLOWEST = 5  # times as long as a CPU's work usually takes: an emulated one takes more than ten times as long
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 _USUAL = 10  # rounds, between the two
 _PATIENCE = 10  # times as long as a turn

@@ -29,14 +29,14 @@ from tare.contracts import Host, Setup
 from tare.errors import TrialFailed
 from tare.loads.disk import OnDisk, share_seen
 from tare.loads.json_report import Part, read_report
-from tare.loads.turns import filled_turns, rounds_of, turn_seconds
+from tare.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 from tare.machines import DiskBytes
 from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LEAST = 1000  # requests
-_SECONDS, _SLOWEST = 300.0, 1e6  # time limit, and bytes a second in writing the files
+_SECONDS, _SLOWEST = 300.0, 1e6  # time limit of the fewest requests, and bytes a second in writing the files
 _HINT = "`tare show` has the whole output; it is that of `fio --output-format=json`, version 3"
 
 
@@ -86,7 +86,7 @@ class Fio(OnDisk):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Write the files, and run fio inside, once a turn; raises TrialFailed without an inside."""
-        inside, seeds, least = self.inside(setup), itertools.count(1), math.ceil(_LEAST / self.jobs)
+        inside, seeds, least = self.inside(setup), itertools.count(1), self._least
         limit = _SECONDS + self.needed_bytes / _SLOWEST
         inside.run(*self._command(self.block, 0), "--create_only=1", timeout=limit)
         yield from filled_turns(
@@ -111,6 +111,11 @@ class Fio(OnDisk):
         return 2.0 + self.needed_bytes / 300e6 + (1 + self.rounds) * (0.4 + turn_seconds(self.duration))
 
     @property
+    def _least(self) -> int:
+        """The fewest requests of a job."""
+        return math.ceil(_LEAST / self.jobs)
+
+    @property
     def _way(self) -> Literal["read", "write"]:
         return "read" if self.pattern.endswith("read") else "write"
 
@@ -130,7 +135,9 @@ class Fio(OnDisk):
         if self.caches == "drop":
             setup.drop_caches()
         argv, before = self._command(requests * self.block, seed), setup.disks_moved()
-        output, moved = inside.run(*argv, timeout=_SECONDS), requests * self.block * self.jobs
+        # More than the fewest requests are as many as fill a turn.
+        limit = limit_seconds(turn_seconds(self.duration)) if requests > self._least else _SECONDS
+        output, moved = inside.run(*argv, timeout=limit), requests * self.block * self.jobs
         share = share_seen(setup, before, DiskBytes(moved, 0) if self._way == "read" else DiskBytes(0, moved))
         return Raw(self.name, argv, output.text, output.seconds, disk_share=share)
 

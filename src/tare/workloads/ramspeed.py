@@ -29,6 +29,7 @@ from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
+from tare.loads.turns import SLOWEST, limit_seconds
 from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
 
@@ -90,10 +91,11 @@ class Ramspeed(Workload):
         if setup.instance.inside is None:
             raise TrialFailed(f"{setup.instance.name}: ramspeed runs inside", "leave this stack out of ramspeed")
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
+        limit = limit_seconds(SLOWEST * self._pass_seconds)
         for _ in range(self.passes):
             for part in self._parts():
                 argv = ("/usr/lib/tare/ramspeed", *part.arguments, *once)
-                output = setup.instance.inside.run(*argv, timeout=60 + 50 * self.seconds())
+                output = setup.instance.inside.run(*argv, timeout=limit)
                 yield Raw(part.label, argv, output.text, output.seconds)
                 part.read(output.text)  # what is wrong ends the trial now, not with its last turn
 
@@ -106,9 +108,13 @@ class Ramspeed(Workload):
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`, at 6 GB/s."""
+        return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
+
+    @property
+    def _pass_seconds(self) -> float:
+        """What all parts of a kind take in a pass."""
         mark_bytes = len(_MARKS) * len(self.mark_sizes) * self.bytes_per_pass
-        pass_bytes = 4 * max(self.bytes_per_pass, 3 * self.array_bytes) + mark_bytes
-        return len(self.kinds) * (0.3 + self.passes * pass_bytes / 6e9)
+        return (4 * max(self.bytes_per_pass, 3 * self.array_bytes) + mark_bytes) / 6e9
 
     def _parts(self) -> Iterator[_Part]:
         tail = f"bytes_per_pass: {self.bytes_per_pass}\n"

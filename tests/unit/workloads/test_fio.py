@@ -183,9 +183,11 @@ class Answering(FakeHost):
 
     rate: float = 10_000.0
     calls: list[tuple[str, ...]] = field(default_factory=list)
+    limits_seconds: list[float] = field(default_factory=list)
 
     def run(self, *argv: str, timeout: float, check: bool = True, **_: object) -> Output:
         self.calls.append(argv)
+        self.limits_seconds.append(timeout)
         if argv[0] != "fio" or "--create_only=1" in argv:
             return Output(argv, 0, b"", b"", 0.0)
         told = dict(each.removeprefix("--").split("=", 1) for each in argv[1:])
@@ -196,7 +198,6 @@ class Answering(FakeHost):
             requests = moved // 4096
             done(report).update(total_ios=requests, io_bytes=moved, runtime=requests / self.rate * 1000)
 
-        assert timeout >= 300
         output = Output(argv, 0, changed(answer).encode(), b"", timeout)
         return checked(output) if check else output
 
@@ -225,6 +226,14 @@ def test_a_turn_has_as_many_requests_as_fill_it_and_as_its_highest_percentile_ne
     assert [each.warm_up for each in raw] == [True, *[False] * 10]
     assert inside.requests[-10:] == [pytest.approx(requests, rel=0.01)] * 10
     assert read_values(READ, raw)[0].turns == pytest.approx(10 * (rate,))
+
+
+@pytest.mark.parametrize(("rate", "limit_seconds"), [(100.0, 300.0), (10_000.0, 32.0)])
+def test_the_limit_is_that_of_a_turn_unless_the_fewest_requests_take_longer(rate: float, limit_seconds: float) -> None:
+    inside = Answering(1.0, "", LIMITS, rate)
+    tuple(READ.measure(setup(inside)))
+    _, written, first, *_, last = inside.limits_seconds
+    assert (written > 300, first, last) == (True, 300.0, limit_seconds)
 
 
 def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewhere() -> None:

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from fakes import LIMITS
 from pydantic import TypeAdapter, ValidationError
+from tare_fake.technology import FakeHost
 
-from tare.contracts import Workload
+from tare.contracts import Instance, Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Raw, Value
+from tare.model import Output, Raw, Value
 from tare.workloads.ramspeed import Kind, Ramspeed
 
 SAMPLES = Path(__file__).parents[2] / "samples/ramspeed"
@@ -136,6 +138,25 @@ def test_the_sizes_of_a_suite_carry_their_unit() -> None:
 def test_settings_that_the_program_cannot_run_are_refused_before_anything_starts(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Ramspeed).validate_python(settings)
+
+
+@dataclass(frozen=True)
+class Limited(FakeHost):
+    """A host that notes the time limits of what it runs."""
+
+    limits_seconds: set[float] = field(default_factory=set)
+
+    def run(self, *argv: str, timeout: float, **_: Any) -> Output:
+        self.limits_seconds.add(timeout)
+        return super().run(*argv, timeout=timeout)
+
+
+@pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(Kind), passes=100)])
+def test_the_limit_is_that_of_a_turn_however_many_there_are(workload: Ramspeed) -> None:
+    inside = Limited(1.0, "", LIMITS)
+    tuple(workload.measure(Setup(Instance("one", inside, None, "none", processes=tuple), inside, ())))
+    [limit_seconds] = inside.limits_seconds
+    assert limit_seconds == pytest.approx(30 + 50 * (4 * 96 + 8 * 64) * 2**20 / 6e9)
 
 
 def test_the_estimate_grows_with_what_is_moved() -> None:

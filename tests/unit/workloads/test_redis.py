@@ -40,9 +40,10 @@ class Client(LocalHost):
 
     requests_per_second: float
     calls: list[tuple[str, ...]] = field(default_factory=list)
+    limits_seconds: set[float] = field(default_factory=set)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        assert timeout > 0
+        self.limits_seconds.add(timeout)
         assert not input
         assert check
         self.calls.append(argv)
@@ -141,6 +142,12 @@ def test_a_turn_takes_a_tenth_of_the_duration_whatever_the_server_does(requests_
     for each in raw:
         assert int(each.argv[each.argv.index("-n") + 1]) / requests_per_second == pytest.approx(0.1, rel=0.03)
     assert max(client.sending_seconds(call) for call in range(len(client.calls))) <= 0.7
+
+
+def test_a_call_has_the_time_limit_of_a_turn_however_many_there_are() -> None:
+    client = Client(150_000.0)
+    measure(Redis(duration=60.0), client)
+    assert client.limits_seconds == {32.0}
 
 
 def test_the_turns_of_all_points_follow_one_another_in_each_round() -> None:

@@ -95,9 +95,11 @@ class Answering(FakeHost):
 
     rate: float = 1000.0
     calls: list[tuple[str, ...]] = field(default_factory=list)
+    limits_seconds: list[float] = field(default_factory=list)
 
     def run(self, *argv: str, timeout: float, **_: object) -> Output:
         self.calls.append(argv)
+        self.limits_seconds.append(timeout)
         worked = self.events(-1) / self.rate * 1000
         text = SAMPLE.replace(" 1769\n", f" {self.events(-1)}\n").replace("1002.33", f"{worked:.2f}")
         return Output(argv, 0, text.encode(), b"", timeout)
@@ -129,6 +131,13 @@ def test_a_turn_has_as_many_events_as_fill_it_whatever_the_stack_does(rate: floa
     assert sum(each.warm_up for each in raw) == 1
     assert [inside.events(call) for call in range(-10, 0)] == 10 * [pytest.approx(max(1, 0.1 * rate), rel=0.01)]
     assert len(inside.calls) <= 14
+
+
+@pytest.mark.parametrize(("rate", "limit_seconds"), [(2.0, 630.0), (1000.0, 32.0)])
+def test_the_limit_is_that_of_a_turn_unless_one_event_takes_longer(rate: float, limit_seconds: float) -> None:
+    inside = host(rate)
+    tuple(Sysbench(60.0).measure(Setup(instance(inside), inside, ())))
+    assert (inside.limits_seconds[0], inside.limits_seconds[-1]) == (630.0, limit_seconds)
 
 
 def test_every_thread_has_an_event_at_least() -> None:
