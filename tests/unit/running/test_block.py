@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, Unwatched, suite
+from fakes import LIMITS, Unwatched, bare_testbed, suite
 from tare_fake.technology import Fake, FakeHost
 
 from tare.contracts import Host, Instance, Setup
@@ -185,3 +187,41 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
     trials = [trial for trial, _ in own.measured(block, Early(), Unwatched())]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted
+
+
+@dataclass(frozen=True)
+class Lasting(Dhrystone):
+    """Dhrystone whose turns take their time on a fake, too."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        for raw in super().measure(setup):
+            time.sleep(0.02)
+            yield raw
+
+
+@dataclass
+class Looking(Unwatched):
+    """Looks at a process after the turn of each stack."""
+
+    pids: list[int]
+    states: dict[str, str] = field(default_factory=lambda: defaultdict(str))
+
+    def turn_ended(self, step: Step, raw: Raw) -> None:
+        del raw
+        state = LocalHost().read(f"/proc/{self.pids[0]}/stat").rpartition(") ")[2][0]
+        self.states[step.stack] += "T" if state == "T" else "r"
+
+
+def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp_path: Path) -> None:
+    block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
+    restless = Alive(script="while :; do :; done")
+    stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
+    watch = Looking(restless.pids)
+    own = Rounds(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    trials = {trial.stack: trial for trial, _ in own.measured(block, Lasting(), watch)}
+    assert {stack: trial.reason for stack, trial in trials.items()} == {"a": "", "a-again": "", "b": ""}
+    said = {stack for stack, trial in trials.items() if "busy-when-idle" in {each.kind for each in trial.cautions}}
+    assert said == {"b"}
+    for stack in ("a", "a-again"):
+        assert watch.states[stack][0] == "r"  # before anybody knows
+        assert watch.states[stack][-5:] == "TTTTT"
