@@ -21,7 +21,7 @@ import audit_charts as charts
 import audit_page
 from audit_breaks import BREAKS, broken
 from audit_matrix import matrix
-from audit_real import LOOPS, LOOPS_IN_BURSTS, Looped, containers, loop
+from audit_real import LOOPS, Looped, containers, loop
 from audit_rivals import RIVALS
 from audit_runs import (
     BLOCKS,
@@ -104,12 +104,7 @@ def main() -> None:
     wanted = parser.parse_args()
     began = time.monotonic()
     cells = containers() if wanted.container else ()  # first, while this machine has nothing else to do
-    loops = [
-        (effect, number, in_bursts)
-        for counts, in_bursts in ((LOOPS, False), (LOOPS_IN_BURSTS, True))
-        for effect, count in counts.items()
-        for number in range(count)
-    ]
+    loops = [(effect, number, disturbed) for (disturbed, effect), count in LOOPS.items() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
         tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)
         studied = list(pool.map(study, KINDS))

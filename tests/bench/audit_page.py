@@ -315,19 +315,22 @@ of the baseline and of A/A too, in {MATRIX_RUNS} runs each.
 
 def _loops(found: Found) -> str:
     rows = []
-    for effect, in_bursts in dict.fromkeys((each.effect, each.in_bursts) for each in found.looped):
-        own = [each for each in found.looped if (each.effect, each.in_bursts) == (effect, in_bursts)]
+    for effect, disturbed in dict.fromkeys((each.effect, each.disturbed) for each in found.looped):
+        own = [each for each in found.looped if (each.effect, each.disturbed) == (effect, disturbed)]
         good = sum(each.claim in right(effect) for each in own)
         false = sum(each.claim != UNDECIDED and each.claim not in right(effect) for each in own)
         median, alike = np.median([each.blocks for each in own]), sum(each.as_arrays for each in own)
-        text = f"{_percent(effect)}, bursts half of the time" if in_bursts else _percent(effect)
-        rows.append((text, len(own), good, false, f"{median:g}", alike))
-    head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide")
+        text = f"{_percent(effect)}, {disturbed}" if disturbed else _percent(effect)
+        said = (sum(each.stalls for each in own), sum(each.control_stalls for each in own))
+        rows.append((text, len(own), good, false, f"{median:g}", alike, *said))
+    head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide", "stalls", "A/A stalls")
     return f"""## Through the loop itself
 
 `tare run`'s own loop on fakes, which take turns in ten rounds of a block, in the first five kinds of noise between
-instances one after the other, and in bursts: planned, measured, journaled, decided, and reported. The arrays are then
-given what the journal holds; they should say the same after the same block.
+instances one after the other, in bursts, and beside a stack that stalls in one turn in {1 / STALLED:g}: planned,
+measured, journaled, decided, and reported. The arrays are then given what the journal holds; they should say the same
+after the same block. A run ends when its stack is decided; the last columns are the runs in which it, or A/A, was said
+to stall by then. That takes more blocks than the decision where stalls are rare: [in turns](#in-turns) tells how many.
 
 {_table(head, rows)}"""
 

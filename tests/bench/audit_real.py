@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
-from audit_turns import INSTANCES, ROUNDS
+from audit_turns import INSTANCES, ROUNDS, STALLED
 from fakes import Bench, Watcher, record, suite
 from own_testbed import own_testbed
 from tare_fake.noise import draws_of, shaped
@@ -43,46 +43,62 @@ _SETTINGS = (
     'shape = "drift"\nmachine = {seed}',
     'shape = "correlated"\nmachine = {seed}',
 )
-# Bursts have half of the time; what instances differ by is half the machine's, half their own.
-_IN_BURSTS = 'machine = {seed}\njitter = "2%"\nbursts = "50%"'
+# Bursts have half of the time; what instances differ by is half the machine's, half their own. Stalls are one stack's.
+_IN_TURNS = {
+    "bursts half of the time": 'machine = {seed}\njitter = "2%"\nbursts = "50%"',
+    "stalls of the stack": 'machine = {seed}\njitter = "2%"',
+}
+_STALLS = {"stalls of the stack": f'stalls = "{100 * STALLED:g}%"\n'}
 _CLAIMS = {"better": MORE, "worse": LESS, "equivalent": ALIKE}
 # How many runs there are of each effect: a trial takes a tenth of a second, most of it for writing its telemetry.
-LOOPS = {0.0: 20, 0.03: 40, 0.10: 120}
+LOOPS = {
+    **{("", effect): count for effect, count in {0.0: 20, 0.03: 40, 0.10: 120}.items()},
+    ("bursts half of the time", 0.0): 20,
+    ("bursts half of the time", 0.03): 20,
+    ("stalls of the stack", 0.0): 20,
+}
 CONTAINERS = 10
 _WORK = "work"  # in an instance's proof: how much more of it the job is to do
-LOOPS_IN_BURSTS = {0.0: 20, 0.03: 20}
 
 
 @dataclass(frozen=True)
 class Looped:
-    """A run of the loop: what it said of its stack, after how many blocks, and whether the arrays say the same."""
+    """A run of the loop: what it said of its stack, after how many blocks, and whether the arrays say the same.
+
+    `disturbed` tells what else turns have, empty where instances alone differ; `stalls` and `control_stalls` whether
+    its stack, or A/A, was said to stall.
+    """
 
     effect: float
-    in_bursts: bool
+    disturbed: str
     claim: int
     blocks: int
     as_arrays: bool
+    stalls: bool
+    control_stalls: bool
 
 
-def loop(effect: float, number: int, in_bursts: bool = False) -> Looped:
-    """Do a run on fakes; its noise has one shape after the other, or bursts and what else turns have."""
-    shared = _IN_BURSTS if in_bursts else _SETTINGS[number % len(_SETTINGS)]
-    deviation = INSTANCES / np.sqrt(2) if in_bursts else WITHIN
+def loop(effect: float, number: int, disturbed: str = "") -> Looped:
+    """Do a run on fakes; its noise has one shape after the other, or what disturbs its turns."""
+    shared = _IN_TURNS[disturbed] if disturbed else _SETTINGS[number % len(_SETTINGS)]
+    deviation = INSTANCES / np.sqrt(2) if disturbed else WITHIN
     noise = f'noise = "{100 * deviation / np.sqrt(2):.6f}%"\n{shared.format(seed=1 + number + int(1e4 * effect))}'
     seed = 1000 + 2 * number
-    stacks = (f"a: seed = {seed}\n{noise}", f'b: seed = {seed + 1}\neffect = "{100 * effect:g}%"\n{noise}')
+    own = f'effect = "{100 * effect:g}%"\n{_STALLS.get(disturbed, "")}'
+    stacks = (f"a: seed = {seed}\n{noise}", f"b: seed = {seed + 1}\n{own}{noise}")
     with tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         bench = Bench(Path(folder) / "run", Watcher(Path(folder) / "run" / "trials.jsonl"))
         bench.work(suite(*stacks, blocks=BLOCKS, workloads=("dhrystone",)))
         run = bench.read()
-    if number % len(_SETTINGS) == 0 and not in_bursts:
+    if number % len(_SETTINGS) == 0 and not disturbed:
         _check_draws(run, seed + 1, effect)
-    verdict = summarize(run).headline("dhrystone", "b").verdict
+    seen, control = (summarize(run).headline("dhrystone", stack) for stack in ("b", "a-again"))
     blocks = sum(trial.stack == "b" for trial in run.trials)
     said = decide(_ratios(run))
-    claim = _CLAIMS.get(verdict, UNDECIDED)
+    claim = _CLAIMS.get(seen.verdict, UNDECIDED)
     as_arrays = (int(said.claim[0, 0]), int(said.blocks[0, 0])) == (claim, blocks)
-    return Looped(effect, in_bursts, claim, blocks, as_arrays)
+    stalls, control_stalls = (cell.has_caution("stalls") for cell in (seen, control))
+    return Looped(effect, disturbed, claim, blocks, as_arrays, stalls, control_stalls)
 
 
 def _check_draws(run: Run, seed: int, effect: float) -> None:

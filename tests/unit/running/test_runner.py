@@ -24,6 +24,7 @@ from tare.machines import Facts
 from tare.model import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
 from tare.running.doubts import time_cautions
 from tare.running.schedule import TimeLeft
+from tare.statistics.summarize import summarize
 from tare.suites.plan import Step, plan, to_run
 from tare.workloads.dhrystone import Dhrystone
 
@@ -49,6 +50,17 @@ def test_an_effect_of_3_percent_is_3_percent_of_speed(bench: Bench) -> None:
     assert slow.values[0].value / same.values[0].value == pytest.approx(0.97)
     [start] = by_stack(bench.trials, "slow", "startup")
     assert start.values[0].value == pytest.approx(0.1 / 0.97)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_stack_that_stalls_in_some_turns_is_said_to_by_a_run_that_finds_it_equivalent(
+    bench: Bench, seed: int
+) -> None:
+    steady, stalling = (f'seed = {10 * seed + own}\njitter = "2%"\nnoise = "0.5%"\n' for own in (0, 1))
+    bench.work(suite(f"a: {steady}", f'b: {stalling}stalls = "10%"', blocks=20, workloads=("dhrystone",)))
+    summary = summarize(bench.read())
+    b, control = (summary.headline("dhrystone", stack) for stack in ("b", "a-again"))
+    assert (b.verdict, b.has_caution("stalls"), control.has_caution("stalls")) == ("equivalent", True, False)
 
 
 def test_noise_differs_between_instances_and_comes_again_with_the_same_seed(tmp_path: Path) -> None:
