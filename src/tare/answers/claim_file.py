@@ -78,6 +78,7 @@ class _Reading:
     document: Document
     origins: dict[str, Origin] = field(default_factory=dict)
     plugins: dict[str, type[Any] | None] = field(default_factory=dict)
+    hints: dict[type[Any], dict[str, Any]] = field(default_factory=dict)  # of settings, which many claims have
     stacks: set[str] = field(default_factory=set)  # that have no fault
 
     def __post_init__(self) -> None:
@@ -267,7 +268,9 @@ class _Reading:
         plugin = self.plugins.get(claim.workload)
         if plugin is None or not claim.settings:
             return claim.settings
-        hints = get_type_hints(plugin, include_extras=True)
+        if plugin not in self.hints:
+            self.hints[plugin] = get_type_hints(plugin, include_extras=True)
+        hints = self.hints[plugin]
         known = getattr(plugin, "__dataclass_fields__", {})
         self.document.refuse_unknown((*key, "settings"), known)
         settings = {}
