@@ -75,6 +75,7 @@ def test_metrics_are_found_in_what_the_load_has_printed(name: str, answers: tupl
     found = found_in(printed_by_load(name))
     counted = [found[metric] for metric in ("answered", "server-errors", "transport-errors")]
     assert counted == pytest.approx([count / seconds for count in answers])
+    assert found["failed"] == pytest.approx(sum(answers[1:]) / sum(answers))
     assert 0 < found["median"] <= found["p95"]
 
 
