@@ -86,6 +86,9 @@ servers: setup
 
 bench: setup
 	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/start_cost.py
+	PYTHONPATH=tests/support .venv/bin/python tests/bench/turns.py noise --bursts 5 dhrystone ramspeed redis nginx
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/turns.py bias 5 dhrystone redis
 	.venv/bin/python tests/bench/telemetry_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py

@@ -8,8 +8,16 @@ the caches as they left them; the second follows one of its own, as if it were a
 such pairs, which meet the same burst; blocks are compared by tare's own equivalence with a margin of 2 %. What a
 decision could be wrong by is this ratio of a stack to that of bare metal, which is told as well.
 
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [BLOCKS [WORKLOAD...]]
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [BLOCKS [WORKLOAD...]]
+Alone: in each block, the turns of instances that are alive together are compared with those of instances that are
+alone on the machine. The two do not meet the same bursts: this is for a quiet machine. A lone instance has two turns in
+succession, too, the first of them after a pause: the ratio of the two is what a wait alone would do.
+
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [--bursts] [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [--bursts] [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python tests/bench/turns.py alone [BLOCKS [WORKLOAD...]]
+
+With `--bursts`, half of the time other processes keep the CPUs busy beside it (bursts.py). Of a workload, the first
+value of a headline counts.
 """
 
 from __future__ import annotations
@@ -20,11 +28,12 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bursts import bursts
 from own_testbed import own_testbed
 
 from tare import plugins
@@ -33,7 +42,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.launch import Technology
-from tare.model import Trial
+from tare.model import Measured, Trial
 from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio
@@ -48,15 +57,20 @@ _ONE_POINT: dict[str, dict[str, Any]] = {
     "micro-redis": {"operations": ("GET",), "clients": (50,)},
     "nginx": {"clients": (50,)},
     "micro-http": {"clients": (50,)},
-    "nginx-latency": {"rates": (1000,), "duration": 1.0},  # the shortest that has a 99.9th percentile
+    "nginx-latency": {"rates": (2000,), "duration": 5.0},  # ten turns, which cannot be shorter: 1000 requests
+    "iperf3": {"modes": ("tcp",)},
+    "pgbench": {"modes": ("select",), "clients": (8,), "scale": 1},
+    "fio": {"size": 16 << 20},
+    "hackbench": {"kinds": ("pipes",)},
     "ramspeed": {"kinds": ("float",), "mark_sizes": (), "bytes_per_pass": 32 << 20, "passes": 20},
 }
 _DURATION = 0.5
 _MEASURED = 5  # times in a block, for the bias
+_PAUSE_SECONDS = 0.25  # as others' turns take
 
 
 def workloads() -> dict[str, Workload]:
-    """Give every workload that takes turns, at one point."""
+    """Give every workload that takes turns, at one point; not those that choose points, or have the user's server."""
     found: dict[str, Workload] = {}
     for name in plugins.names("workloads"):
         plug_in = plugins.find("workloads", name)
@@ -64,7 +78,7 @@ def workloads() -> dict[str, Workload]:
         if "duration" in plug_in.__dataclass_fields__:
             settings.setdefault("duration", _DURATION)
         workload: Workload = plug_in(**settings)
-        if workload.rounds > 1:
+        if workload.rounds > 1 and not workload.searches and not workload.own_server:
             found[name] = workload
     return found
 
@@ -100,20 +114,26 @@ def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
         for way, found in rows.items():
             with going(testbed, [native() for _ in range(_EQUAL)], workload) as attempts:
                 if way == "turns":
-                    _in_turns(attempts, chance, 1)
+                    _in_turns(attempts, _Turns(chance, 1))
                 for attempt in chance.sample(attempts, _EQUAL):
                     while attempt.take_turn(0, 0.0):
                         pass
-                found.append([_logs(ended(attempt), way) for attempt in attempts])
+                values = [_value(ended(attempt), workload) for attempt in attempts]
+                found.append([_logs(value) if way == "turns" else [math.log(value.value)] for value in values])
     deviations = {way: statistics.median(_deviations(found)) for way, found in rows.items()}
     turns, after = deviations["turns"], deviations["after"]
     print(f"| {workload.name} | {100 * after:.2f} % | {100 * turns:.2f} % | {turns / after:.2f} |", flush=True)
 
 
-def _logs(trial: Trial, way: str) -> list[float]:
-    """Give the logarithm of each turn, or that of their mean."""
-    [value] = trial.values[-1:]
-    return [math.log(each) for each in value.turns] if way == "turns" else [math.log(value.value)]
+def _value(trial: Trial, workload: Workload) -> Measured:
+    """Give the value of a trial that counts."""
+    headlines = [metric.name for metric in workload.all_metrics if metric.headline]
+    return next(value for value in trial.values if value.metric in headlines)
+
+
+def _logs(value: Measured) -> list[float]:
+    """Give the logarithm of each turn."""
+    return [math.log(turn) for turn in value.turns]
 
 
 def _deviations(blocks: list[list[list[float]]]) -> list[float]:
@@ -129,23 +149,66 @@ def _deviations(blocks: list[list[list[float]]]) -> list[float]:
 
 def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
     """Print the rows of a workload in the table of bias."""
-    stacks = [plugins.find("technologies", name)() for name in _STACKS]
-    stacks = [technology for technology in stacks if not technology.refuses(workload)]
+    stacks = _stacks_for(workload)
     found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
-        with going(testbed, stacks, workload) as attempts:
-            for again in range(_MEASURED):
-                for attempt in attempts if again else ():
-                    attempt.measure_from(0)
-                _in_turns(attempts, chance, 2)
-            for attempt in attempts:
-                trial = ended(attempt)
-                found[trial.stack].append(math.exp(statistics.median(_after_others(trial))))
+        for trial in _measured(testbed, stacks, workload, _Turns(chance, 2)):
+            found[trial.stack].append(math.exp(statistics.median(_firsts(trial, workload))))
     bare_metal = found[_STACKS[0]]
     for name, ratios in found.items():
         beside = "" if name == _STACKS[0] else _cell(ratios, bare_metal)
         print(f"| {workload.name} | {name} | {_cell(ratios, [1.0] * blocks)} | {beside} |", flush=True)
+
+
+def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
+    """Print the rows of a workload in the table of instances that are alone."""
+    stacks = _stacks_for(workload)
+    found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
+    after_pause: dict[str, list[float]] = {technology.name: [] for technology in stacks}
+    chance = random.Random(1)  # noqa: S311 - nothing secret
+    for _ in range(blocks):
+        logs: dict[str, dict[bool, float]] = {technology.name: {} for technology in stacks}
+        groups = [stacks, *([technology] for technology in stacks)]
+        for group in chance.sample(groups, len(groups)):
+            together = group is stacks
+            turns = _Turns(chance, 1) if together else _Turns(chance, 2, _PAUSE_SECONDS)
+            for trial in _measured(testbed, group, workload, turns):
+                logs[trial.stack][together] = statistics.median(
+                    log for number, log in _numbered(trial, workload) if together or number % 2
+                )
+                if not together:
+                    after_pause[trial.stack].append(math.exp(statistics.median(_firsts(trial, workload))))
+        for name, each in logs.items():
+            found[name].append(math.exp(each[True] - each[False]))
+    for name, ratios in found.items():
+        beside = "" if name == _STACKS[0] else _cell(ratios, found[_STACKS[0]])
+        paused = _cell(after_pause[name], [1.0] * blocks)
+        print(f"| {workload.name} | {name} | {_cell(ratios, [1.0] * blocks)} | {beside} | {paused} |", flush=True)
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """How instances take turns: so many in succession in each round, after a pause."""
+
+    chance: random.Random
+    each: int
+    pause_seconds: float = 0.0
+
+
+def _stacks_for(workload: Workload) -> list[Technology]:
+    stacks = [plugins.find("technologies", name)() for name in _STACKS]
+    return [technology for technology in stacks if not technology.refuses(workload)]
+
+
+def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload, turns: _Turns) -> list[Trial]:
+    """Measure an instance of each, some times, all alive together."""
+    with going(testbed, stacks, workload) as attempts:
+        for again in range(_MEASURED):
+            for attempt in attempts if again else ():
+                attempt.measure_from(0)
+            _in_turns(attempts, turns)
+        return [ended(attempt) for attempt in attempts]
 
 
 def _cell(ratios: Sequence[float], baseline: Sequence[float]) -> str:
@@ -156,28 +219,46 @@ def _cell(ratios: Sequence[float], baseline: Sequence[float]) -> str:
     return f"{100 * ratio.ratio:.2f} % {interval} {ratio.side}"
 
 
-def _after_others(trial: Trial) -> Iterator[float]:
-    """Give the log ratio of each turn after those of others to the own one that followed it."""
+def _numbered(trial: Trial, workload: Workload) -> list[tuple[int, float]]:
+    """Give the number of each turn that counts, and the logarithm of its value."""
     numbers = [turn.number for turn in trial.turns if not turn.warm_up]
-    turns = zip(numbers, trial.values[-1].turns, strict=True)
-    for (number, after_others), (following, after_own) in itertools.pairwise(turns):
+    return [*zip(numbers, _logs(_value(trial, workload)), strict=True)]
+
+
+def _firsts(trial: Trial, workload: Workload) -> Iterator[float]:
+    """Give the log ratio of each first turn of two, after those of others or a pause, to the own one that followed."""
+    for (number, first), (following, after_own) in itertools.pairwise(_numbered(trial, workload)):
         if number % 2 == 0 and following == number + 1:
-            yield math.log(after_others / after_own)
+            yield first - after_own
 
 
-def _in_turns(attempts: Sequence[Attempt], chance: random.Random, each: int) -> None:
-    """Give each instance so many turns in succession in each round; turns are numbered within that."""
+def _in_turns(attempts: Sequence[Attempt], turns: _Turns) -> None:
+    """Give each instance its turns in each round until none has more; they are numbered within that."""
+
+    def has_more(attempt: Attempt, number: int) -> bool:
+        time.sleep(turns.pause_seconds)
+        return all(attempt.take_turn(turns.each * number + n, 0.0) for n in range(turns.each))
+
     live = list(attempts)
     for number in itertools.count():
-        chance.shuffle(live)
-        live = [attempt for attempt in live if all(attempt.take_turn(each * number + n, 0.0) for n in range(each))]
+        turns.chance.shuffle(live)
+        live = [attempt for attempt in live if has_more(attempt, number)]
         if not live:
             return
 
 
-def main(what: str, blocks: str = "12", *names: str) -> None:
+_TABLES: dict[str, tuple[Callable[[Testbed, Workload, int], None], str]] = {
+    "noise": (noise, "| workload | one after the other | in turns | ratio |"),
+    "bias": (bias, "| workload | stack | after others | the same, to that of bare metal |"),
+    "alone": (alone, "| workload | stack | in turns, to alone | the same, to bare metal's | alone after a pause |"),
+}
+
+
+def main(what: str, *words: str) -> None:
     """Print a Markdown table."""
     isolate_mounts()
+    print_rows, head = _TABLES[what]
+    blocks, *names = [*(word for word in words if word != "--bursts")] or ["12"]
     found = {name: each for name, each in workloads().items() if not names or name in names}
 
     def say(text: str) -> None:
@@ -185,16 +266,13 @@ def main(what: str, blocks: str = "12", *names: str) -> None:
 
     image, loads = (built_image(say, recipe(tuple(found.values()))) for recipe in (guest_recipe, client_recipe))
     with own_testbed(image, loads) as testbed:
-        for name in _STACKS if what == "bias" else ():
+        for name in _STACKS if what != "noise" else ():
             plugins.find("technologies", name)().imported(LocalHost(), image)
-        head = {
-            "noise": "| workload | one after the other | in turns | ratio |",
-            "bias": "| workload | stack | after others | the same, to that of bare metal |",
-        }[what]
         print(f"{head}\n{'| --- ' * (head.count('|') - 1)}|")
         began = time.monotonic()
-        for workload in found.values():
-            {"noise": noise, "bias": bias}[what](testbed, workload, int(blocks))
+        with bursts() if "--bursts" in words else nullcontext():
+            for workload in found.values():
+                print_rows(testbed, workload, int(blocks))
         say(f"{time.monotonic() - began:.0f} s")
 
 
