@@ -37,7 +37,7 @@ from tare.statistics.cells import Cell
 _HEIGHT = 220
 _DENSE = 12  # points from which on spreads are shaded, as lines would hide each other
 _TOLD = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
-_ORDERS = 50.0  # times are drawn on a logarithmic axis from this spread on
+_ORDERS = 50.0  # times and memory are drawn on a logarithmic axis from this spread on
 _PANEL, _EMPTY_PANEL = 130, 24
 
 
@@ -88,7 +88,7 @@ def sweep(
     unit = scale(max(abs(cell.mean or 0.0) for cell in shown), shown[0].unit)
     rows: Rows = [_sweep_row(cell, along.swept, unit.factor, spreads) for cell in shown]
     above = [row["mean"] for row in rows if row["mean"] > 0]
-    orders = shown[0].unit == "s" and len(above) == len(rows) and max(above) > _ORDERS * min(above)
+    orders = shown[0].unit in ("s", "bytes") and len(above) == len(rows) and max(above) > _ORDERS * min(above)
     if orders:
         rows = [row | {"low": max(row["low"], min(above) / 2)} for row in rows]
     spread = "mean, shaded: one SD above it" if spreads is not None else "mean ± SD"
@@ -204,6 +204,8 @@ def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[A
     name = f"{along.swept.name}, {unit}" if unit and unit != "bytes" else along.swept.name
     along_x = alt.Scale(type="log" if wide else "linear", nice=False, padding=12)
     x = alt.X("point:Q", title=name, axis=axis, scale=along_x)
+    if along.swept.name == "percentile":  # 99 and 99.9 are as far from each other as 90 and 99
+        x = alt.X("point:O", title=name, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.3))
     y = alt.Y("mean:Q", title=None, scale=upward.scale, axis=upward.axis)
     colour, shape = _looks([row["stack"] for row in rows], along.stacks)
     base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)

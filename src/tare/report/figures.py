@@ -182,7 +182,8 @@ def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Spec | None:
     ]
     ends: Rows = [total._asdict() | {"time": total.seconds / unit.factor} for total in totals]
     y = alt.Y("stack:N", sort=[total.stack for total in totals], title=None)
-    x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=alt.Axis(format=NUMBER))
+    axis = alt.Axis(format=NUMBER, tickCount=5, labelOverlap=True)
+    x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=axis)
     palette = alt.Scale(domain=names, range=[PHASES[_rank(name)] for name in names])
     legend = alt.Legend(title=None, orient="top", columns=4)
     colour = alt.Color("phase:N", sort=names, scale=palette, legend=legend)

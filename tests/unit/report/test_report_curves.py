@@ -12,7 +12,7 @@ from runs import NGINX, believable_run, make_run, make_trial
 
 from tare.journal import Journal, Run, WorkloadRecord
 from tare.model import Measured, Metric, Raw, Sweep
-from tare.report import curves, heat
+from tare.report import curves, figures, heat
 from tare.report.curves import Along, Percentile, Rate
 from tare.report.html import swept as module
 from tare.report.html.over_time import counts_in, over_time, rates
@@ -85,6 +85,25 @@ def test_times_over_orders_of_magnitude_are_on_a_logarithmic_axis_that_has_no_ze
     assert all(row["low"] > 0 for row in values(spec))
     near = curves.sweep([cell("native", 1.0, 0.001), cell("native", 2.0, 0.02)], Along("Latency", RATE, ("native",)))
     assert not [each for each in parts(near, "scale") if each.get("type") == "log"]
+
+
+def test_memory_over_orders_of_magnitude_is_on_a_logarithmic_axis_too() -> None:
+    cells = [
+        cell(stack, at, each * at, unit="bytes") for stack, each in (("native", 3e6), ("qemu", 2e8)) for at in (1, 8)
+    ]
+    spec = curves.sweep(cells, Along("Memory", Sweep("instances"), ("native", "qemu")))
+    assert [each for each in parts(spec, "scale") if each.get("type") == "log"]
+
+
+def test_percentiles_of_a_sweep_are_equally_far_apart() -> None:
+    cells = [cell("native", at, 0.001) for at in (50.0, 90.0, 99.0, 99.9)]
+    along = curves.sweep(cells, Along("Latency", Sweep("percentile"), ("native",)))
+    assert {each["type"] for each in parts(along, "x")} == {"ordinal"}
+
+
+def test_the_axis_of_starts_has_no_label_over_another_one() -> None:
+    spec = figures.starts([figures.Phase("qemu", "ready", 1.7)], [figures.Total("qemu", 1.7, "1.7 s")])
+    assert {each["axis"]["labelOverlap"] for each in parts(spec, "x") if "axis" in each} == {True}
 
 
 def test_answers_have_the_line_of_what_was_asked_for_and_errors_have_none() -> None:
