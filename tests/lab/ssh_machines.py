@@ -88,6 +88,11 @@ class Lab:
         return Machine("tare-test-server", str(self.ssh_config))
 
     @property
+    def server_by_slow_link(self) -> Machine:
+        """The same machine, told what to do over the slow link; a client on this one has its own way to it."""
+        return Machine("tare-test-far", str(self.ssh_config), "198.19.240.2")
+
+    @property
     def client(self) -> Machine:
         """The machine of the client."""
         return Machine("tare-test-client", str(self.ssh_config))
@@ -127,7 +132,9 @@ def lab(folder: Path, image: Image) -> Iterator[Lab]:
             device = link.ends[0][1]
             stack.callback(_HOST.run, "ip", "link", "delete", device, timeout=_SECONDS, check=False)
         between = stack.enter_context(_slow_link())
-        config.write_text("".join(_host_block(folder, name, net) for name, net in (("server", 240), ("client", 241))))
+        blocks = [_host_block(folder, name, f"198.19.{net}.2") for name, net in (("server", 240), ("client", 241))]
+        blocks.append(_host_block(folder, "far", "198.19.242.1", ProxyJump="tare-test-client"))
+        config.write_text("".join(blocks))
         for name in ("server", "client"):
             stack.enter_context(sshd(folder, image, f"tare-test-{name}"))
         yield Lab(config, folder, to_server, between)
@@ -173,17 +180,18 @@ def _keys(folder: Path) -> None:
     for name in ("host_key", "key"):
         _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
     key = (folder / "host_key.pub").read_text().strip()
-    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2 {key}\n")
+    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2,198.19.242.1 {key}\n")
 
 
-def _host_block(folder: Path, name: str, net: int) -> str:
+def _host_block(folder: Path, name: str, address: str, **more: str) -> str:
     lines = {
-        "HostName": f"198.19.{net}.2",
+        "HostName": address,
         "User": "root",
         "IdentityFile": folder / "key",
         "IdentitiesOnly": "yes",
         "UserKnownHostsFile": folder / "known_hosts",
         "GlobalKnownHostsFile": "/dev/null",
+        **more,
     }
     return f"Host tare-test-{name}\n" + "".join(f"  {key} {shlex.quote(str(value))}\n" for key, value in lines.items())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tare.journal import load
@@ -55,6 +56,17 @@ use = "dhrystone"
 def planned(suite: Path) -> list[str]:
     """Trials of a suite that are no skips."""
     return [step.trial for block in plan(read_suite(suite)) for step in block.steps if step.stack != "docker"]
+
+
+def assert_in_turns(trials: Sequence[Trial]) -> None:
+    """Check that the stacks of a block had turns side by side: each one of a number before any had the next."""
+    in_time = sorted((turn.began, turn.number) for trial in trials for turn in trial.turns)
+    numbers = [number for _, number in in_time]
+    assert numbers == sorted(numbers)
+    assert set(Counter(numbers).values()) == {len(trials)}
+    counts = {len(value.turns) for trial in trials for value in trial.values}
+    assert len(counts) == 1
+    assert min(counts) > 1
 
 
 def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from ssh_machines import Lab, lab, machines_recipe
-from whole_runs import IMAGE
+from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, read_text
@@ -133,6 +133,26 @@ def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: 
     assert _not_sampled(tmp_path / "run", trials) == []
     doubts = [[caution.text for caution in trial.cautions if caution.kind == "swap"] for trial in trials]
     assert all(text.endswith(" pages came back from swap while the trial ran") for (text,) in doubts)
+    assert there.left() == ""
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, tmp_path: Path, there: Lab) -> None:
+    suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n'
+    suite += '[[workloads]]\nuse = "command"\ncommand = "sleep 0.02"\nruns = 8\n'
+    suite += '[[workloads]]\nuse = "dhrystone"\nduration = "200ms"\n'
+    done = tare("run", _suite(tmp_path, suite, server=there.server_by_slow_link), "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    run = load(tmp_path / "run")
+    assert [(trial.status, trial.reason) for trial in run.trials] == [("ok", "")] * 6
+    for trial in run.of("command"):
+        slept, *_ = trial.values
+        waited = [turn.seconds for turn in trial.turns if not turn.warm_up]
+        assert 0.02 <= min(slept.turns) < 0.0235  # as on this machine
+        # The word goes there, and the answer comes back, 2 ms each.
+        assert all(there - own >= 0.004 for there, own in zip(waited, slept.turns, strict=True))
+    assert_in_turns(run.of("command"))
+    assert_in_turns(run.of("dhrystone"))
     assert there.left() == ""
 
 
