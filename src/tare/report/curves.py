@@ -15,6 +15,7 @@ import altair as alt
 
 from tare.model import Sweep
 from tare.report.looks import (
+    DASHES,
     FACTORS,
     INK,
     NUMBER,
@@ -39,6 +40,7 @@ _DENSE = 12  # points from which on spreads are shaded, as lines would hide each
 _TOLD = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
 _ORDERS = 50.0  # times and memory are drawn on a logarithmic axis from this spread on
 _PANEL, _EMPTY_PANEL = 130, 24
+_MARKED = 12  # moments of a line along time, of which one has a mark
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
     """Draw a panel for each kind of answer along the time of a load, on an axis that is logarithmic above one."""
     if len({rate.second for rate in rates}) < 2:
         return None
-    colour, _ = _looks([rate.stack for rate in rates], stacks)
+    colour, shape = _looks([rate.stack for rate in rates], stacks)
+    present = list(dict.fromkeys(rate.stack for rate in rates))
     names = list(dict.fromkeys(rate.kind for rate in rates))
     panels = []
     for name in names:
@@ -173,10 +176,20 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
         )
         title = f"{name}, each second{'' if most else ': none'}"
         height = _PANEL if most else _EMPTY_PANEL
-        base = alt.Chart(data(own), width=WIDTH - 20, height=height, title=title)
+        base = alt.Chart(data(own))
         line = base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour)
-        panels.append(_dashed(line, [rate.stack for rate in rates], stacks))
+        points = alt.Chart(data(_told_apart(own, present))).mark_point(filled=True, size=45, opacity=1, aria=False)
+        marks = points.encode(x=x, y=y, color=colour, shape=shape)
+        panels.append(
+            alt.layer(_dashed(line, present, stacks), marks).properties(title=title, width=WIDTH - 20, height=height)
+        )
     return finished(alt.vconcat(*panels, spacing=12))
+
+
+def _told_apart(rows: Rows, stacks: Sequence[str]) -> Rows:
+    """Choose the moments that have the shape of their stack: some of each line, not those of the next one."""
+    own = [[row for row in rows if row["stack"] == stack] for stack in stacks]
+    return [row for at, line in enumerate(own) for row in line[at * _MARKED // len(own) :: _MARKED]]
 
 
 def _sweep_row(
@@ -248,6 +261,6 @@ def _dashed(line: alt.Chart, seen: Sequence[str], stacks: Sequence[str]) -> alt.
     present = [stack for stack in stacks if stack in set(seen)]
     if len(stacks) <= len(STACKS):
         return line
-    dashes = [[1, 0] if stacks.index(stack) < len(STACKS) else [5, 3] for stack in present]
+    dashes = [DASHES[stacks.index(stack) // len(STACKS) % len(DASHES)] for stack in present]
     scale = alt.Scale(domain=present, range=dashes)
     return line.encode(strokeDash=alt.StrokeDash("stack:N", sort=present, scale=scale, legend=alt.Legend(title=None)))

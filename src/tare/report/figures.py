@@ -84,14 +84,14 @@ class TurnBar(NamedTuple):
 
 # What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
-PHASES = ("#6b7a8f", "#8f6b32", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
+PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
 # How fast a turn was, and the row below.
 USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{100 * SLOW:g} % slower or more"
 STOLEN = "stolen CPU time"
 PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
 _WIDE_WIDTH = 960
 _TURN_HEIGHT = 16
-_VISIBLE = 0.01  # of the CPU time
+VISIBLE = 0.01  # of the CPU time
 _MOST_MARKS = 140  # in a chart: each takes some 250 bytes of the page
 
 
@@ -223,7 +223,7 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
         return None
     least = (max(bar.began + bar.seconds for bar in bars) - min(bar.began for bar in bars)) / _WIDE_WIDTH * 2
     rows: Rows = [_turn_row(bar, least, bar.stack, bar.speed, bar.pace) for bar in bars]
-    taken: Rows = [_turn_row(bar, least, STOLEN, bar.steal, STOLEN) for bar in bars if bar.steal > _VISIBLE]
+    taken: Rows = [_turn_row(bar, least, STOLEN, bar.steal, STOLEN) for bar in bars if bar.steal > VISIBLE]
     slow = [row | {"text": bar.text} for row, bar in zip(rows, bars, strict=True) if row["pace"] == SLOWEST]
     usual = [row for row in rows if row["pace"] != SLOWEST]
     present = [*stacks, *([STOLEN] if taken else [])]

@@ -1,7 +1,9 @@
 """How all charts look: one style, so that a stack, a verdict and an axis are the same in each of them.
 
-Colours are told apart by readers with the common colour blindnesses (Okabe and Ito, "Color universal design", 2008),
-and never carry a meaning alone: verdicts differ in shape, stacks in shape too.
+Readers with each of the three colour blindnesses can tell the colours of eleven stacks apart, on a light and on a dark
+page: a test has the distances. The first six are Okabe and Ito's ("Color universal design", 2008), the others lie far
+from them and from one another. Colours never carry a meaning alone: verdicts differ in shape, stacks in shape and, from
+the twelfth on, in the dashes of their lines.
 """
 
 from __future__ import annotations
@@ -28,8 +30,13 @@ VERDICTS = {
     "undecided": (SAME, "cross"),
     "too few blocks": (UNKNOWN, "cross"),
 }
-STACKS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8c7ae6", "#8f6b32", "#6b7a8f", "#c2b200")
+STACKS = (
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"),
+    *("#695A2D", "#A578FF", "#5A3CC3", "#873C69", "#A5B469"),
+)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+# The lines of the first eleven stacks, of the next eleven, and so on: of sixty stacks, no two have the same look.
+DASHES = ([1, 0], [6, 3], [2, 2], [10, 3, 2, 3], [12, 5], [2, 6])
 WIDTH = 290  # with names beside it, a chart fits a phone: its text stays larger than 9 pixels
 ROW_HEIGHT = 24
 # Ratios spread more widely than this are drawn on a logarithmic axis.

@@ -59,13 +59,13 @@ def test_a_stack_has_the_colour_of_its_place_in_the_run_in_each_chart() -> None:
     assert scales[0]["range"] == [STACKS[2]]
 
 
-def test_of_eleven_stacks_the_one_whose_colour_another_has_is_dashed() -> None:
-    stacks = [f"stack-{number}" for number in range(11)]
+def test_of_more_than_eleven_stacks_those_whose_colours_others_have_are_dashed() -> None:
+    stacks = [f"stack-{number}" for number in range(23)]
     cells = [cell(stack, at, at) for stack in stacks for at in (1.0, 2.0)]
     spec = curves.sweep(cells, Along("Latency", RATE, stacks))
     dashes = {str(each["scale"]["range"]) for each in parts(spec, "strokeDash") if "scale" in each}
-    assert dashes == {str([[1, 0]] * 10 + [[5, 3]])}
-    assert not parts(curves.sweep(cells[:20], Along("Latency", RATE, stacks[:10])), "strokeDash")
+    assert dashes == {str([[1, 0]] * 11 + [[6, 3]] * 11 + [[2, 2]])}
+    assert not parts(curves.sweep(cells[:22], Along("Latency", RATE, stacks[:11])), "strokeDash")
 
 
 def test_a_latency_with_the_sd_of_its_requests_has_one_sd_above_it_shaded() -> None:
@@ -169,6 +169,18 @@ def test_answers_over_time_have_a_panel_for_each_kind_with_zero_on_a_logarithmic
     assert len(spec["vconcat"]) == 2
     assert {each.get("type") for each in parts(spec, "scale") if "type" in each} == {"symlog"}
     assert [panel["title"] for panel in spec["vconcat"]] == ["200, each second", "50x, each second: none"]
+
+
+def test_each_line_over_time_has_the_shape_of_its_stack_at_moments_of_its_own() -> None:
+    stacks = ("native", "docker", "podman")
+    spec = curves.kinds([Rate(stack, "200", at + 0.5, 100.0) for stack in stacks for at in range(60)], stacks)
+    assert spec
+    [panel] = spec["vconcat"]
+    [marks] = [layer for layer in panel["layer"] if layer["mark"]["type"] == "point"]
+    assert len(set(marks["encoding"]["shape"]["scale"]["range"])) == 3
+    shown = spec["datasets"][marks["data"]["name"]]
+    assert {row["stack"] for row in shown} == set(stacks)
+    assert len(shown) == len({row["second"] for row in shown}) == 15
 
 
 def test_counts_are_averaged_over_trials_up_to_the_end_of_each_stacks_load() -> None:

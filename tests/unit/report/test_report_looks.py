@@ -1,0 +1,81 @@
+"""The looks of charts: what colour-blind readers see of them, and that no two stacks look alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tare.report.figures import PACES, PHASES
+from tare.report.html.drawings import MOST_DRAWN
+from tare.report.looks import DASHES, SHAPES, STACKS, VERDICTS
+
+Matrix = npt.NDArray[np.float64]
+
+# Linear RGB as it is seen: Machado, Oliveira and Fernandes 2009, severity 1.
+SEEN: dict[str, Matrix] = {
+    "usual": np.eye(3),
+    "protan": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deutan": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritan": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+TO_XYZ: Matrix = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+CARDS = {"light": "#ffffff", "dark": "#1b1f25"}  # behind a chart, as style.css has it
+
+
+def linear(colour: str) -> Matrix:
+    """Give the linear RGB of a colour in sRGB."""
+    shares = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour: str, seen: Matrix) -> Matrix:
+    """Give CIE L*a*b* of a colour, as somebody sees it."""
+    shares = TO_XYZ @ np.clip(seen @ linear(colour), 0, 1) / (TO_XYZ @ np.ones(3))
+    roots = np.where(shares > (6 / 29) ** 3, np.cbrt(shares), shares / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * roots[1] - 16, 500 * (roots[0] - roots[1]), 200 * (roots[1] - roots[2])])
+
+
+def nearest(colours: Sequence[str], seen: Matrix) -> float:
+    """Give the distance of the two colours that look most alike."""
+    return min(float(np.linalg.norm(lab(one, seen) - lab(other, seen))) for one, other in combinations(colours, 2))
+
+
+@pytest.mark.parametrize("reader", SEEN)
+@pytest.mark.parametrize(
+    "colours", [STACKS, PHASES, tuple(PACES.values())], ids=["eleven stacks", "phases of a start", "turns"]
+)
+def test_no_reader_takes_one_colour_for_another(colours: Sequence[str], reader: str) -> None:
+    assert nearest(colours, SEEN[reader]) > 15
+
+
+def test_two_colours_that_were_too_near_for_deutan_readers_are_found() -> None:
+    assert nearest(("#E69F00", "#c2b200"), SEEN["deutan"]) == pytest.approx(2.8, abs=0.05)
+    assert nearest(("#CC79A7", "#6b7a8f"), SEEN["protan"]) == pytest.approx(7.8, abs=0.05)
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
+def test_every_colour_stands_out_on_the_light_and_on_the_dark_page(card: str) -> None:
+    colours = (*STACKS, *PHASES, *PACES.values(), *(colour for colour, _ in VERDICTS.values()))
+    behind = float(TO_XYZ[1] @ linear(card))
+    for colour in colours:
+        bright = float(TO_XYZ[1] @ linear(colour))
+        assert (max(bright, behind) + 0.05) / (min(bright, behind) + 0.05) > 2, colour
+
+
+def test_of_as_many_stacks_as_are_drawn_no_two_look_alike() -> None:
+    looks = {(STACKS[at % 11], tuple(DASHES[at // 11 % len(DASHES)])) for at in range(MOST_DRAWN)}
+    assert len(STACKS) == 11
+    assert len(looks) == MOST_DRAWN
+    assert len({(STACKS[at], SHAPES[at % len(SHAPES)]) for at in range(11)}) == 11
