@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from glob import escape
@@ -81,34 +81,49 @@ class Sample(NamedTuple):
     memory_bytes: float | None
 
 
+class Series(NamedTuple):
+    """What an instance had used along time, and how many seconds the CPUs of its machine had been taken away."""
+
+    samples: list[Sample]
+    stolen: list[tuple[float, float]]
+
+
 def samples_in(file: Path, trial: str) -> tuple[int, float]:
     """Give the number of samples of a trial's instance, and the seconds from the first to the last.
 
     Raises OSError for a file that cannot be read.
     """
-    ((samples, seconds),) = _of_instance(file, trial, "count(*), max(seconds) - min(seconds)")
+    ((samples, seconds),) = _aggregated(file, "count(*), max(seconds) - min(seconds)", "scope = 'instance'", trial)
     return samples, seconds or 0.0
 
 
-def samples_of(file: Path, trial: str) -> list[Sample]:
-    """Give the samples of a trial's instance in order of time; raises OSError for a file that cannot be read."""
-    columns = ("seconds", "cpu_user + cpu_system", "memory_bytes")
-    lists = ", ".join(f"list(CAST({column} AS DOUBLE))" for column in columns)  # the file may be a stranger's
-    ((moments, used, memory),) = _of_instance(file, trial, lists)
-    found = [Sample(*each) for each in zip(moments or (), used or (), memory or (), strict=True) if each[0] is not None]
-    return sorted(found, key=lambda sample: sample.seconds)
+def series_of(file: Path, trial: str) -> Series:
+    """Give the samples of a trial's instance and of its machine in order; raises OSError if the file cannot be read."""
+    names = ("seconds", "cpu_user + cpu_system", "memory_bytes", "cpu_steal")
+    lists = ", ".join(f"list(CAST({name} AS DOUBLE))" for name in names)  # the file may be a stranger's
+    own = _aggregated(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
+    rows = {scope: sorted(_known(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in own}
+    return Series(
+        [Sample(moment, used, memory) for moment, used, memory, _ in rows.get("instance", ())],
+        [(moment, stolen) for moment, _, _, stolen in rows.get("host", ()) if stolen is not None],
+    )
 
 
-def _of_instance(file: Path, trial: str, columns: str) -> list[tuple[Any, ...]]:
-    """Aggregate the rows of a trial's instance."""
+def _known(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [row for row in rows if row[0] is not None]
+
+
+def _aggregated(file: Path, columns: str, scopes: str, trial: str) -> list[tuple[Any, ...]]:
+    """Aggregate the rows of some scopes; of instances, a trial's alone."""
     import duckdb  # noqa: PLC0415 - see write
     from duckdb import ColumnExpression, ConstantExpression  # noqa: PLC0415
 
     try:
         with duckdb.connect(config={"threads": 1}) as connection:
-            rows = connection.read_parquet(escape(str(file)), hive_partitioning=False).filter("scope = 'instance'")
+            rows = connection.read_parquet(escape(str(file)), hive_partitioning=False).filter(scopes)
             if "trial" in rows.columns:
-                rows = rows.filter(ColumnExpression("trial") == ConstantExpression(trial))
+                own = ColumnExpression("trial") == ConstantExpression(trial)
+                rows = rows.filter(own | (ColumnExpression("scope") == ConstantExpression("host")))
             found: list[tuple[Any, ...]] = rows.aggregate(columns).fetchall()
     except duckdb.Error as error:
         raise OSError(str(error).splitlines()[0]) from error

@@ -15,17 +15,19 @@ from tare.journal import Journal, Run
 from tare.model import Raw, Turn
 from tare.report import write_report
 from tare.report.html import trials as module
+from tare.report.html.blocks import turns_shown
+from tare.report.html.small import ticks
 from tare.report.html.traces import drawn
 from tare.report.html.trials import Trials, anchors, trials_of
 from tare.statistics.summarize import summarize
 from tare.telemetry.readings import Reading
-from tare.telemetry.series import Row, Sample, samples_of
+from tare.telemetry.series import Row, Sample, Series, series_of
 from tare.telemetry.series import write as write_telemetry
 
 
 def trials_in(run: Run) -> dict[tuple[str, str], Trials]:
     summary = summarize(run)
-    found = trials_of(summary, run, anchors(summary, run))
+    found = trials_of(summary, run, anchors(summary, run), turns_shown(summary, run))
     return {(workload, each.stack): each for workload, own in found.items() for each in own}
 
 
@@ -158,7 +160,9 @@ def test_of_many_points_the_columns_go_from_the_first_to_the_last() -> None:
 def _telemetry(folder: Path, trial: str) -> Path:
     rows = [
         Row(
-            100 + 0.1 * number, trial if number % 2 else None, Reading(0.05 * number, 0.01 * number, memory_bytes=2**20)
+            100 + 0.1 * number,
+            trial if number % 2 else None,
+            Reading(0.05 * number, 0.01 * number, cpu_steal=0.04 * number, memory_bytes=2**20),
         )
         for number in range(20)
     ]
@@ -167,10 +171,11 @@ def _telemetry(folder: Path, trial: str) -> Path:
 
 
 def test_the_samples_of_an_instance_are_read_in_order(tmp_path: Path) -> None:
-    samples = samples_of(_telemetry(tmp_path, "one"), "one")
+    samples, stolen = series_of(_telemetry(tmp_path, "one"), "one")
     assert len(samples) == 10
     assert samples[0] == pytest.approx(Sample(0.1, 0.0, 2**20))
     assert samples[-1].cpu_seconds == pytest.approx(18 * 0.06)
+    assert stolen == [pytest.approx((0.2 * number, 0.08 * number)) for number in range(10)]
 
 
 def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
@@ -178,7 +183,8 @@ def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
     [native, _] = run.trials
     _telemetry(run.folder / "telemetry", native.trial)
     html = html_of(run)
-    assert "Used along 1.8 s: at most 0.60 CPUs (above) and at most 1 MiB of memory (below)." in html
+    used = "at most 0.60 CPUs, at most 1 MiB of memory and at most 0.40 CPUs were stolen from its machine"
+    assert f"Used along 1.8 s: {used}." in html
     assert f'<a href="../telemetry/{native.trial}.parquet">telemetry</a>' in html
     (run.folder / "telemetry" / f"{native.trial}.parquet").write_bytes(b"PAR1 but no more")
     assert "Used along" not in html_of(run)
@@ -186,13 +192,36 @@ def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
 
 def test_a_peak_between_many_samples_is_not_lost_and_odd_samples_draw_nothing() -> None:
     samples = [Sample(float(at), float(at + (50 if at > 700 else 0)), None) for at in range(2000)]
-    found = drawn(samples)
+    found = drawn(Series(samples, []))
     assert found
     assert "at most 51.00 CPUs" in found.text
     assert found.svg.count(",") < 200
-    assert drawn([]) is None
-    assert drawn([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)]) is None
-    assert drawn([Sample(at, float("nan"), float("inf")) for at in range(9)]) is None
+    few = drawn(Series(samples, []), 30)
+    assert few
+    assert "at most 51.00 CPUs" in few.text
+    assert few.svg.count(",") <= 30
+    assert drawn(Series([], [])) is None
+    assert drawn(Series([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)], [])) is None
+    assert drawn(Series([Sample(at, float("nan"), float("inf")) for at in range(9)], [])) is None
+
+
+def test_a_trace_has_axes_units_and_what_was_stolen_from_the_machine_meanwhile() -> None:
+    samples = [Sample(5 + 0.1 * at, 0.08 * at, 3.0 * 2**20) for at in range(100)]
+    found = drawn(Series(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
+    assert found
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", found.svg)
+    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine", "0", "0.40"]
+    assert texts == [*heads, "0", "2", "4", "6", "8", "seconds"]
+    assert len(set(re.findall(r'stroke="(#\w+)"', found.svg))) == 2
+    quiet = drawn(Series(samples, [(0.5 * at, 0.0) for at in range(40)]))
+    assert quiet
+    assert "stolen" not in quiet.svg
+
+
+def test_the_time_axis_has_round_numbers() -> None:
+    assert ticks(9.8, 6) == [0, 2, 4, 6, 8]
+    assert ticks(0.35, 6) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert ticks(60, 6) == [0, 10, 20, 30, 40, 50, 60]
 
 
 def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_says_so(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, chromium
 from pages import Page, html_of
+from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
 
 from tare.journal import Run
@@ -75,10 +76,10 @@ def test_what_slowed_a_turn_is_said_in_its_title_and_usual_turns_have_none() -> 
 def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None:
     run = run_in_turns(Trouble(burst=(500.0, 503.0)), clients=(1.0, 50.0, 200.0), blocks=1, rounds=300)
     [strip] = strips_of(run)
-    assert (len(strip.bars), strip.of) == (1000, 5400)
+    assert (len(strip.bars), strip.of) == (500, 5400)
     assert strip.bars[0].began < 500.0
     assert strip.bars[-1].began > 503.0
-    assert "(the roughest 1000 of 5400 turns)" in strip.caption
+    assert "(the roughest 500 of 5400 turns)" in strip.caption
     assert len(html_of(run)) - len(html_of(run_in_turns())) < 200_000
 
 
@@ -125,7 +126,7 @@ def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: 
     with chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.goto((tmp_path / "page.html").as_uri())
-        strip = page.locator("figure.wide svg[aria-label^='Turns of block 3']")
+        strip = page.locator(".drawings svg[aria-label^='Turns of block 3']")
         texts = strip.locator("text").evaluate_all(f"(all) => all.map((each) => [each.textContent, {BOX}])")
         slow = strip.locator("path:has(title)").evaluate_all(f"(all) => all.map((each) => [each.textContent, {BOX}])")
         whole = strip.evaluate(f"(each) => {BOX}")
@@ -138,3 +139,17 @@ def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: 
         assert 4 < thick < 11  # half as thick as a row
         assert whole[0] < left < left + across < whole[0] + whole[2]
     assert overflow <= 0  # the strip scrolls by itself on a narrow screen
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_the_block_of_a_trial_leads_to_the_turns_of_all_stacks_in_it(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html_of(run_in_turns(BURST)), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page()
+        page.goto(f"{(tmp_path / 'page.html').as_uri()}#trials-0-3")
+        page.locator("#trials-0-3 tbody tr").nth(2).locator("a[href^='#turns']").click()
+        strip = page.locator("#turns-0-2")
+        expect(strip).to_be_in_viewport()
+        texts = set(strip.locator("svg text").all_text_contents())
+        expect(page.locator("#turns-0-1")).to_be_hidden()
+    assert texts >= {*STACKS, STOLEN, "seconds"}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from tare.journal import Run, WorkloadRecord
 from tare.machines import Facts, Tuning
 from tare.model import Trial
+from tare.report.html.blocks import TurnsShown, turns_shown
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
@@ -114,6 +115,7 @@ class Section:
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     values: tuple[ValueRow, ...]
+    turns: TurnsShown
     trials: tuple[Trials, ...]
 
 
@@ -160,9 +162,15 @@ def page(summary: Summary, run: Run) -> Page:
     numbered, places = doubts(summary), anchors(summary, run)
     drawn = len(summary.stacks) <= MOST_DRAWN
     sources = Sources(numbered, places)
-    trials = trials_of(summary, run, places)
+    turns = turns_shown(summary, run) if places.names else {}
+    trials = trials_of(summary, run, places, turns)
     sections = tuple(
-        replace(_section(summary, run, record, sources), trials=trials[record.name]) for record in records(run)
+        replace(
+            _section(summary, run, record, sources),
+            turns=turns.get(record.name, TurnsShown()),
+            trials=trials[record.name],
+        )
+        for record in records(run)
     )
     return Page(
         title=summary.suite,
@@ -306,6 +314,7 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
         if len(summary.stacks) <= MOST_DRAWN
         else (),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
+        turns=TurnsShown(),
         trials=(),
     )
 

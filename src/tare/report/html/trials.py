@@ -18,14 +18,16 @@ from tare.errors import UsageError
 from tare.journal import Run, load_raw
 from tare.model import Measured, Raw, Trial
 from tare.report.commands import alike
+from tare.report.html.blocks import TurnsShown
 from tare.report.html.traces import trace
 from tare.report.numbers import point, scale
 from tare.statistics.cells import Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_quantity
 
-_ROWS, _LETTERS = 2000, 300_000  # of the whole page
+_ROWS, _LETTERS = 500, 150_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
+_POINTS, _LEAST_POINTS = 4_500, 20  # of the lines of telemetry of the whole page, and of one of them
 _MOST_CELLS = 500
 _COLUMNS = 6
 _TURNS = 40
@@ -34,10 +36,11 @@ _OUTPUTS = 2
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial: its block, its values (the columns of its cell), its turns, and what became of it."""
+    """A trial: its block, whose turns are at `strip`, its values (the columns of its cell), and what became of it."""
 
     trial: str
     block: int
+    strip: str
     values: tuple[str, ...]
     turns: str
     became: str
@@ -96,14 +99,16 @@ def anchors(summary: Summary, run: Run) -> Anchors:
     )
 
 
-def trials_of(summary: Summary, run: Run, known: Anchors) -> Mapping[str, tuple[Trials, ...]]:
-    """Give the trials of all cells, by workload."""
+def trials_of(
+    summary: Summary, run: Run, known: Anchors, turns: Mapping[str, TurnsShown]
+) -> Mapping[str, tuple[Trials, ...]]:
+    """Give the trials of all cells, by workload; their blocks lead to the turns that are shown."""
     own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known.names}
     for trial in run.trials:
         if (trial.workload, trial.stack) in own:
             own[trial.workload, trial.stack].append(trial)
     rows = min(max(_ROWS // max(len(own), 1), 3), _MOST_ROWS)
-    letters = min(_LETTERS // max(len(own), 1), _MOST_LETTERS)
+    room = _Room(min(_LETTERS // max(len(own), 1), _MOST_LETTERS), max(_POINTS // max(len(own), 1), _LEAST_POINTS))
     units = {record.name: record.sweep.unit if record.sweep else "" for record in records(run)}
     found: dict[str, list[Trials]] = {workload: [] for workload in summary.workloads}
     for (workload, stack), trials in own.items():
@@ -115,9 +120,9 @@ def trials_of(summary: Summary, run: Run, known: Anchors) -> Mapping[str, tuple[
                 stack=stack,
                 count=_count(trials),
                 columns=tuple(_column(value, units[workload]) for value in shown),
-                rows=tuple(_row(run, trial, shown) for trial in trials[:rows]),
+                rows=tuple(_row(run, trial, shown, turns.get(workload)) for trial in trials[:rows]),
                 more=max(len(trials) - rows, 0),
-                example=_in_full(run, ok, shown, units[workload], letters),
+                example=_in_full(run, ok, shown, units[workload], room),
             )
         )
     return {workload: tuple(each) for workload, each in found.items()}
@@ -142,13 +147,14 @@ def _column(value: Measured, unit: str) -> str:
     return f"{value.metric} at {point(value.point, unit)}" if value.point is not None else value.metric
 
 
-def _row(run: Run, trial: Trial, shown: Sequence[Measured]) -> TrialRow:
+def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | None) -> TrialRow:
     found = {(value.metric, value.point): value for value in trial.values}
     own = [found.get((value.metric, value.point)) for value in shown]
     kinds = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
     return TrialRow(
         trial=trial.trial,
         block=trial.block + 1,
+        strip=turns.of(trial.block) if turns else "",
         values=tuple(_quantity(value) for value in own),
         turns=_turns(trial),
         became="; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
@@ -185,13 +191,21 @@ def _file(run: Run, name: str) -> str:
     return quote(f"{run.from_report}/{folder}/{own}")
 
 
-def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, letters: int) -> InFull:
-    traced = trace(run, trial, telemetry_names(trial))
+@dataclass(frozen=True)
+class _Room:
+    """The letters of raw output that a cell has room for, and the points of a line of its telemetry."""
+
+    letters: int
+    points: int
+
+
+def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, room: _Room) -> InFull:
+    traced = trace(run, trial, telemetry_names(trial), room.points)
     return InFull(
         trial=trial.trial,
         turns=tuple(_turn_values(trial, shown, unit)),
         commands="\n".join(_lines(trial)),
-        outputs=tuple(_outputs(run, trial, letters)),
+        outputs=tuple(_outputs(run, trial, room.letters)),
         trace=traced.svg if traced else Markup(),
         used=traced.text if traced else "",
     )

@@ -15,7 +15,7 @@ from tare.statistics.cells import Summary
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW
 
-_MOST = 1000  # turns in a drawing: each takes about a hundred bytes of the page
+_MOST = 500  # turns in a drawing: each takes about a hundred bytes of the page
 _NAMED = 4
 _FAR = 10.0  # logarithm of a speed that no turn of a machine has beside another
 
@@ -27,28 +27,34 @@ class Strip:
     block: int
     bars: tuple[TurnBar, ...]
     of: int  # turns that the block has
-    why: str
+    why: str = ""
 
     @property
     def caption(self) -> str:
         """Say how to read it, and what it shows."""
-        cut = f" (the roughest {len(self.bars)} of {self.of} turns)" if len(self.bars) < self.of else ""
         read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns"
+        return self._with(f"{read}; ")
+
+    @property
+    def told(self) -> str:
+        """Say what it shows, where it is said elsewhere how to read it."""
+        return self._with("")
+
+    def _with(self, read: str) -> str:
+        cut = f" (the roughest {len(self.bars)} of {self.of} turns)" if len(self.bars) < self.of else ""
         slow = [bar.stack for bar in self.bars if bar.pace == SLOWEST]
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
         named = [f"{stack} {count}" for count, stack in counts[:_NAMED]]
         named += [f"{len(counts) - _NAMED} more stacks"] if len(counts) > _NAMED else []
         told = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW:g} % or more"
         told += f" ({', '.join(named)})" if named else ""
-        return f"Turns of block {self.block + 1}, {self.why}{cut}: {read}; {told}."
+        why = f", {self.why}" if self.why else ""
+        return f"Turns of block {self.block + 1}{why}{cut}: {read}{told}."
 
 
 def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
     """Give the block of a workload whose turns differ most, and one in which a stack stalls by itself."""
-    blocks: dict[int, list[TurnBar]] = {}
-    for trial in latest(run.of(workload)):
-        if trial.status == "ok" and (bars := _bars(trial)):
-            blocks.setdefault(trial.block, []).extend(bars)
+    blocks = blocks_of(run, workload)
     if not blocks:
         return ()
     noisiest = max(blocks, key=lambda block: _noise(blocks[block]))
@@ -56,15 +62,24 @@ def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
     if stalling := _stalling(summary, workload):
         worst = max(blocks, key=lambda block: _of_its_own(blocks[block], stalling))
         chosen.setdefault(worst, f"in which {stalling} stalls most")
-    return tuple(_strip(block, blocks[block], why) for block, why in chosen.items())
+    return tuple(stretch(block, blocks[block], why) for block, why in chosen.items())
 
 
-def _strip(block: int, bars: Sequence[TurnBar], why: str) -> Strip:
+def blocks_of(run: Run, workload: str) -> Mapping[int, list[TurnBar]]:
+    """Give the turns of each block of a workload, as far as their speed is known."""
+    blocks: dict[int, list[TurnBar]] = {}
+    for trial in latest(run.of(workload)):
+        if trial.status == "ok" and (bars := _bars(trial)):
+            blocks.setdefault(trial.block, []).extend(bars)
+    return blocks
+
+
+def stretch(block: int, bars: Sequence[TurnBar], why: str = "", most: int = _MOST) -> Strip:
     """Cut out the roughest stretch of a block that has too many turns to be drawn."""
     ordered = sorted(bars, key=lambda bar: bar.began)
     rough = [0.0, *accumulate(math.log(bar.speed) ** 2 for bar in ordered)]
-    last = max(range(min(_MOST, len(ordered)), len(rough)), key=lambda at: rough[at] - rough[max(0, at - _MOST)])
-    return Strip(block, tuple(ordered[max(0, last - _MOST) : last]), len(ordered), why)
+    last = max(range(min(most, len(ordered)), len(rough)), key=lambda at: rough[at] - rough[max(0, at - most)])
+    return Strip(block, tuple(ordered[max(0, last - most) : last]), len(ordered), why)
 
 
 def _noise(bars: Sequence[TurnBar]) -> float:

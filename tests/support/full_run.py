@@ -1,0 +1,157 @@
+"""A run as large as a full one is, with all that lies beside its journal: raw output, turns and telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from runs import CLIENTS, COSTS, make_run
+
+from tare.journal import Journal, Run, WorkloadRecord
+from tare.model import (
+    Caution,
+    Footprint,
+    Layer,
+    Limits,
+    Mark,
+    Measured,
+    Metric,
+    Raw,
+    SeenLimits,
+    SetLimits,
+    Sweep,
+    Trial,
+    Turn,
+)
+from tare.telemetry.readings import Reading
+from tare.telemetry.series import Row, write
+
+STACKS = (*COSTS, "podman", "lxc", "docker/qemu-tcg")
+SPEEDS = {stack: COSTS.get(stack, (1.0, 1.0, 0.9, 0.5)) for stack in STACKS}
+_ROUNDS, _TURN = 20, 0.1
+_RATE, _CLIENTS = Sweep("rate", "requests/s"), Sweep("clients")
+_RATES = (1e3, 2e3, 4e3, 8e3)
+_LAYERS = (
+    Layer("qemu-tcg", 5.1, Footprint(300 << 20, 3 << 20, 34 << 20, 3)),
+    Layer("docker", 2.2, Footprint(20 << 20, 0, 1 << 20, 4)),
+)
+
+
+def _record(name: str, metrics: tuple[str, ...], unit: str, sweep: Sweep | None = None) -> WorkloadRecord:
+    made = tuple(Metric(each, each, unit, "higher") for each in metrics)
+    return WorkloadRecord(name, name, f"All of {name}", made, sweep)
+
+
+def _served(name: str, *metrics: str) -> WorkloadRecord:
+    return _record(name, metrics, "requests/s", _CLIENTS)
+
+
+def _computed(name: str, *metrics: str) -> WorkloadRecord:
+    return _record(name, metrics, "iterations/s")
+
+
+_PERCENTILES = tuple(
+    Metric(name, f"Latency, {name}", "s", "lower", headline=name == "p99") for name in ("p50", "p90", "p99", "p999")
+)
+_ANSWERED = Metric("answered", "Answers", "requests/s", "higher")
+_LATENCY = WorkloadRecord("nginx-latency", "nginx-latency", "A constant rate", (_ANSWERED, *_PERCENTILES), _RATE)
+_DICTIONARY = WorkloadRecord("dictionary", "application", "A dictionary", (_ANSWERED,), None)
+_STARTUP = WorkloadRecord(
+    "startup", "startup", "Start to first answer", (Metric("total", "Total", "s", "lower", overall=False),), None
+)
+WORKLOADS = (
+    _computed("dhrystone", "speed"),
+    _computed("whetstone", "speed"),
+    _computed("ramspeed", "copy", "scale", "add", "triad", "average"),
+    _computed("sysbench", "events"),
+    _served("redis", "get", "set"),
+    _served("nginx", "throughput"),
+    _served("micro-http", "throughput"),
+    _LATENCY,
+    _DICTIONARY,
+    _STARTUP,
+)
+
+
+def full_run(folder: Path, blocks: int = 5) -> Run:
+    """Make a run of eleven stacks with ten workloads, and write it with its raw output and telemetry."""
+    chance = np.random.default_rng(7)
+    trials = [
+        _trial(record, stack, block, chance)
+        for record in WORKLOADS
+        for block in range(blocks)
+        for stack in chance.permutation(STACKS).tolist()
+    ]
+    run = make_run(trials, WORKLOADS, folder)
+    run = replace(run, record=replace(run.record, stacks=STACKS))
+    journal = Journal(folder)
+    journal.create(run.record, "[suite]\n")
+    journal.append(*((trial, tuple(_raw(trial))) for trial in trials))
+    for record in WORKLOADS:
+        for block in range(blocks):
+            names = [trial.trial for trial in run.of(record.name) if trial.block == block]
+            file = folder / "telemetry" / f"{record.name}-{block:03d}.parquet"
+            assert write(file, list(_telemetry(names)), 1.7e9) == ""
+    return run
+
+
+def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Generator) -> Trial:
+    start = SPEEDS[stack][3]
+    size = int(20e6 * (1 + start))
+    turns, values = _measured(record, stack, chance)
+    name = f"{record.name}-{stack.replace('/', '+')}-{block:03d}"
+    return Trial(
+        *(name, block, 0, record.name, stack, "ok", "", 1.7e9, 60.0, values),
+        timeline=(Mark("requested", 0.0), Mark("started", start * 0.3), Mark("ready", start)),
+        footprint=Footprint(size, size // 4, size // 2, 3),
+        limits=SetLimits(Limits((0,), 512 << 20, 4096), SeenLimits(1, 512 << 20, 4096)),
+        cautions=(Caution("steal", "3.1 % of the CPU time was stolen by the machine below"),) if block == 1 else (),
+        proof=(("kernel", "6.1.0-18-amd64"),),
+        commands=tuple((stack, "exec", name, "load", "--seconds", "0.1", "--seed", str(seed)) for seed in range(3)),
+        turns=() if record in (_STARTUP, _DICTIONARY) else turns,
+        layers=_LAYERS if "/" in stack else (),
+    )
+
+
+def _measured(
+    record: WorkloadRecord, stack: str, chance: np.random.Generator
+) -> tuple[tuple[Turn, ...], tuple[Measured, ...]]:
+    """Give the turns of a trial and their values: all stacks of a block take theirs one after the other."""
+    points = _points(record)
+    turns, values = [], []
+    for at, point in enumerate(points):
+        label = "all" if point is None else f"at {point:g}"
+        first = at * len(STACKS) + STACKS.index(stack)
+        began = [(number * len(points) * len(STACKS) + first) * _TURN for number in range(_ROUNDS)]
+        steal = [0.3 if moment % 20 < 1 else 0.0 for moment in began]
+        turns += [Turn(label, number, began[number], _TURN, steal[number]) for number in range(_ROUNDS)]
+        for metric in record.metrics:
+            usual = 1.0 / SPEEDS[stack][2] if metric.better == "lower" else 1e5 * SPEEDS[stack][2]
+            own = tuple(usual * float(np.exp(chance.normal(0, 0.05))) * (1 - taken) for taken in steal)
+            values.append(Measured(metric.name, point, float(np.mean(own)), metric.unit, metric.better, own, label))
+    return tuple(turns), tuple(values)
+
+
+def _points(record: WorkloadRecord) -> tuple[float | None, ...]:
+    return {_RATE: _RATES, _CLIENTS: CLIENTS}[record.sweep] if record.sweep else (None,)
+
+
+def _raw(trial: Trial) -> Iterator[Raw]:
+    if trial.workload == "dictionary":
+        yield Raw("load", ("users",), '{"over_time": {"200": %s, "404": %s}}' % ([90] * 60, [2] * 60), 60.0)  # noqa: UP031
+        return
+    for label in dict.fromkeys(value.label for value in trial.values):
+        lines = (f"Summary of {each}: 1234 requests in 0.1 s, 99.{each} % below {each} ms\n" for each in range(60))
+        yield Raw(label, ("load",), "".join(lines), 0.1)
+
+
+def _telemetry(names: list[str]) -> Iterator[Row]:
+    """Give a minute of a block, ten samples a second: each instance is busy in its own tenths of a second."""
+    for tenth in range(600):
+        machine = Reading(tenth * 0.09, tenth * 0.02, cpu_steal=tenth // 200 * 0.15, memory_bytes=4 << 30)
+        yield Row(tenth / 10, None, machine)
+        for place, name in enumerate(names):
+            busy = tenth // len(names) * 0.1 + (0.1 if tenth % len(names) >= place else 0.0)
+            yield Row(tenth / 10, name, Reading(busy, busy / 9, memory_bytes=(20 << 20) + tenth * 4096 * place))
