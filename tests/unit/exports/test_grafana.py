@@ -14,7 +14,9 @@ from tare.exports.grafana import INFLUX, PANELS, PROMETHEUS, Source, dashboard, 
 from tare.exports.samples import samples_of
 from tare.journal import load
 
-# What Grafana's published schema of dashboards asks of the parts that are used here.
+# What Grafana's published schema of dashboards asks of the parts that are used here, in our words. The dashboard, its
+# variables, places, sources and times were compared with `kinds/dashboard/dashboard_kind.cue` of the repository
+# grafana/grafana, lineage 0.0, at commit 00139e84396b. Its default `schemaVersion` is 36, the least that is taken here.
 TEXT, NUMBER, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
 
 

@@ -285,15 +285,15 @@ def test_a_trial_that_fails_beside_others_leaves_its_series_and_theirs(tmp_path:
 
 
 def test_samples_take_a_small_share_of_a_cpu_however_many_instances_there_are(tmp_path: Path) -> None:
-    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), Pace(0.001, 0.02))) as sampler, ExitStack() as stack:
-        for number in range(20):
+    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), Pace())) as sampler, ExitStack() as stack:
+        for number in range(50):
             stack.enter_context(sampler.watching(f"trial-{number}", lambda: [os.getpid()]))
         (thread,) = [thread for thread in threading.enumerate() if thread.name == "tare-sampler"]
         began, used = time.monotonic(), cpu_seconds_of(thread)
-        while time.monotonic() - began < 1 or cpu_seconds_of(thread) == used:
+        while time.monotonic() - began < 3 or cpu_seconds_of(thread) == used:
             time.sleep(0.01)
         share = (cpu_seconds_of(thread) - used) / (time.monotonic() - began)
-    assert 0.0 < share < 0.1  # without a limit, it would be nearly all of a CPU
+    assert 0.0 < share < 0.0075  # 0.5 %, and what one sample takes; without the limit, it would be several percent
 
 
 def cpu_seconds_of(thread: threading.Thread) -> float:
