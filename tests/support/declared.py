@@ -47,12 +47,13 @@ def workload_rows() -> Iterator[tuple[str, ...]]:
 
 def technology_rows() -> Iterator[tuple[str, ...]]:
     """Describe each technology."""
-    yield "technology", "family", "tested", "Debian packages", "in a nested stack"
+    yield "technology", "family", "tested", "data volumes", "Debian packages", "in a nested stack"
     for name, plug_in in own("technologies").items():
         technology: Technology = plug_in()
         roles = [role for role, can in (("inside", technology.nests), ("outside", technology.hosts)) if can]
         debian = ", ".join(technology.debian_packages)
-        yield f"`{name}`", technology.family, technology.tested, debian, " or ".join(roles) or "no"
+        volumes = "yes" if technology.volumes else "no"
+        yield f"`{name}`", technology.family, technology.tested, volumes, debian, " or ".join(roles) or "no"
 
 
 TABLES = {"workloads": workload_rows, "technologies": technology_rows}

@@ -190,6 +190,34 @@ def test_a_broken_plugin_breaks_only_itself(
     assert listed["redis"]["title"] == "Redis: key-value store"
 
 
+def test_a_workload_and_a_technology_are_described_in_full_by_their_name(capsys: pytest.CaptureFixture[str]) -> None:
+    workloads("fio")
+    told = capsys.readouterr().out
+    assert told.startswith("fio: fio: reads and writes\n\nfio: reads or writes of one size")
+    assert "\nO_DIRECT bypasses the caches of files" in told
+    assert '\nSettings and their defaults:\n    place = "root"\n    pattern = "randread"\n' in told
+    assert "\nMetrics: rate in requests/s, higher is better; bandwidth in bytes/s" in told
+    assert told.endswith("\nPackages in the image: fio\n")
+    technologies("lxc")
+    told = capsys.readouterr().out
+    assert told.startswith("lxc: ")
+    assert "\nFamily: container\n" in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_name_that_no_plug_in_has_is_refused(as_json: bool) -> None:
+    with pytest.raises(UsageError, match="no workload named 'nonesuch'") as caught:
+        workloads("nonesuch", as_json=as_json)
+    assert caught.value.hint == "`tare workloads` lists them"
+    with pytest.raises(UsageError, match="no technology named 'nonesuch'"):
+        technologies("nonesuch", as_json=as_json)
+
+
+def test_json_of_one_workload_is_a_list_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    workloads("fio", as_json=True)
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["workloads"]] == ["fio"]
+
+
 def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

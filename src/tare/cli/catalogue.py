@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 import typing
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from tare.hosts.local import LocalHost
 from tare.units import written
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Name = Annotated[str, typer.Argument(help="Describe this one alone, in full.", show_default=False)]
 
 _TESTED = {
     "real": "on the real thing",
@@ -30,9 +32,12 @@ _TESTED = {
 }
 
 
-def technologies(as_json: Json = False) -> None:
+def technologies(name: Name = "", as_json: Json = False) -> None:
     """List the technologies: how they isolate, what they need, and whether they can be used here or why not."""
-    entries = _entries("technologies")
+    if name and not as_json:
+        print("\n".join(_described("technologies", name)))
+        return
+    entries = _entries("technologies", name)
     with Console(stderr=True).status("looking at this machine"):
         usable = {each.name: each for each in look_at(LocalHost())}
     for entry in entries:
@@ -55,9 +60,12 @@ def technologies(as_json: Json = False) -> None:
     console.print(f"\n{sum(each['usable'] for each in entries)} of {len(entries)} can be used here", highlight=False)
 
 
-def workloads(as_json: Json = False) -> None:
+def workloads(name: Name = "", as_json: Json = False) -> None:
     """List the workloads with their settings."""
-    entries = _entries("workloads")
+    if name and not as_json:
+        print("\n".join(_described("workloads", name)))
+        return
+    entries = _entries("workloads", name)
     if as_json:
         print(json.dumps({"format": 1, "workloads": entries}, indent=2))
         return
@@ -69,8 +77,34 @@ def workloads(as_json: Json = False) -> None:
     Console(file=sys.stdout).print(table)
 
 
-def _entries(kind: plugins.Kind) -> list[dict[str, Any]]:
-    return [_entry(kind, name) for name in plugins.names(kind)]
+def _entries(kind: plugins.Kind, name: str) -> list[dict[str, Any]]:
+    """Describe all plug-ins of a kind, or the one of a name; raises UsageError for an unknown one."""
+    if name:
+        plugins.find(kind, name)
+    return [_entry(kind, each) for each in ((name,) if name else plugins.names(kind))]
+
+
+def _described(kind: plugins.Kind, name: str) -> Iterator[str]:
+    """Give the lines that describe a plug-in: its whole docstring, and what it declares."""
+    plugin = plugins.find(kind, name)
+    entry = _entry(kind, name)
+    yield from (f"{entry['name']}: {entry['title']}", "", _about(plugin), "", "Settings and their defaults:")
+    yield from (f"    {setting}" for setting in settings_of(plugin) or ("none",))
+    if kind == "technologies":
+        rest = {"Family": entry["family"], "Isolates by": entry["isolates"], "Needs": entry["needs"]}
+    else:
+        metrics = "; ".join(
+            f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]
+        )
+        packages = {"Packages in the image": "packages", "Packages of its load": "client_packages"}
+        rest = {"Metrics": metrics, **{title: ", ".join(entry[key]) for title, key in packages.items()}}
+    yield from ("", *(f"{title}: {text}" for title, text in rest.items() if text))
+
+
+def _about(plugin: type[Any]) -> str:
+    """Give the docstring of a plug-in's file."""
+    module = inspect.getmodule(plugin)
+    return (inspect.getdoc(module) if module else "") or ""
 
 
 def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
@@ -80,13 +114,11 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     except UsageError as error:
         empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
         return {"name": name, **empty, "about": str(error)}
-    module = inspect.getmodule(plugin)
-    about = (inspect.getdoc(module) if module else "") or ""
     entry = {
         "name": plugin.name,
         "title": plugin.title,
         "settings": ", ".join(settings_of(plugin)),
-        "about": about.partition("\n\n")[0].replace("\n", " "),
+        "about": _about(plugin).partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
         entry |= {

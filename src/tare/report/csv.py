@@ -1,4 +1,4 @@
-"""Tidy tables for spreadsheets and data frames: one row a measured value, one row a value of a turn, one row a cell."""
+"""Tidy tables for spreadsheets and data frames: a row is a measured value, one of a turn or footprint, or a cell."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ VALUES = (
     "cautions",
 )  # fmt: skip
 TURNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
+FOOTPRINTS = ("suite", "workload", "stack", "block", "order", "trial", "footprint", "value", "unit", "path", "cautions")
+_FOOTPRINT = (
+    ("memory", "memory_bytes", "bytes"),
+    ("kernel-memory", "kernel_bytes", "bytes"),
+    ("disk", "disk_bytes", "bytes"),
+    ("processes", "processes", "processes"),
+    ("reported-memory", "reported_bytes", "bytes"),
+)
 CELLS = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
     "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "decision", "notes", "cautions", "failures",
@@ -24,10 +32,14 @@ CELLS = (
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `values.csv`, `turns.csv` (ok trials only) and `summary.csv`. Base units; an empty field is no value."""
+    """Render `values.csv`, `turns.csv`, `footprints.csv` (ok trials only) and `summary.csv`.
+
+    Base units; an empty field is no value.
+    """
     return {
         "values.csv": _table(VALUES, _values(run)),
         "turns.csv": _table(TURNS, _turns(run)),
+        "footprints.csv": _table(FOOTPRINTS, _footprints(run)),
         "summary.csv": _table(CELLS, _cells(summary)),
     }
 
@@ -50,6 +62,17 @@ def _turns(run: Run) -> Iterable[Sequence[object]]:
             rounds: Iterable[tuple[int | None, float]] = enumerate(value.turns, trial.first_round)
             for number, turn in rounds if value.turns else [(None, value.value)]:
                 yield (*position, number, trial.trial, value.metric, value.point, turn, value.unit, value.better)
+
+
+def _footprints(run: Run) -> Iterable[Sequence[object]]:
+    """Give what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
+    for trial in with_file_systems_compared(run.trials, run.record.baseline):
+        if trial.status != "ok" or trial.footprint is None:
+            continue
+        position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        for name, member, unit in _FOOTPRINT:
+            if (value := getattr(trial.footprint, member)) is not None:
+                yield (*position, name, value, unit, trial.path, _kinds(trial.cautions))
 
 
 def _cells(summary: Summary) -> Iterable[Sequence[object]]:

@@ -15,6 +15,7 @@ from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
 from tare.journal import Run, load
+from tare.model import Footprint
 from tare.report import csv as report_csv
 from tare.report import find, formats, write_report
 from tare.statistics.summarize import summarize
@@ -106,6 +107,22 @@ def test_csv_summary_has_one_row_for_each_cell() -> None:
     assert rows[0]["low"] == ""
 
 
+def test_csv_has_one_row_for_each_known_part_of_a_footprint_with_its_unit() -> None:
+    run = pairs([90], [100])
+    first, *others = (replace(trial, footprint=None) for trial in run.trials)
+    guest = replace(first, footprint=Footprint(8 << 20, None, 4096, 3, reported_bytes=5 << 20))
+    failed = replace(guest, trial="failed", status="failed")
+    run = replace(run, trials=(guest, *others, failed))
+    rows = _rows(_csv(run, "footprints.csv"))
+    assert {(row["trial"], row["stack"], row["block"]) for row in rows} == {(first.trial, first.stack, "0")}
+    assert [(row["footprint"], row["value"], row["unit"]) for row in rows] == [
+        ("memory", "8388608", "bytes"),
+        ("disk", "4096", "bytes"),
+        ("processes", "3", "processes"),
+        ("reported-memory", "5242880", "bytes"),
+    ]
+
+
 def test_csv_lets_no_spreadsheet_run_a_strangers_formula() -> None:
     run = pairs([90, -1], [100, 100])
     run = replace(run, record=replace(run.record, suite='=HYPERLINK("x")'))
@@ -133,6 +150,7 @@ def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
         "report/index.html",
         "report/values.csv",
         "report/turns.csv",
+        "report/footprints.csv",
         "report/summary.csv",
         "report/report.json",
     ]
