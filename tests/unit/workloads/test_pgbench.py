@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.contracts import Instance, Setup
+from tare.contracts import VOLUME, Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model import Output, Raw
@@ -218,15 +218,24 @@ def test_an_instance_without_a_network_fails_the_trial() -> None:
 def test_the_server_has_a_fresh_cluster_of_its_own_user_on_the_disk() -> None:
     service = Pgbench().service("198.18.0.10")
     ((path, script),) = service.files
-    assert service.argv == ("/bin/sh", path, "198.18.0.10", "15432")
+    assert service.argv == ("/bin/sh", path, "198.18.0.10", "15432", "/srv/tare-files")
     assert (service.port, Pgbench().port) == (15432, 15432)
     assert "--reuid=postgres" in script
-    assert 'initdb" --pgdata=/srv/' in script
+    assert 'initdb" --pgdata="$3"' in script
+    assert '-D "$3"' in script
     assert "fsync" not in script
 
 
 def test_the_disk_has_room_for_the_tables_and_the_log() -> None:
     assert Pgbench(scale=100).disk_bytes == (1 << 30) + 100 * 100_000 * 160
+    assert Pgbench().volume_bytes == 0
+
+
+def test_the_cluster_can_be_on_a_data_volume() -> None:
+    workload = Pgbench(scale=100, place="volume")
+    assert workload.service("198.18.0.10").argv[-1] == f"{VOLUME}/files"
+    assert workload.paths == (f"{VOLUME}/files",)
+    assert workload.volume_bytes == (1 << 30) + 100 * 100_000 * 160
 
 
 def test_the_settings_of_a_suite_are_read() -> None:
