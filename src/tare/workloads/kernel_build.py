@@ -6,11 +6,11 @@ are the same; the kernel is the one that Debian packages as source, 6.1 in Debia
 ratios can be compared. The CPUs are those that the instance may use, not those of the machine. The value is the mean of
 the builds. The first one also compiles tools that `make clean` keeps, as in kcbench.
 
-The source, 1.3 GB, is unpacked before anything is measured, so that much of it lies in the caches of files, which are
-not dropped: as in kcbench, it is the compiler that is measured, not the disk. All builds must give the same kernel,
-byte for byte: what usually differs in it (date, number, user and machine of the build) is fixed. A build cannot stop in
-between, so stacks are measured one after the other. The packages are large: only a suite that names this workload has
-them in its image.
+The source, 1.3 GB, is unpacked before anything is measured, so that it lies in the caches of files as far as they have
+room. They are not dropped: with enough memory, it is the compiler that is measured, not the disk. All builds must give
+the same kernel, byte for byte: what usually differs in it (date, number, user and machine of the build) is fixed. A
+build cannot stop in between, so stacks are measured one after the other. The packages are large: only a suite that
+names this workload has them in its image.
 
 Settings: `config`, `"defconfig"`, or `"tinyconfig"` for a quick look; `builds`; `jobs_per_cpu`.
 """

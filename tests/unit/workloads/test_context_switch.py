@@ -28,6 +28,7 @@ def parse(text: str, loops: int = 5000) -> Value:
 
 def test_a_captured_turn_gives_two_switches_for_each_trip() -> None:
     assert parse(SAMPLE).value == pytest.approx(2 / 2.2868e-6)
+    assert parse((SAMPLES / "20000.txt").read_text(), 20_000).value == pytest.approx(2 / 4.51595e-6)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ def test_a_captured_run_gives_passes_a_second() -> None:
     assert parse(SAMPLE) == Value("speed", None, 34978047.164)
 
 
+def test_a_captured_turn_in_a_container_gives_passes_a_second() -> None:
+    text = (Path(__file__).parents[2] / "samples/dhrystone/one-turn-in-crun.txt").read_text()
+    assert parse(text) == Value("speed", None, 46997664.418)
+
+
 def test_the_values_are_those_of_the_declared_metric() -> None:
     workload: Workload = Dhrystone()
     assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [

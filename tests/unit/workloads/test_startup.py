@@ -29,6 +29,13 @@ def test_a_captured_timeline_gives_the_seconds_from_requested_to_ready() -> None
     assert value.value == pytest.approx(0.032446014, abs=1e-9)
 
 
+def test_a_captured_timeline_of_a_guest_has_its_kernel_and_user_space_too() -> None:
+    text = (Path(__file__).parents[2] / "samples/startup/timeline-of-a-guest.json").read_text()
+    assert "kernel" in text
+    (value,) = parse(text)
+    assert value.value == pytest.approx(4199.460093963 - 4197.217729491, abs=1e-9)
+
+
 def test_the_value_is_that_of_the_declared_metric() -> None:
     workload: Workload = Startup()
     assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [

@@ -29,6 +29,7 @@ def parse(text: str, loops: object = 500_000) -> Value:
 
 def test_a_captured_turn_gives_calls_a_second() -> None:
     assert parse(SAMPLE).value == pytest.approx(1 / 0.093060e-6)
+    assert parse((SAMPLES / "2000000.txt").read_text(), 2_000_000).value == pytest.approx(1 / 0.148388e-6)
 
 
 @pytest.mark.parametrize("loops", [400_000, 0, "many"])

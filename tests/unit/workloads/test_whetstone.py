@@ -24,6 +24,13 @@ def test_a_captured_run_gives_whetstone_instructions_a_second() -> None:
     assert parse(SAMPLE) == Value("speed", None, 5834729000.0)
 
 
+def test_a_captured_run_of_a_number_of_passes_is_read_and_must_have_that_number() -> None:
+    raw = Raw("whetstone", (), (Path(__file__).parents[2] / "samples/whetstone/2000-passes.txt").read_text(), 0.4)
+    assert Whetstone(passes=2000).parse([raw]) == (Value("speed", None, 6124981000.0),)
+    with pytest.raises(TrialFailed, match="no verified speed"):
+        Whetstone(passes=5_000_000).parse([raw])
+
+
 def test_the_values_are_those_of_the_declared_metric() -> None:
     workload: Workload = Whetstone()
     assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [
