@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,21 +75,26 @@ WORKLOADS = (
 )
 
 
-def full_run(folder: Path, blocks: int = 5) -> Run:
-    """Make a run of eleven stacks with ten workloads, and write it with its raw output and telemetry."""
+def full_run(
+    folder: Path,
+    blocks: int = 5,
+    stacks: Sequence[str] = STACKS,
+    workloads: Sequence[WorkloadRecord] = WORKLOADS,
+) -> Run:
+    """Make a run, of eleven stacks with ten workloads unless said, and write it with its raw output and telemetry."""
     chance = np.random.default_rng(7)
     trials = [
         _trial(record, stack, block, chance)
-        for record in WORKLOADS
+        for record in workloads
         for block in range(blocks)
-        for stack in chance.permutation(STACKS).tolist()
+        for stack in chance.permutation(stacks).tolist()
     ]
-    run = make_run(trials, WORKLOADS, folder)
-    run = replace(run, record=replace(run.record, stacks=STACKS))
+    run = make_run(trials, workloads, folder)
+    run = replace(run, record=replace(run.record, stacks=tuple(stacks)))
     journal = Journal(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*((trial, tuple(_raw(trial))) for trial in trials))
-    for record in WORKLOADS:
+    for record in workloads:
         for block in range(blocks):
             names = [trial.trial for trial in run.of(record.name) if trial.block == block]
             file = folder / "telemetry" / f"{record.name}-{block:03d}.parquet"

@@ -19,8 +19,20 @@ _NAMED = 3  # in a sentence
 _LINES = 8  # of a part
 _REASON = 110
 _TWICE = 2.0  # from here on a factor is easier to read than a percentage
-# What statistics doubts, without its words. A baseline that differs from itself has a line of its own.
+# What is doubted, without the words of the method; other kinds of cautions tell it plainly themselves. A baseline that
+# differs from itself, and what beats bare metal, have lines of their own.
 _IN_PLAIN_WORDS = {
+    "busy-when-idle": "it went on working while others were measured, which may have slowed them",
+    "cached": "memory answered in place of the disk, so the values are not the disk's alone",
+    "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
+    "file-system-differs": "its files lay on another file system than those that it is compared with",
+    "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
+    "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
+    "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
+    "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
+    "resumed-block": "the run was stopped and resumed, so values of different times are compared",
+    "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
+    "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
     "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
     "coarse-values": "the values come in large steps, so chance may be larger than it looks",
     "unlike-itself": "",

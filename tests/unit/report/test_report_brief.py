@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from documents import DOCS, rows, section
 from pages import Page, html_of
 from runs import MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
 from tare.model import Caution
-from tare.report.brief import Brief, Part, bounds, brief, roughly
+from tare.report.brief import _IN_PLAIN_WORDS, Brief, Part, bounds, brief, roughly
 from tare.report.html.front import RankingRow, front
 from tare.report.html.trials import anchors
 from tare.statistics.cells import CautionCount, Cell, Summary
@@ -142,6 +143,21 @@ def test_the_words_of_statistics_are_said_in_plain_words() -> None:
     texts = sentences(brief_of(summary).doubts)
     assert [text for text in texts if "docker" in text and "so chance may be larger than it looks" in text]
     assert not any("interval" in text or "correlat" in text for text in texts)
+
+
+def test_every_kind_of_caution_is_said_in_plain_words() -> None:
+    # These tell it plainly themselves: what was asked for and what there was, or what happened.
+    plain = {
+        *("emulated", "limits-differ", "over-time", "port-security", "shared-cpus", "steal", "swap", "throttling"),
+        "too-few-cpus",
+    }
+    known = rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"}
+    assert known == plain | _IN_PLAIN_WORDS.keys()
+    assert not plain & _IN_PLAIN_WORDS.keys()
+    method = re.compile(
+        r"turn|trial|round|block|caution|interval|baseline|correlat|confidence|client|metric", re.IGNORECASE
+    )
+    assert [text for text in _IN_PLAIN_WORDS.values() if method.search(text)] == []
 
 
 def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, PHONE, chromium, findings
+from full_run import WORKLOADS, full_run
 from pages import html_of
 from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
@@ -193,8 +194,8 @@ def test_without_scripts_all_tables_can_be_read_and_there_is_no_dead_control(vis
 
 
 @pytest.fixture(scope="module")
-def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A report with all kinds of cells, but few of them, and a comparison: axe-core takes its time for each."""
+def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """A report with all kinds of cells, one with all kinds of drawings, and a comparison: axe-core takes its time."""
     run = believable_run(blocks=5)
     kept, workloads = {"native", "native-again", "docker", "gvisor", "qemu-tcg", "qemu"}, ("redis", "nginx")
     trials = tuple(each for each in run.trials if each.stack in kept and each.workload in workloads)
@@ -203,11 +204,23 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("smaller")
     (folder / "report.html").write_text(html_of(run), encoding="utf-8")
     (folder / "compared.html").write_bytes(compared(compare_stacks(run, Asked())))
-    return folder / "report.html", folder / "compared.html"
+    few = [record for record in WORKLOADS if record.name in ("redis", "nginx-latency", "dictionary", "startup")]
+    page = html_of(full_run(folder / "run", 2, ("native", "gvisor", "docker/qemu-tcg"), few))
+    told = (
+        "Turns of block 1",
+        "CPUs stolen from",
+        "Raw output of",
+        "What each layer adds",
+        "Latency at",
+        "Answers of each",
+    )
+    assert [words for words in told if words not in page] == []
+    (folder / "drawn.html").write_text(page, encoding="utf-8")
+    return folder / "report.html", folder / "compared.html", folder / "drawn.html"
 
 
 @pytest.mark.parametrize("how", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
-def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, Path], how: dict[str, Any]) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, ...], how: dict[str, Any]) -> None:
     for address in smaller:
         page = browser.new_page(**how)
         page.goto(address.as_uri())

@@ -214,9 +214,12 @@ def test_a_table_of_a_thousand_stacks_has_a_row_for_each() -> None:
     assert r"\\*" not in text  # TeX has to end a page somewhere
 
 
-@pytest.mark.parametrize("name", ["believable", "odd names", "only failures", "nothing at all"])
+@pytest.mark.parametrize(
+    "name", ["believable", "odd names", "only failures", "nothing at all", "one stack", "a thousand stacks"]
+)
 def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
-    run = replace(RUNS[name](), folder=tmp_path)
+    made = RUNS[name]() if name in RUNS else many_stacks(1000)
+    run = replace(made, folder=tmp_path)
     write_report([run], ["latex", "pdf"], tmp_path)
     command = ("pdflatex", "-halt-on-error", "-no-shell-escape", "-interaction=nonstopmode", "report.tex")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
