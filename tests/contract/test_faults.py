@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from fakes import Watcher, record
 
-from tare.contracts import Setup
+from tare.contracts import Setup, Workload
 from tare.journal import Journal, load, load_raw
-from tare.model import Raw, Service
+from tare.model import Raw, Service, Trial
 from tare.running.layers import Testbed
 from tare.running.runner import Turns, Work, work_through
 from tare.running.schedule import TimeLeft
@@ -140,7 +140,7 @@ class Fault:
 FAULTS = {
     "missing": Fault(Missing(), "nonesuch", "nonesuch"),
     "missing-server": Fault(MissingServer(clients=(1,)), "nonesuch-server ended in the instance", "nonesuch-server"),
-    "mute": Fault(Mute(clients=(1,), duration=0.02), "redis-benchmark: did not end within", ""),
+    "mute": Fault(Mute(clients=(1,), duration=0.02), "redis-benchmark: did not end within", "'redis-benchmark', '-h'"),
     "load-dies": Fault(LoadDies(), "wrk", "turn: done"),
 }
 """By the names of their workloads."""
@@ -178,17 +178,24 @@ IN_A_GUEST = {
 
 
 @pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
-def test_what_happens_to_a_guest_fails_its_trial_with_the_reason(
+def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_one_is_measured(
     testbed: Testbed, nothing_left: NothingLeft, fault: Fault
 ) -> None:
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=128 << 20))
-    step = Step("one", fault.workload.name, "qemu-tcg", 0, 0)
-    with nothing_left(), Attempt(small, step, (QemuTcg(),), fault.workload) as attempt:
+    with nothing_left():
+        trial, raw = _tried(small, fault.workload)
+    assert (trial.status, trial.values) == ("failed", ()), trial
+    assert fault.reason in trial.reason
+    assert fault.raw in "".join(each.text for each in raw)
+    after, _ = _tried(small, Dhrystone(duration=0.1))
+    assert (after.status, len(after.values)) == ("ok", 1), after
+
+
+def _tried(testbed: Testbed, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+    step = Step("one", workload.name, "qemu-tcg", 0, 0)
+    with Attempt(testbed, step, (QemuTcg(),), workload) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, time.monotonic()):
             pass
-        trial, raw = attempt.end()
-    assert (trial.status, trial.values) == ("failed", ()), trial
-    assert fault.reason in trial.reason
-    assert fault.raw in "".join(each.text for each in raw)
+        return attempt.end()
