@@ -13,6 +13,7 @@ from runs import Trouble, believable_run, run_in_turns
 from tare.journal import Run
 from tare.model import Trial
 from tare.report.figures import SLOWEST, STOLEN
+from tare.report.html import blocks
 from tare.report.html.turns import Strip, strips
 from tare.statistics.summarize import summarize
 
@@ -139,6 +140,15 @@ def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: 
         assert 4 < thick < 11  # half as thick as a row
         assert whole[0] < left < left + across < whole[0] + whole[2]
     assert overflow <= 0  # the strip scrolls by itself on a narrow screen
+
+
+def test_of_very_many_blocks_the_first_are_drawn_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_TURNS", 400)
+    run = run_in_turns(blocks=6)
+    shown = blocks.turns_shown(summarize(run), run)["redis"]
+    assert ([each.number for each in shown.blocks], shown.more) == ([1, 2], 4)
+    assert (shown.of(1), shown.of(2)) == ("turns-0-1", "")
+    assert "And 4 more, whose turns" in Page(html_of(run)).text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")

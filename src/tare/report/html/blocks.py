@@ -49,16 +49,18 @@ def turns_shown(summary: Summary, run: Run) -> Mapping[str, TurnsShown]:
 
 
 def _shown(summary: Summary, run: Run, workload: str, room: int) -> TurnsShown:
-    found = blocks_of(run, workload)
-    most = min(max(room // max(len(found), 1), _LEAST), _MOST)
+    known = sorted({trial.block for trial in run.of(workload) if trial.status == "ok" and trial.turns})
+    most = min(max(room // max(len(known), 1), _LEAST), _MOST)
+    first = known[: max(room // most, 1)]
+    found = blocks_of(run, workload, set(first)) if first else {}
     shown: list[BlockTurns] = []
-    for block in sorted(found)[: max(room // most, 1)]:
+    for block in sorted(found):
         strip = stretch(block, found[block], most=most)
         present = {bar.stack for bar in strip.bars}
         rows = [stack for stack in summary.stacks if stack in present]
         anchor = f"turns-{summary.workloads.index(workload)}-{block}"
         shown.append(BlockTurns(anchor, block + 1, _drawn(strip.bars, rows, strip.told), strip.told))
-    return TurnsShown(tuple(shown), len(found) - len(shown))
+    return TurnsShown(tuple(shown), len(known) - len(first))
 
 
 def _drawn(bars: Sequence[TurnBar], stacks: Sequence[str], caption: str) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
@@ -65,11 +65,11 @@ def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
     return tuple(stretch(block, blocks[block], why) for block, why in chosen.items())
 
 
-def blocks_of(run: Run, workload: str) -> Mapping[int, list[TurnBar]]:
-    """Give the turns of each block of a workload, as far as their speed is known."""
+def blocks_of(run: Run, workload: str, among: Collection[int] = ()) -> Mapping[int, list[TurnBar]]:
+    """Give the turns of each block of a workload, or of those `among` some, as far as their speed is known."""
     blocks: dict[int, list[TurnBar]] = {}
     for trial in latest(run.of(workload)):
-        if trial.status == "ok" and (bars := _bars(trial)):
+        if trial.status == "ok" and (not among or trial.block in among) and (bars := _bars(trial)):
             blocks.setdefault(trial.block, []).extend(bars)
     return blocks
 
