@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from whole_runs import IMAGE
+from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.local import read_text
 from tare.journal import load
@@ -56,6 +56,7 @@ def test_a_container_in_an_emulated_machine(
         assert not json.loads(info.stdout)["backing-filename"].startswith("/")
     trials = load(tmp_path / "run").trials
     assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 3
+    assert_in_turns(trials)
     for trial in trials:
         if trial.stack != "crun/qemu-tcg":
             assert trial.layers == ()
