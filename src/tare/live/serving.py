@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,8 @@ def _carry_out(order: dict[str, Any], making: Making) -> None:
     if order["do"] == "begin":
         showing.run = Path(order["folder"])
         for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - numbers, no paths
-            os.sched_setaffinity(int(thread), order["cpus"])
+            with suppress(ProcessLookupError):  # its browser has its answer, and it has ended
+                os.sched_setaffinity(int(thread), order["cpus"])
     elif not showing.watchers.there(time.monotonic()):
         return
     elif order["do"] == "page":

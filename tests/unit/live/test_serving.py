@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from runs import make_run, pairs, write
 
 from tare.errors import TareError, UsageError
 from tare.live.board import Now
+from tare.live.serving import Making, Showing, _carry_out
 from tare.live.watch import LivePage, served
 
 WHOLE = pairs([1.0, 1.1, 1.2, 1.0], [1.0, 1.0, 1.1, 1.0])
@@ -201,6 +203,19 @@ def test_a_port_that_is_taken_is_an_error_of_the_user(said: list[str]) -> None:
             pass
 
 
+def test_a_thread_that_ends_while_all_get_their_cpus_does_not_end_the_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    monkeypatch.setattr(os, "listdir", lambda _: [str(ended.native_id), str(threading.get_native_id())])
+    making = Making(Showing(tmp_path / "board"))
+    order = {"do": "begin", "folder": str(tmp_path), "cpus": os.sched_getaffinity(0)}
+    _carry_out(order, making)
+    assert making.showing.run == tmp_path
+
+
 def test_browsers_are_answered_when_a_cpu_has_nothing_else_to_do_and_not_on_those_that_are_measured(
     said: list[str], tmp_path: Path
 ) -> None:
@@ -211,8 +226,10 @@ def test_browsers_are_answered_when_a_cpu_has_nothing_else_to_do_and_not_on_thos
         number = child(page)
         browser(said).page()
         page.begin(tmp_path / "run", measured)
-        threads = [int(each.name) for each in Path(f"/proc/{number}/task").iterdir()]
-        policies = {each: os.sched_getscheduler(each) for each in threads}
-        assert all(os.sched_getaffinity(each) == (allowed - measured or allowed) for each in threads)
+        policies = {}
+        for each in [int(each.name) for each in Path(f"/proc/{number}/task").iterdir()]:
+            with suppress(ProcessLookupError):  # it has answered, and has ended
+                policies[each] = os.sched_getscheduler(each)
+                assert os.sched_getaffinity(each) == (allowed - measured or allowed)
     assert policies.pop(number) == os.SCHED_OTHER
     assert os.SCHED_IDLE in policies.values()
