@@ -22,7 +22,7 @@ ClaimFiles = Annotated[
         "--claims", help="A file of claims, or `published` for those of the papers (default).", metavar="FILE"
     ),
 ]
-_LOG = 160
+_LOG = 180
 _KINDS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
 
 
