@@ -1,5 +1,6 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    every test, linters and types included
+# make alone   the tests that start no engine; make engines: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
 # make docs    write docs/catalogue.md from what the plug-ins declare
@@ -35,35 +36,60 @@ TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
 
-.PHONY: demo test quick alone images check setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
+# Each is a target of its own: one that fails hides no other.
+CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
+
+# What Python compiles is kept: without it, each start of tare compiles all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test quick alone engines unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
 	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 
+# Two lanes side by side, as each of the two works on one CPU. All targets run, whatever fails.
 test: setup test-packages servers
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target alone images
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not lab"
+	@.venv/bin/python tests/support/lanes.py check,alone unikernel,engines
 
 quick: check
 	.venv/bin/pytest -m "not lab and not machine" tests/unit
 
-# Side by side, as each of the two works on one CPU: what starts no engine, and what the other tests start.
-alone: check
+# What starts no engine.
+alone: setup test-packages
 	.venv/bin/pytest -m "not machine and not lab"
 
-images: setup test-packages
-	PYTHONPATH=tests/support:tests/lab .venv/bin/python tests/support/images_built.py
+# What starts engines. The images that the tests need are built before the first test.
+engines: setup test-packages servers
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not lab"
+
+unikernel: setup test-packages
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
 
-check: setup test-packages
+check: $(CHECKS)
+
+$(CHECKS): setup test-packages
+
+ruff:
 	.venv/bin/ruff check
+
+ruff-format:
 	.venv/bin/ruff format --check
+
+mypy:
 	.venv/bin/mypy
+
+lint-imports:
 	.venv/bin/lint-imports --no-cache --no-logo
+
+clang-format:
 	clang-format --dry-run -Werror programs/*.c programs/*.h programs/*/*.c
+
+rustfmt:
 	/usr/bin/rustfmt --check --edition 2024 --config-path programs/unikernel programs/unikernel/*/src/*.rs
+
+shellcheck:
 	shellcheck $(SCRIPTS) .ci/run
 
 setup: packages .venv/.locked
@@ -81,7 +107,7 @@ servers: setup
 # The packages come first: on a fresh Debian they bring Python's venv.
 .venv/.locked: pyproject.toml uv.lock | packages
 	@began=$$(date +%s); $(PYTHON) -m venv .venv && .venv/bin/pip install --quiet uv==$(UV_VERSION) && \
-		VIRTUAL_ENV= .venv/bin/uv sync --quiet --frozen --inexact --python .venv/bin/python && touch $@ && \
+		VIRTUAL_ENV= .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python .venv/bin/python && touch $@ && \
 		echo "virtual environment: $$(($$(date +%s) - began)) s" >&2
 
 bench: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,9 +15,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from images_built import RECIPES, build_images, build_runsc
 
 from plug_ins import lists, processes
 from tare.hosts.ledger import state_folder
+from tare.hosts.local import isolate_mounts
+from tare.images.image import built_image
+from tare.model import Image
 
 _PATIENCE_SECONDS = 60.0  # kernels and engines remove some things a moment after their last user has gone
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
@@ -28,6 +33,62 @@ _OURS = re.compile("tare-|^inode-|^netns-")
 _DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
 
 State = dict[str, frozenset[str]]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the images that the chosen tests need, so that no test builds one in its own time."""
+    with_engines = (item for item in session.items if item.get_closest_marker("machine"))
+    asked = {name for item in with_engines for name in getattr(item, "fixturenames", ())}
+    if not asked.intersection(RECIPES) or session.config.option.collectonly or os.geteuid():
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+
+    def say(text: str) -> None:
+        if reporter is not None:
+            reporter.write_line(text)
+
+    build_images(asked, say)
+    if "technology" in asked:
+        build_runsc(say)
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    """Return the image of all usual workloads."""
+    _only_root()
+    isolate_mounts()
+    return _image("image")
+
+
+@pytest.fixture(scope="session")
+def ssh_image() -> Image:
+    """Return the image of a machine that is a host over SSH."""
+    _only_root()
+    isolate_mounts()
+    return _image("ssh_image")
+
+
+@pytest.fixture(scope="session")
+def nested_image() -> Image:
+    """Return the image of a machine around crun."""
+    _only_root()
+    return _image("nested_image")
+
+
+@pytest.fixture(scope="session")
+def suite_images() -> Path:
+    """Return the folder of images, in which there are those of the suites of tests/support/whole_runs.py."""
+    _only_root()
+    return state_folder() / "images"
+
+
+def _only_root() -> None:
+    if os.geteuid():
+        pytest.skip("only root can build images, and start containers, machines and networks")
+
+
+def _image(fixture: str) -> Image:
+    return built_image(print, next(RECIPES[fixture]()))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -87,11 +87,6 @@ def _own_mounts() -> None:
     isolate_mounts()
 
 
-@pytest.fixture(scope="session")
-def image(_own_mounts: None) -> Image:
-    return built_image(print)
-
-
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """The testbed of a run, made as `tare run` makes it, with data volumes."""

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
-from ssh_machines import Lab, lab, machines_recipe
+from ssh_machines import Lab, lab
 
 from tare.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
-from tare.images.image import built_image
 from tare.machines import Machine
 from tare.model import Image
 
@@ -24,8 +23,8 @@ SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
+def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
         yield found
 
 

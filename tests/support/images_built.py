@@ -1,45 +1,60 @@
-"""Build the images that the tests of real instances use, beside the checks. A test builds what is missing, too."""
+"""Build the images that tests of real instances need, once and before the first test, with a line for each."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+import pytest
 from ssh_machines import machines_recipe
+from todays import todays_runsc
 from whole_runs import SERVED, SUITE
 
 from tare.images.image import built_image
 from tare.images.recipes import Recipe, client_recipe, guest_recipe, machine_recipe
 from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
-from tare.workloads.redis import Redis
 
 _QUICK = Path(__file__).parents[2] / "examples" / "quick.toml"
+Say = Callable[[str], None]
 
 
-def recipes() -> Iterator[Recipe]:
-    """Give the recipes of images that several tests need, and of the machine around crun."""
-    yield from (guest_recipe(), client_recipe(), client_recipe([Redis()]), machines_recipe(), machine_recipe([Crun()]))
+def _of_suites() -> Iterator[Recipe]:
+    yield client_recipe()
     for text in (_QUICK.read_text(encoding="utf-8"), SUITE, SERVED):
         suite = parse_suite(text, "suite.toml")
-        workloads = [each.workload for each in suite.workloads]
-        yield guest_recipe(workloads, packages=suite.image.packages)
-        yield client_recipe(workloads)
+        yield guest_recipe([each.workload for each in suite.workloads], packages=suite.image.packages)
 
 
-def main() -> None:
-    """Build what is not there yet."""
+# What the fixture of that name stands for.
+RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
+    "image": lambda: iter((guest_recipe(), client_recipe())),
+    "suite_images": _of_suites,
+    "ssh_image": lambda: iter((machines_recipe(),)),
+    "nested_image": lambda: iter((machine_recipe([Crun()]),)),
+}
+
+
+def build_images(fixtures: Collection[str], say: Say) -> None:
+    """Build what tests with these fixtures need and is not there yet."""
     began = time.monotonic()
-    for recipe in recipes():
-        built_image(_say, recipe)
-    _say(f"images: {time.monotonic() - began:.0f} s")
+    recipes = [recipe for fixture, found in RECIPES.items() if fixture in fixtures for recipe in found()]
+    done: list[str] = []
+    for recipe in recipes:
+        if recipe.key not in done:
+            done.append(recipe.key)
+            built_image(say, recipe)
+    if done:
+        say(f"images: {len(done)} are there after {time.monotonic() - began:.0f} s")
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
-if __name__ == "__main__":
-    main()
+def build_runsc(say: Say) -> None:
+    """Build today's runsc; without Go, its tests say why they are skipped."""
+    began = time.monotonic()
+    try:
+        todays_runsc()
+    except pytest.skip.Exception as reason:
+        say(str(reason))
+    else:
+        say(f"today's runsc: there after {time.monotonic() - began:.0f} s")

@@ -14,7 +14,6 @@ from whole_runs import SUITE
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.hosts.ledger import state_folder
 
 TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none
@@ -103,21 +102,12 @@ def begin(tmp_path: Path, environment: dict[str, str]) -> Begin:
     return start
 
 
-@pytest.fixture(scope="session")
-def images() -> Path:
-    """Where the machine's guest images are; builds the one that is needed if it is not there."""
-    if os.geteuid():
-        pytest.skip("only root can build the image and start instances")
-    subprocess.run((str(TARE), "image"), check=True, capture_output=True, timeout=900)
-    return state_folder() / "images"
-
-
 @pytest.fixture
-def ready_home(home: Path, images: Path) -> Path:
+def ready_home(home: Path, suite_images: Path) -> Path:
     """A home of its own, with the image, and what is known of the machine's KVM: to find that out takes 20 s."""
     home.mkdir()
     for name in ("images", "kvm.json"):
-        (home / name).symlink_to(images.parent.resolve() / name)
+        (home / name).symlink_to(suite_images.parent.resolve() / name)
     return home
 
 

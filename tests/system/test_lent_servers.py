@@ -12,12 +12,11 @@ import duckdb
 import openstack_stand_in as stand_in
 import pytest
 from openstack_stand_in import KEYS, Json, State
-from ssh_machines import Lab, lab, machines_recipe
+from ssh_machines import Lab, lab
 
 from tare.hosts.local import LocalHost
-from tare.images.image import built_image
 from tare.journal import load
-from tare.model import Trial
+from tare.model import Image, Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = pytest.mark.machine
@@ -36,8 +35,8 @@ use = "startup"
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
+def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
         yield found
 
 

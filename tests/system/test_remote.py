@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from ssh_machines import Lab, lab, machines_recipe
+from ssh_machines import Lab, lab
 from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.exec import RUN
@@ -20,7 +20,7 @@ from tare.images.image import built_image
 from tare.images.recipes import guest_recipe
 from tare.journal import load
 from tare.machines import Machine
-from tare.model import Trial
+from tare.model import Image, Trial
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent
@@ -56,8 +56,8 @@ umount /proc/vmstat
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Lab]:  # noqa: ARG001 - built first
-    with lab(tmp_path_factory.mktemp("lab"), built_image(print, machines_recipe())) as found:
+def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
         yield found
 
 

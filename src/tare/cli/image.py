@@ -38,5 +38,5 @@ def image(
 
         built = wanted_image(wanted, workloads, say)
         images_beside(workloads or (), say, {})
-        built_image(say, client_recipe(workloads, wanted.release))
+        built_image(say, client_recipe(workloads or (), wanted.release))
     print(built.digest)

@@ -1,8 +1,8 @@
 """Recipes of images: a base, and the packages that plug-ins declare.
 
-There are three kinds. The image of instances has what the workloads of a suite run inside. The client root has their
-loads, so that a new load generator changes no byte of what is measured. The image of machines around other layers has
-the technologies of those.
+There are three kinds. The image of instances has what the workloads of a suite run inside. The client root has the
+loads, so that a new load generator changes no byte of what is measured; all suites of usual workloads share one. The
+image of machines around other layers has the technologies of those.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def guest_recipe(
     return Recipe(release, wanted, room_bytes=room_bytes, files=files)
 
 
-def client_recipe(workloads: Iterable[Workload] | None = None, release: Release = "bookworm") -> Recipe:
-    """Give the recipe of the client root for these workloads; by default for all but those with large packages."""
-    chosen = tuple(_usual_workloads() if workloads is None else workloads)
+def client_recipe(workloads: Iterable[Workload] = (), release: Release = "bookworm") -> Recipe:
+    """Return the recipe of the client root: one for all usual workloads, with what these need beyond that."""
+    chosen = (*_usual_workloads(), *workloads)
     packages = _union(CLIENT, (each.client_packages for each in chosen))
     files = tuple(sorted({file for each in chosen for file in each.client_files}))
     return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False, files=files)

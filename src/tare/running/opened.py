@@ -41,7 +41,7 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     image = wanted_image(asked.image, asked.workloads, say)
-    loads = built_image(say, client_recipe(asked.workloads, asked.image.release))
+    loads = built_image(say, client_recipe(asked.workloads or (), asked.image.release))
     with reached(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
         if asked.hosts.server is not None:
             carried(machines.server, image)

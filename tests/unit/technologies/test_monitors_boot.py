@@ -19,7 +19,6 @@ from tare.guests import boot_medium
 from tare.hosts.ledger import Ledger, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.images.image import built_image
 from tare.launch import Launch, Timeline
 from tare.model import Image, Limits, Output
 
@@ -33,13 +32,6 @@ if grep -q " /sys/fs/cgroup/unified cgroup2 " /proc/self/mounts; then umount /sy
 mount --bind "$1" /etc/libvirt/qemu.conf
 exec libvirtd
 """
-
-
-@pytest.fixture(scope="module")
-def image() -> Image:
-    if os.geteuid():
-        pytest.skip("only root can start machines and networks")
-    return built_image(print)
 
 
 @pytest.fixture

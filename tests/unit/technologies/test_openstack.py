@@ -16,7 +16,6 @@ import openstack_stand_in as stand_in
 import pytest
 from fakes import LIMITS
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
-from ssh_machines import machines_recipe
 
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.guests import cloud
@@ -24,9 +23,8 @@ from tare.guests.cloud import Cloud, Wanted
 from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, state_folder
-from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.images.image import built_image
 from tare.launch import Launch
 from tare.model import Image
 from tare.technologies.openstack import Openstack
@@ -268,20 +266,12 @@ def launch(tmp_path: Path) -> Launch:
     return Launch("tare-cloud-1", image, LIMITS, network, (17007,), tmp_path / "tare-cloud-1", ledger, lambda *_: None)
 
 
-@pytest.fixture(scope="module")
-def image() -> Image:
-    if os.geteuid():
-        pytest.skip("only root can run an SSH server of its own")
-    isolate_mounts()
-    return built_image(print, machines_recipe())  # of a machine that is a host: it has an SSH server
-
-
 @pytest.fixture
-def server(state: State, image: Image, tmp_path: Path) -> Iterator[None]:
+def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
     """Give the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
     folder = state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
     ledger = Ledger(tmp_path / "server.jsonl")
-    with ledger.making(image.root), fresh_root(ledger, image, folder) as root:
+    with ledger.making(ssh_image.root), fresh_root(ledger, ssh_image, folder) as root:
         make_enterable(ledger, root)
         HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=30)
         HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=10)
@@ -298,8 +288,8 @@ WHOLE = Openstack("stand-in", "m1.small", "debian-12", "private", user="root", t
 
 @pytest.mark.machine
 @pytest.mark.usefixtures("server")
-def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, launch: Launch, image: Image) -> None:
-    launch = replace(launch, image=image)
+def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, launch: Launch, ssh_image: Image) -> None:
+    launch = replace(launch, image=ssh_image)
     with WHOLE.launch(HERE, launch) as instance:
         assert instance.inside is not None
         assert instance.inside.run("id", "-u", timeout=30).text == "0\n"
@@ -315,13 +305,13 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, laun
 
 @pytest.mark.machine
 @pytest.mark.usefixtures("server")
-def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Launch, image: Image) -> None:
+def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Launch, ssh_image: Image) -> None:
     other = launch.folder.with_name("other")
     HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(other), timeout=30)
     state.console = KEYS.format(HERE.read(f"{other}.pub"))
     with (
         pytest.raises(TareError, match="the server's SSH host key is not the one on its console"),
-        WHOLE.launch(HERE, replace(launch, image=image)),
+        WHOLE.launch(HERE, replace(launch, image=ssh_image)),
     ):
         pass
     assert _everything_is_gone(state, launch) == []

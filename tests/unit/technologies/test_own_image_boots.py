@@ -19,9 +19,8 @@ from tare.errors import TrialFailed
 from tare.guests import own_image
 from tare.guests.own_image import OwnImage
 from tare.hosts.ledger import Ledger
-from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.images.image import built_image
 from tare.launch import Launch
 from tare.model import Image
 from tare.technologies.nanos import Nanos
@@ -67,14 +66,6 @@ MODULES = (
 
 
 # --- real kernels in QEMU ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def image() -> Image:
-    if os.geteuid():
-        pytest.skip("only root can make networks")
-    isolate_mounts()
-    return built_image(print)
 
 
 @pytest.fixture

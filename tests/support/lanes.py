@@ -1,0 +1,126 @@
+"""Run make's targets in lanes side by side, all of them whatever fails, and list at the end what failed.
+
+    lanes.py check,alone unikernel,engines
+
+Each argument is a lane: its targets run one after another. What a target prints goes to a file in FOLDER.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(".venv/tests")
+_EVERY_SECONDS = 30.0
+_TAIL_LINES = 40
+_COUNTED = ("failed", "passed", "skipped", "error", "errors")
+# pytest's closing line: `==== 1 failed, 20 passed in 3.21s ====`
+_CLOSING = re.compile(r"^=+ (.*) in [\d.]+s.* =+$", re.MULTILINE)
+_COUNT = re.compile(r"(\d+) (\w+)")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) \S+::.*$", re.MULTILINE)
+_SKIPPED = re.compile(r"^SKIPPED .*$", re.MULTILINE)
+_PERCENT = re.compile(r"\[ *(\d+)%\]$", re.MULTILINE)
+# make's own: `make[1]: *** [Makefile:61: mypy] Error 1`
+_BAD_TARGET = re.compile(r"^make(?:\[\d+\])?: \*\*\* \[[^\]]*?([^ \]]+)\] (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a target's output says: how many tests ended how, and one line for each thing that failed."""
+
+    target: str
+    seconds: float
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def outcome(target: str, code: int, text: str, seconds: float) -> Outcome:
+    """Read what make printed for a target that ended with this exit code."""
+    counts: Counter[str] = Counter()
+    for closing in _CLOSING.findall(text):
+        counts.update({_singular(word): int(number) for number, word in _COUNT.findall(closing) if word in _COUNTED})
+    failed = _FAILED.findall(text)
+    if code and not failed:
+        failed = [f"{name}: {how}" for name, how in _BAD_TARGET.findall(text)] or [f"{target}: exit code {code}"]
+    return Outcome(target, seconds, counts, tuple(failed), tuple(_SKIPPED.findall(text)))
+
+
+def percent(text: str) -> str:
+    """Return how far pytest says it is, such as `45 %`, or an empty text."""
+    found = _PERCENT.findall(text)
+    return f" {found[-1]} %" if found else ""
+
+
+def closing_line(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """Return one line in pytest's form for all targets; a check that failed counts as one test."""
+    counts = Counter[str]()
+    for each in outcomes:
+        counts.update(each.counts)
+        counts["failed"] += len(each.failed) - each.counts["failed"] - each.counts["error"]
+    words = [f"{counts[word]} {word}" for word in ("failed", "passed", "skipped", "error") if counts[word]]
+    return f"===== {', '.join(words) or 'no tests ran'} in {seconds:.0f} s ====="
+
+
+def main(lanes: Sequence[str]) -> int:
+    """Run the lanes, print how they stand now and then, and at the end what failed; return the exit code."""
+    began = time.monotonic()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    running: dict[str, Path] = {}
+    threads = [threading.Thread(target=_lane, args=(lane.split(","), running, outcomes)) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    said = began
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.5)
+        if time.monotonic() - said > _EVERY_SECONDS:
+            said = time.monotonic()
+            states = ", ".join(f"{name}{percent(_text(path))}" for name, path in list(running.items()))
+            _say(f"{said - began:.0f} s: {states}")
+    failed = [f"{each.target}: {line}" for each in outcomes for line in each.failed]
+    for line in (line for each in outcomes for line in each.skipped):
+        _say(line)
+    for line in failed:
+        _say(line)
+    _say("took: " + ", ".join(f"{each.target} {each.seconds:.0f} s" for each in outcomes))
+    _say(closing_line(outcomes, time.monotonic() - began))
+    return 1 if failed else 0
+
+
+def _lane(targets: Sequence[str], running: dict[str, Path], outcomes: list[Outcome]) -> None:
+    for target in targets:
+        path = running[target] = FOLDER / f"{target}.txt"
+        began = time.monotonic()
+        with path.open("w", encoding="utf-8") as file:
+            command = ("make", "--no-print-directory", "--keep-going", target)
+            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        del running[target]
+        done = outcome(target, code, _text(path), time.monotonic() - began)
+        outcomes.append(done)
+        if code:
+            _say("\n".join(_text(path).splitlines()[-_TAIL_LINES:]))
+        _say(f"{target}: {closing_line([done], done.seconds).strip('= ')}; all it printed: {path}")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _singular(word: str) -> str:
+    return "error" if word == "errors" else word
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a command of make
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

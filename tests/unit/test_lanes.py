@@ -1,0 +1,61 @@
+"""`make test` runs all of its parts, whatever fails in one of them, and lists what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lanes
+import pytest
+
+MAKEFILE = """\
+.PHONY: good bad lint types tests hidden
+lint:
+\t@echo lint says no; false
+types:
+\t@echo checked
+bad: lint types
+tests:
+\t@echo '..F...... [ 45%]'
+\t@echo 'FAILED tests/unit/test_x.py::test_y - assert 1 == 2'
+\t@echo 'SKIPPED [9] tests/unit/test_z.py:7: no KVM'
+\t@echo '===== 1 failed, 8 passed, 9 skipped in 3.21s ====='
+\t@false
+good:
+\t@echo '===== 20 passed, 1 warning in 0.10s (0:00:01) ====='
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lanes.main(["bad,good", "tests"]) == 1
+    *before, took, closing = capsys.readouterr().out.splitlines()
+    assert closing.startswith("===== 2 failed, 28 passed, 9 skipped in ")
+    assert {word.split()[0] for word in took.removeprefix("took: ").split(", ")} == {"bad", "good", "tests"}
+    assert sorted(before[-2:]) == [
+        "bad: lint: Error 1",
+        "tests: FAILED tests/unit/test_x.py::test_y - assert 1 == 2",
+    ]
+    assert "SKIPPED [9] tests/unit/test_z.py:7: no KVM" in before
+    assert "checked" in Path(".venv/tests/bad.txt").read_text()  # what follows a failure in a target runs, too
+
+
+def test_without_a_failure_the_command_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lanes.main(["good,types"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("===== 20 passed in ")
+
+
+def test_a_target_that_fails_without_a_word_is_listed_too() -> None:
+    found = lanes.outcome("engines", 137, "killed", 1.0)
+    assert found.failed == ("engines: exit code 137",)
+    assert lanes.closing_line([found], 1.0) == "===== 1 failed in 1 s ====="
+
+
+def test_how_far_it_is_comes_from_the_last_line_of_pytest() -> None:
+    assert lanes.percent("tests/a.py .... [ 45%]\ntests/b.py ....  [ 47%]\nleft") == " 47 %"
+    assert lanes.percent("building the image") == ""
