@@ -10,7 +10,10 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
 from tare.errors import UsageError
@@ -21,10 +24,16 @@ _ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Give the sorted names of all plug-ins of a kind; imports none of them."""
+    return tuple(sorted(_places(kind, tuple(sys.path))))
+
+
+@lru_cache  # reading what is installed takes milliseconds, and commands ask for one plug-in after the other
+def _places(kind: Kind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - part of the key
+    """Find where each plug-in is: at an entry point of another package, or in a file of tare's own (None)."""
     package = importlib.import_module(f"tare.{kind}")
-    own = {module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)}
-    others = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
-    return tuple(sorted(own | others))
+    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
+    others = importlib.metadata.entry_points(group=f"tare.{kind}")
+    return own | {entry.name: entry for entry in reversed(tuple(others))}  # of two with a name, the first one
 
 
 def find(kind: Kind, name: str) -> type[Any]:
@@ -41,7 +50,7 @@ def find(kind: Kind, name: str) -> type[Any]:
 
 def _found(kind: Kind, name: str) -> type[Any]:
     try:
-        for entry in importlib.metadata.entry_points(group=f"tare.{kind}", name=name):
+        if entry := _places(kind, tuple(sys.path))[name]:
             loaded: type[Any] = entry.load()
             return loaded
         module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 import json
 import re
@@ -138,6 +139,20 @@ def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: Kind
     with pytest.raises(UsageError, match="named 'hyper-v'") as caught:
         plugins.find(kind, "hyper-v")
     assert caught.value.hint == f"`tare {kind}` lists them"
+
+
+def test_installed_packages_are_read_once_for_many_plug_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    read, real = [], importlib.metadata.entry_points
+
+    def counted(group: str) -> importlib.metadata.EntryPoints:
+        read.append(group)
+        return real(group=group)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", counted)
+    monkeypatch.syspath_prepend(tmp_path)  # another path is another set of packages
+    for name in plugins.names("workloads"):
+        plugins.find("workloads", name)
+    assert read == ["tare.workloads"]
 
 
 @pytest.mark.parametrize("name", ["../native", "native.sub", "NATIVE", "", "__init__", "qemu_tcg"])

@@ -5,24 +5,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import sys
+import os
+import shutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from tare import plugins
-from tare.cli.console import Console
 from tare.contracts import Workload
-from tare.doctor.usable import look_at
 from tare.errors import UsageError
-from tare.hosts.local import LocalHost
+from tare.launch import Technology
+from tare.model import Family
 from tare.units import written
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+CheckedJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print JSON for a program to read. It also checks what can be used here: some seconds."
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Describe this one alone, in full.", show_default=False)]
 
 _TESTED = {
@@ -31,50 +35,77 @@ _TESTED = {
     "stand-in": "only against a program that stands in for its tool",
 }
 
+_PATH_OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where root finds more programs than others
+_AFTER_TECHNOLOGIES = (
+    "`tare technologies NAME` describes one in full.",
+    "`tare doctor` checks everything that they need here, and shows the fixes.",
+)
+_AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settings."
 
-def technologies(name: Name = "", as_json: Json = False) -> None:
-    """List the technologies: how they isolate, what they need, and whether they can be used here or why not."""
-    if name and not as_json:
-        print("\n".join(_described("technologies", name)))
-        return
-    entries = _entries("technologies", name)
-    with Console(stderr=True).status("looking at this machine"):
-        usable = {each.name: each for each in look_at(LocalHost())}
-    for entry in entries:
-        known = usable.get(str(entry["name"]))
-        problems = known.problems if known else ()
-        entry["usable"] = known is not None and known.usable
-        entry["problems"] = [{"what": problem.what, "fix": problem.fix} for problem in problems]
+
+def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
+    """List the technologies, and the programs of each that are not installed here."""
     if as_json:
-        print(json.dumps({"format": 1, "technologies": entries}, indent=2))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "family", "isolates by", "needs", "usable here, or why not"):
-        table.add_column(column, overflow="fold")
-    for entry in sorted(entries, key=lambda each: (not each["usable"], each["family"], each["name"])):
-        needs = "; ".join(f"{problem['what']} (fix: {problem['fix']})" for problem in entry["problems"])
-        here = "[green]yes[/]" if entry["usable"] else "[yellow]no:[/] " + escape(needs or entry["about"])
-        table.add_row(entry["name"], entry["family"], escape(entry["isolates"]), escape(entry["needs"]), here)
-    console = Console(file=sys.stdout)
-    console.print(table)
-    console.print(f"\n{sum(each['usable'] for each in entries)} of {len(entries)} can be used here", highlight=False)
+        print(json.dumps({"format": 1, "technologies": _checked(_entries("technologies", name))}, indent=2))
+    elif name:
+        print("\n".join(_described("technologies", name)))
+    else:
+        order = {family: number for number, family in enumerate(typing.get_args(Family))}
+        rows = sorted(
+            map(_technology, plugins.names("technologies")), key=lambda row: (order.get(row[1], len(order)), row)
+        )
+        print("\n".join((*_columns(("name", "family", "title", "not on the PATH"), *rows), "", *_AFTER_TECHNOLOGIES)))
 
 
 def workloads(name: Name = "", as_json: Json = False) -> None:
-    """List the workloads with their settings."""
-    if name and not as_json:
-        print("\n".join(_described("workloads", name)))
-        return
-    entries = _entries("workloads", name)
+    """List the workloads, or describe one with its settings."""
     if as_json:
-        print(json.dumps({"format": 1, "workloads": entries}, indent=2))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "title", "settings", "about"):
-        table.add_column(column, overflow="fold")
-    for entry in entries:
-        table.add_row(*(escape(str(entry[column])) for column in ("name", "title", "settings", "about")))
-    Console(file=sys.stdout).print(table)
+        print(json.dumps({"format": 1, "workloads": _entries("workloads", name)}, indent=2))
+    elif name:
+        print("\n".join(_described("workloads", name)))
+    else:
+        rows = [(each, _title("workloads", each)) for each in plugins.names("workloads")]
+        print("\n".join((*_columns(("name", "title"), *rows), "", _AFTER_WORKLOADS)))
+
+
+def _technology(name: str) -> tuple[str, str, str, str]:
+    """Return the row of a technology. It starts nothing: programs are looked up on the PATH."""
+    try:
+        technology: Technology = plugins.find("technologies", name)()
+    except UsageError as error:
+        return name, "", "", str(error)
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_PATH_OF_ROOT))
+    missing = [program for program in technology.tools if not shutil.which(program, path=path)]
+    return name, technology.family, technology.title, ", ".join((*missing[:1], *("…" for _ in missing[1:2])))
+
+
+def _title(kind: plugins.Kind, name: str) -> str:
+    """Return the title of a plug-in, or what is wrong with a broken one."""
+    try:
+        return str(plugins.find(kind, name).title)
+    except UsageError as error:
+        return str(error)
+
+
+def _columns(*rows: Sequence[str]) -> Iterator[str]:
+    """Align the columns of a table, whose first row is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _checked(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to the entries of technologies whether each can be used here, or what is missing."""
+    from tare.cli.console import Console  # noqa: PLC0415 - the list without this check is there at once
+    from tare.doctor.usable import look_at  # noqa: PLC0415
+    from tare.hosts.local import LocalHost  # noqa: PLC0415
+
+    with Console(stderr=True).status("looking at this machine"):
+        found = tuple(look_at(LocalHost(), [str(entry["name"]) for entry in entries]))
+    return [
+        entry | {"usable": each.usable, "problems": [{"what": one.what, "fix": one.fix} for one in each.problems]}
+        for entry, each in zip(entries, found, strict=True)
+    ]
 
 
 def _entries(kind: plugins.Kind, name: str) -> list[dict[str, Any]]:

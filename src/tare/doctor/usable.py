@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tare import plugins
@@ -44,9 +44,12 @@ def _quick(name: str, host: Host) -> Technology | None:
         return None
 
 
-def look_at(host: Host) -> Iterator[Usable]:
-    """Ask every technology with its default settings, one after the other. A broken one breaks only itself."""
-    for name in plugins.names("technologies"):
+def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
+    """Check technologies with their default settings, one after the other: all, or those with these names.
+
+    It runs their programs, which takes seconds. A broken technology breaks only itself.
+    """
+    for name in plugins.names("technologies") if names is None else names:
         try:
             technology = plugins.find("technologies", name)()
             problems = tuple(technology.problems(host))
