@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ import pytest
 from tare import plugins
 from tare.contracts import Host, Setup
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.local import LocalHost
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import Server, served
 from tare.running.values import read_values
+from tare.technologies.native import Native
 from tare.workloads.service import ServerOfYours
 
 pytestmark = pytest.mark.machine
@@ -138,3 +141,22 @@ def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers
             with pytest.raises(TrialFailed, match="does not answer"):
                 second.await_answer(testbed.client)
             assert "in use" in second.why()
+
+
+ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print('ready', flush=True); time.sleep(600)"
+
+
+def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: Testbed) -> None:
+    with (
+        LocalHost().spawn(sys.executable, "-c", ELSEWHERE.replace("{port}", "18092")) as other,
+        started(testbed, (Native(network="host"),), None, Notes()) as (part,),
+    ):
+        other.read_line(20)
+        absent, present = replace(NGINX, command="sleep 600", port=18092), NGINX
+        with (
+            served(part.instance, absent, host=part.host) as server,
+            pytest.raises(TrialFailed, match=rf"port 18092: python\S* \(process {other.pid}\), which is not the inst"),
+        ):
+            server.await_answer(testbed.client)
+        with served(part.instance, present, host=part.host) as server:
+            server.await_answer(testbed.client)

@@ -55,7 +55,8 @@ class FurtherInstances(Further):
             instance, client = whole(parts), parts[-1].testbed.client
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
-            server = exits.enter_context(served(instance, workload, testbed.image))
+            serving = served(parts[-1].instance, workload, testbed.image, host=parts[-1].host)
+            server = exits.enter_context(serving)
             exits.enter_context(_explained(server.why_soon))
             server.await_answer(client, self.patience_seconds)
             setup = Setup(

@@ -16,6 +16,7 @@ from tare.hosts.exec import TOOLS, WORDS, ExecHost
 from tare.hosts.purpose import Purpose
 from tare.model import Image, Line, Raw, Service
 from tare.running.layers import KNOCK
+from tare.running.listener import SHARED, SharedNetwork
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
@@ -96,19 +97,25 @@ class Server:
     purpose: Purpose = field(default_factory=Purpose)  # of its loads
     called: str = ""  # its name in an application
     place: Place | None = None  # None where it is built into the instance
+    network: SharedNetwork | None = None  # None unless other programs can have its port
 
     def asking(self, client: Host) -> Host:
         """Give the client for loads that are ended when the server has: some go on without it for ever."""
         return client.serving(self.purpose) if isinstance(client, ExecHost) else client
 
     def await_answer(self, client: Host, patience_seconds: float | None = None) -> None:
-        """Wait until it is ready for the client; raises TimedOut, or TrialFailed once it has ended."""
+        """Wait until it is ready for the client.
+
+        Raises TimedOut, or TrialFailed once it has ended, and where another program answers in its place.
+        """
         if self.service is None or self.address is None:
             return
         patience_seconds = patience_seconds or self.service.ready_seconds
         end = time.monotonic() + patience_seconds
         if self.service.port:
             self._await_connection(self.service, self.address, client, patience_seconds)
+            if self.network:
+                self.network.refuse_foreign(self.service.port)
         if self.service.ready_path:
             self._await_page(self.service, self.address, client, end)
         if self.service.ready_argv and self.place is not None:
@@ -193,15 +200,21 @@ class Server:
 
 @contextmanager
 def served(
-    instance: Instance, workload: Workload, image: Image | None = None, purpose: Purpose | None = None
+    instance: Instance,
+    workload: Workload,
+    image: Image | None = None,
+    purpose: Purpose | None = None,
+    host: Host | None = None,
 ) -> Iterator[Server]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
 
-    `image` starts and ends a server of the user's, if others have built it. `purpose` is that of the loads.
+    `image` starts and ends a server of the user's, if others have built it. `purpose` is that of the loads. `host` is
+    where the instance runs: with it, only the instance's own processes may answer.
     """
     purpose = purpose or Purpose()
     # Only bare metal shares the machine's network: its service must listen on one address alone.
-    listen = instance.address if instance.path == "host" and instance.address else "0.0.0.0"  # noqa: S104
+    shared = instance.path == SHARED and instance.address is not None
+    listen = instance.address if shared and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
     if service is None:
         yield Server(purpose=purpose)
@@ -216,7 +229,7 @@ def served(
     own = (image.start, image.ends_by) if image and workload.own_server else ()
     place = Place(instance.inside, instance.address, *own)
     with running(place, service, purpose, workload.called) as server:
-        yield server
+        yield replace(server, network=SharedNetwork(host, instance)) if shared and host else server
 
 
 @contextmanager

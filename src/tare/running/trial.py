@@ -230,8 +230,9 @@ class Attempt:
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
         self._neighbors.start(self._open, self._testbed, workload, instance)
         # The server must still run at the last sample: its counters vanish with it.
-        purpose = self._neighbors.purpose
-        self._server = self._open.enter_context(served(instance, workload, testbed.image, purpose))
+        innermost, purpose = parts[-1], self._neighbors.purpose
+        serving = served(innermost.instance, workload, testbed.image, purpose, innermost.host)
+        self._server = self._open.enter_context(serving)
         self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.
