@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
+from busy import SPIN
 from compiled import compiled, started
-
-SECONDS = 20.0
+from waiting import ENOUGH_SECONDS, comes_true, rests, wait_until
 
 
 class Resident:
@@ -41,11 +42,7 @@ class Resident:
 
     def hang_up(self) -> int:
         self._input.close()
-        return self.process.wait(SECONDS)
-
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self.process.wait(ENOUGH_SECONDS)
 
     def _said(self) -> str:
         self.process.kill()
@@ -70,10 +67,7 @@ def _sleeps(seconds: int) -> bool:
 
 
 def _comes_true(seconds: int, there: bool) -> bool:
-    deadline = time.monotonic() + SECONDS
-    while _sleeps(seconds) != there and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return _sleeps(seconds) == there
+    return comes_true(lambda: _sleeps(seconds) == there)
 
 
 def test_a_command_gives_what_it_printed_and_its_exit_code(resident: Resident) -> None:
@@ -118,14 +112,18 @@ def test_a_command_that_a_signal_ends_gives_128_and_its_number(resident: Residen
 
 
 def test_cpu_time_is_that_of_the_command_and_its_children(resident: Resident) -> None:
-    busy = "timeout 0.3 sh -c 'while :; do :; done'; true".replace(" ", "%20")
+    busy = quote(f"{sys.executable} -c '{SPIN}'; true")
     resident.tell(f"start 1 sh -c {busy}", "start 2 sleep 0.3")
-    used = {}
-    for _ in range(2):
-        _, number, _, user, system = resident.line().split()
-        used[number] = float(user) + float(system)
-    assert 0.02 < used["1"] <= 1.0
-    assert used["2"] < 0.02
+    used, printed = dict[str, float](), ""
+    while len(used) < 2:
+        kind, number, *rest = resident.line().split()
+        if kind == "out":
+            printed += unquote(rest[0])
+        else:
+            used[number] = float(rest[1]) + float(rest[2])
+    own_seconds = float(printed)
+    assert own_seconds <= used["1"] <= 1.5 * own_seconds  # its end, and the shell, come in addition
+    assert used["2"] < 0.2 * own_seconds
 
 
 def test_a_command_is_told_to_end(resident: Resident) -> None:
@@ -137,10 +135,8 @@ def test_a_command_is_told_to_end(resident: Resident) -> None:
 
 def test_a_command_that_is_told_to_end_at_once_ends_at_once(resident: Resident) -> None:
     for number in range(50):
-        began = time.monotonic()
         resident.tell(f"start {number} sleep 70202", f"end {number}")
-        assert resident.until_ended(number) == [f"ended {number} 143"]
-        assert time.monotonic() - began < 2
+        assert resident.until_ended(number) == [f"ended {number} 143"]  # not killed, as what does not end by itself
 
 
 def test_a_command_that_will_not_end_is_killed_after_three_seconds(resident: Resident) -> None:
@@ -149,7 +145,7 @@ def test_a_command_that_will_not_end_is_killed_after_three_seconds(resident: Res
     began = time.monotonic()
     resident.tell("end 1")
     assert resident.until_ended(1) == ["ended 1 137"]
-    assert 2.5 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 2.5
 
 
 def test_what_a_command_leaves_behind_is_not_waited_for(resident: Resident) -> None:
@@ -175,10 +171,7 @@ def test_all_that_a_command_printed_is_given_before_its_end(resident: Resident) 
 
 def test_a_flood_that_nobody_takes_holds_up_nothing_but_itself(resident: Resident) -> None:
     resident.tell("start 1 yes")
-    time.sleep(0.5)  # its streams are full, and ours
-    before = resident.cpu_seconds()
-    time.sleep(0.5)
-    assert resident.cpu_seconds() - before < 0.1  # it waits, and does not look again and again
+    wait_until(lambda: rests(resident.process.pid))  # its streams are full, and ours
     memory = Path(f"/proc/{resident.process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]
     assert int(memory) < 4096
     resident.tell("end 1", "start 2 echo through")
@@ -206,11 +199,8 @@ def test_input_for_a_command_that_has_ended_does_no_harm(resident: Resident) -> 
 
 def test_it_is_quiet_while_nothing_happens(resident: Resident) -> None:
     resident.tell("start 1 sleep 70205")
-    switches = Path(f"/proc/{resident.process.pid}/status")
-    time.sleep(0.2)
-    before = switches.read_text().partition("voluntary_ctxt_switches:")[2].split()[0]
-    time.sleep(1)
-    assert switches.read_text().partition("voluntary_ctxt_switches:")[2].split()[0] == before
+    assert _comes_true(70205, there=True)
+    wait_until(lambda: rests(resident.process.pid))
     resident.tell("end 1")
 
 
@@ -225,7 +215,7 @@ def test_all_commands_end_with_a_signal(resident: Resident) -> None:
     resident.tell("start 1 sleep 70207")
     assert _comes_true(70207, there=True)
     resident.process.terminate()
-    assert resident.process.wait(SECONDS) == 128 + signal.SIGTERM
+    assert resident.process.wait(ENOUGH_SECONDS) == 128 + signal.SIGTERM
     assert not _sleeps(70207)
 
 
@@ -241,13 +231,13 @@ def test_it_waits_three_seconds_for_commands_at_its_end(resident: Resident) -> N
     assert resident.line() == "out 1 up%0A"
     began = time.monotonic()
     assert resident.hang_up() == 0
-    assert 2.5 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 2.5
 
 
 @pytest.mark.parametrize("line", ["sing 1 a%20song", "start", "start 1", "start x echo", "input 1", "", "end"])
 def test_a_line_that_is_none_of_its_own_ends_it(resident: Resident, line: str) -> None:
     resident.tell("start 9 sleep 70209", line)
-    assert resident.process.wait(SECONDS) == 0
+    assert resident.process.wait(ENOUGH_SECONDS) == 0
     assert resident.process.stderr is not None
     assert resident.process.stderr.read().startswith(b"run: not a line for a resident: ")
     assert not _sleeps(70209)

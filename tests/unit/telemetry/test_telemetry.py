@@ -1,18 +1,19 @@
 import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from busy import BUSY, PARENT, hear, running, tell, work
 from sampled import sample
+from waiting import wait_until
 
 from tare.hosts.local import LocalHost
 from tare.model import Caution
@@ -21,6 +22,7 @@ from tare.telemetry.parsers import parse_cpu_total
 from tare.telemetry.readings import Reading, Totals
 from tare.telemetry.sampler import (
     Pace,
+    Sampler,
     Telemetry,
     Way,
     sampling,
@@ -36,29 +38,7 @@ HERE = way_to(LocalHost())
 OFTEN = Way(LocalFiles(), Pace(0.01, 1.0))
 NO_PROCESS = 2**22 + 1  # above the highest number that Linux gives out
 
-# Uses half a second of CPU once it is told to, says so, and stays.
-BUSY = """
-import sys, time
-print("ready", flush=True)
-sys.stdin.readline()
-while time.process_time() < 0.5: pass
-print("done", flush=True)
-sys.stdin.readline()
-"""
-
-# Lets a child use 0.3 seconds of CPU, waits for it, and stays.
-PARENT = """
-import os, sys, time
-print("ready", flush=True)
-sys.stdin.readline()
-child = os.fork()
-if not child:
-    while time.process_time() < 0.3: pass
-    os._exit(0)
-os.waitpid(child, 0)
-print("done", flush=True)
-sys.stdin.readline()
-"""
+ALIKE = 0.15  # how near the kernel's ticks are to what a process has used by its own clock
 
 
 def captured(name: str) -> str:
@@ -66,25 +46,22 @@ def captured(name: str) -> str:
 
 
 @contextmanager
-def running(program: str) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", program]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert hear(process) == "ready"
-        try:
-            yield process
-        finally:
-            process.kill()
+def watched(file: Path, processes: Callable[[], Sequence[int]]) -> Iterator[Sampler]:
+    """Sample this machine and the instance of one trial often."""
+    with sampling(file, OFTEN) as sampler, sampler.watching(file.stem, processes):
+        yield sampler
 
 
-def say(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
+def await_samples(sampler: Sampler, count: int) -> None:
+    """Wait for so many more samples; one that has begun already does not count."""
+    enough = len(sampler.rows) + 2 + 2 * count  # each has a row of the machine, and one of an instance
+    wait_until(lambda: len(sampler.rows) >= enough)
 
 
-def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def machine_seconds() -> float:
+    """Return what the CPUs of this machine have done until now, and what was taken from them."""
+    times = parse_cpu_total(Path("/proc/stat").read_text(encoding="ascii"), os.sysconf("SC_CLK_TCK"))
+    return times.user_seconds + times.system_seconds + times.steal_seconds
 
 
 def rows(file: Path, columns: str, scope: str) -> list[tuple[Any, ...]]:
@@ -112,51 +89,67 @@ def family(pid: int) -> list[int]:
 
 
 def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", OFTEN, lambda: [busy.pid]):
-        say(busy)
-        assert hear(busy) == "done"
-    # 0.5 less what the interpreter's own start took
-    assert 0.35 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.60
-    ((memory,), *_) = rows(tmp_path / "trial.parquet", "memory_bytes", "instance")
+    file = tmp_path / "trial.parquet"
+    with running(BUSY) as busy, watched(file, lambda: [busy.pid]) as sampler:
+        used = work(busy)
+        await_samples(sampler, 5)
+    assert used_cpu_seconds(file) == pytest.approx(used, rel=ALIKE)
+    ((memory,), *_) = rows(file, "memory_bytes", "instance")
     assert 1 * 2**20 < memory < 100 * 2**20
-    host = rows(tmp_path / "trial.parquet", "cpu_user + cpu_system + cpu_steal", "host")
-    assert host[-1][0] >= 0.3  # the kernel counts it by ticks for the host, and exactly for a process
-    assert len(host) >= 5
+    assert len(rows(file, "seconds", "host")) >= 5
+
+
+def test_the_cpu_time_of_the_machine_is_what_the_kernel_counts(tmp_path: Path) -> None:
+    file = tmp_path / "trial.parquet"
+    with running(BUSY) as busy:
+        before = machine_seconds()
+        with watched(file, lambda: [busy.pid]):
+            inner = machine_seconds()
+            work(busy)
+            least = machine_seconds() - inner
+        most = machine_seconds() - before
+    *_, (used,) = rows(file, "cpu_user + cpu_system + cpu_steal", "host")
+    assert least > 0
+    assert least - 1e-6 < used < most + 1e-6
 
 
 @pytest.mark.parametrize("seen", [alone, family])
 def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
     seen: Callable[[int], list[int]], tmp_path: Path
 ) -> None:
-    with (
-        running(PARENT) as parent,
-        sample(tmp_path / "trial.parquet", OFTEN, lambda: seen(parent.pid)),
-    ):
-        say(parent)
+    file = tmp_path / "trial.parquet"
+    with running(PARENT) as parent, watched(file, lambda: seen(parent.pid)) as sampler:
+        tell(parent)
         assert hear(parent) == "done"
-    assert 0.27 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.45
+        await_samples(sampler, 1)
+        used = work(parent)
+    assert used_cpu_seconds(file) == pytest.approx(used, rel=ALIKE)
 
 
 def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
-    with running(PARENT) as parent, sample(tmp_path / "trial.parquet", OFTEN, lambda: family(parent.pid)):
-        say(parent)
-        hear(parent)
+    file = tmp_path / "trial.parquet"
+    with running(PARENT) as parent, watched(file, lambda: family(parent.pid)) as sampler:
+        tell(parent)
+        assert hear(parent) == "done"
+        await_samples(sampler, 5)
+        work(parent)
     for scope in ("host", "instance"):
-        found = rows(tmp_path / "trial.parquet", "seconds, cpu_user", scope)
-        assert found == sorted(found)
-        assert len(set(found)) >= 5
+        moments, used = zip(*rows(file, "seconds, cpu_user", scope), strict=True)
+        assert list(moments) == sorted(set(moments))
+        assert list(used) == sorted(used)
+        assert len(moments) >= 5
 
 
 def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -> None:
-    with running(BUSY) as busy, sample(tmp_path / "trial.parquet", OFTEN, lambda: [busy.pid]):
-        say(busy)
-        hear(busy)
-        time.sleep(0.05)
+    file = tmp_path / "trial.parquet"
+    with running(BUSY) as busy, watched(file, lambda: [busy.pid]) as sampler:
+        used = work(busy)
+        await_samples(sampler, 1)
         busy.kill()
         busy.wait()
-        time.sleep(0.05)
-    assert 0.35 <= used_cpu_seconds(tmp_path / "trial.parquet") <= 0.60
-    assert rows(tmp_path / "trial.parquet", "cpu_user, memory_bytes", "instance")[-1] == (None, None)
+        await_samples(sampler, 1)
+    assert used_cpu_seconds(file) == pytest.approx(used, rel=ALIKE)
+    assert rows(file, "cpu_user, memory_bytes", "instance")[-1] == (None, None)
 
 
 def test_a_process_that_never_was_is_null_and_never_zero(tmp_path: Path) -> None:
@@ -177,8 +170,8 @@ def test_a_function_that_fails_does_not_fail_the_trial(tmp_path: Path) -> None:
     def broken() -> list[int]:
         raise RuntimeError
 
-    with sample(tmp_path / "trial.parquet", OFTEN, broken):
-        time.sleep(0.1)
+    with watched(tmp_path / "trial.parquet", broken) as sampler:
+        await_samples(sampler, 3)
     assert len(rows(tmp_path / "trial.parquet", "cpu_user", "instance")) >= 3
     assert rows(tmp_path / "trial.parquet", "cpu_user", "instance")[0] == (None,)
     assert rows(tmp_path / "trial.parquet", "cpu_user", "host")[-1][0] >= 0.0
@@ -203,36 +196,50 @@ def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
 
 def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
     sampled = [Row(1.0, None, Reading(1.0, 1.0)), Row(1.0, "trial", Reading(1.0, 1.0))]
-    used_seconds = {}
-    for count in (1, 51):
-        tries = []
-        for _ in range(5):
-            began = time.process_time()  # CPU time, so that a busy machine does not fail the test
+    tries: dict[int, list[float]] = {1: [], 51: []}
+    for _ in range(10):  # in turns, so that what a busy machine takes from one it takes from the other
+        for count, used in tries.items():
+            began = time.process_time()
             assert write(tmp_path / "trial.parquet", sampled * count, 0.0) == ""
-            tries.append(time.process_time() - began)
-        used_seconds[count] = min(tries)
-    assert used_seconds[51] < 3 * used_seconds[1]
+            used.append(time.process_time() - began)
+    assert min(tries[51]) < 3 * min(tries[1])
     assert len(rows(tmp_path / "trial.parquet", "seconds", "host")) == 51
 
 
-def test_what_takes_many_files_is_read_once_a_second_and_at_both_ends(tmp_path: Path) -> None:
+class Clock:
+    """A clock that the test sets. The sampler waits by it and by that of the machine, and stamps its rows by it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return time.time()
+
+
+def test_what_takes_many_files_is_read_once_a_second_and_at_both_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tare.telemetry.sampler.time", clock := Clock())
     file = tmp_path / "trial.parquet"
-    with sample(file, OFTEN, lambda: [os.getpid()]):
-        time.sleep(1.5)
+    with watched(file, lambda: [os.getpid()]) as sampler:
+        for moment in (100.0, 100.5, 101.0, 101.5, 102.0):
+            clock.now = moment
+            await_samples(sampler, 3)
     found = rows(file, "seconds, memory_bytes IS NOT NULL AND pressure_cpu IS NOT NULL", "host")
-    moments = [seconds for seconds, whole in found if whole]
-    assert len(found) > 10 * len(moments)
-    assert (moments[0], moments[-1]) == (found[0][0], found[-1][0])
-    assert min(later - earlier for earlier, later in pairwise(moments[1:-1])) > 0.9
+    counts = [Counter(seconds for seconds, whole in found if whole is wanted) for wanted in (True, False)]
+    assert counts[0] == {0.0: 2, 1.0: 1, 2.0: 2}  # the first and the last of the instance are more
+    assert all(counts[1][moment] >= 1 for moment in (0.0, 0.5, 1.0, 1.5, 2.0))
 
 
 def test_the_cpus_of_the_machine_are_told_apart_and_add_up(tmp_path: Path) -> None:
     file = tmp_path / "trial.parquet"
-    with running(BUSY) as busy, sample(file, OFTEN, lambda: [busy.pid]):
-        say(busy)
-        hear(busy)
+    with running(BUSY) as busy, watched(file, lambda: [busy.pid]):
+        used = work(busy)
     *_, (each, together, count) = rows(file, "list_sum(cpus_user), cpu_user, len(cpus_user)", "host")
-    assert together >= 0.1
+    assert together >= 0.2 * used
     assert each == pytest.approx(together, abs=0.02 * count)
     assert rows(file, "cpus_user", "instance")[0] == (None,)
 
@@ -253,10 +260,9 @@ def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_t
     with running(BUSY) as busy, running(BUSY) as idle, sampling(file, OFTEN) as sampler:
         with sampler.watching("busy", lambda: [busy.pid]), sampler.watching("idle", lambda: [idle.pid]):
             assert [thread.name for thread in threading.enumerate()].count("tare-sampler") == 1
-            say(busy)
-            hear(busy)
+            worked = work(busy)
         with sampler.watching("later", lambda: [busy.pid]):
-            time.sleep(0.05)
+            await_samples(sampler, 1)
     assert sampler.trouble == ""
     moments = [seconds for (seconds,) in rows(file, "seconds", "host")]
     assert moments == sorted(set(moments))
@@ -264,8 +270,8 @@ def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_t
     used: dict[str, list[float]] = {"busy": [], "idle": [], "later": []}
     for trial, seconds in rows(file, "trial, cpu_user + cpu_system", "instance"):
         used[trial].append(seconds)
-    assert 0.35 <= used["busy"][-1] <= 0.60
-    assert used["idle"][-1] < 0.1
+    assert used["busy"][-1] == pytest.approx(worked, rel=ALIKE)
+    assert used["idle"][-1] < ALIKE * worked
     assert used["later"][0] == 0.0  # counted from its own beginning
     assert all(values == sorted(values) and len(values) >= 2 for values in used.values())
 
@@ -275,7 +281,7 @@ def test_a_trial_that_fails_beside_others_leaves_its_series_and_theirs(tmp_path:
     with sampling(file, OFTEN) as sampler, sampler.watching("other", lambda: [os.getpid()]) as telemetry:
         with pytest.raises(RuntimeError, match="the trial"), sampler.watching("failing", lambda: [os.getpid()]):
             raise RuntimeError("the trial")
-        time.sleep(0.05)
+        await_samples(sampler, 1)
     assert telemetry.trouble == ""
     counted = dict.fromkeys(("other", "failing"), 0)
     for (trial,) in rows(file, "trial", "instance"):
@@ -284,21 +290,26 @@ def test_a_trial_that_fails_beside_others_leaves_its_series_and_theirs(tmp_path:
     assert counted["other"] > 2
 
 
+@dataclass(frozen=True)
+class Noted(Pace):
+    """The usual pace, which notes when each sample had been taken, and what the sampler's thread had used till then."""
+
+    notes: list[tuple[float, float]] = field(default_factory=list)
+
+    def even(self, before: float, used: float, now: float) -> float:
+        self.notes.append((now, time.thread_time()))
+        return super().even(before, used, now)
+
+
 def test_samples_take_a_small_share_of_a_cpu_however_many_instances_there_are(tmp_path: Path) -> None:
-    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), Pace())) as sampler, ExitStack() as stack:
+    pace = Noted()
+    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), pace)) as sampler, ExitStack() as stack:
         for number in range(50):
             stack.enter_context(sampler.watching(f"trial-{number}", lambda: [os.getpid()]))
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == "tare-sampler"]
-        began, used = time.monotonic(), cpu_seconds_of(thread)
-        while time.monotonic() - began < 3 or cpu_seconds_of(thread) == used:
-            time.sleep(0.01)
-        share = (cpu_seconds_of(thread) - used) / (time.monotonic() - began)
-    assert 0.0 < share < 0.0075  # 0.5 %, and what one sample takes; without the limit, it would be several percent
-
-
-def cpu_seconds_of(thread: threading.Thread) -> float:
-    assert thread.ident is not None
-    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        wait_until(lambda: len(pace.notes) > 3)
+    (_, at_first), *_, (_, before_last), (seconds, _) = pace.notes
+    # Each sample waits until those before it are half a percent of the time.
+    assert 0 < before_last - at_first <= pace.most_share * seconds
 
 
 # --- summaries -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""How tests wait: for what is to happen, on a machine that may be busy. What takes longer than enough hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ENOUGH_SECONDS = 120.0
+ENOUGH_MS = ENOUGH_SECONDS * 1000  # for browsers
+
+
+def comes_true(condition: Callable[[], object]) -> bool:
+    """Return whether a condition becomes true before enough seconds have passed."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
+    assert comes_true(condition), f"it hangs: after {ENOUGH_SECONDS:g} s, this is still not so"
+
+
+def rests(pid: int, seconds: float = 1.0) -> bool:
+    """Return whether a process sleeps, and does not wake for a while."""
+    before = _state(pid)
+    time.sleep(seconds)
+    return before.startswith("S") and before == _state(pid)
+
+
+def _state(pid: int) -> str:
+    fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines())
+    return f"{fields['State']} {fields['voluntary_ctxt_switches']}"
+
+
+def in_time(allowed: Callable[[float], object], begun: Callable[[], object]) -> None:
+    """Call something with a time-out of a second; with a longer one if the machine is too busy to begin by then."""
+    for seconds in (1.0, 4.0, 16.0, 64.0):
+        allowed(seconds)
+        if begun():
+            return
+    raise AssertionError("it hangs: it has not begun within a minute")
