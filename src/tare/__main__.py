@@ -1,7 +1,7 @@
 """The one module that prints errors and exits.
 
 A user's error gives two lines on standard error, `error: …` and `hint: …`, and an exit code: 2 for wrong usage or a
-wrong suite, 3 if nothing could be measured. A bug keeps its traceback.
+wrong suite, 3 if nothing could be measured or a gate cannot tell. A bug keeps its traceback.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from tare.errors import TareError, UsageError, did_you_mean
 from tare.journal import Run
 from tare.model import Trial
 from tare.statistics.anytime import CONFIDENCE, least_count
-from tare.statistics.cells import Cell, Summary
-from tare.statistics.changes import Change, changes
+from tare.statistics.cells import Cell, Summary, in_words
+from tare.statistics.changes import Change, changes, own_changes
 from tare.statistics.summarize import summarize
 
 Kind = Literal["worse", "better", "different", "undecided"]
@@ -40,32 +40,31 @@ class Asked:
 
 @dataclass(frozen=True)
 class Gate:
-    """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none."""
+    """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none.
+
+    `moved` are the baseline's own changes between two runs for which the gate cannot tell: the program may have changed
+    everywhere alike, or the machine.
+    """
 
     fail_on: tuple[Kind, ...]
     failing: tuple[Cell, ...]
     lost: tuple[Cell, ...]
+    moved: tuple[Cell, ...]
     answer: Passing
 
 
 @dataclass(frozen=True)
-class Drift:
-    """The baseline's own mean in two runs, after over before: information only, as the day may have moved it."""
-
-    workload: str
-    baseline: str
-    ratio: float
-
-
-@dataclass(frozen=True)
 class Answer:
-    """What was compared and what came of it; `changes`, `drifts` and `before` are of two runs only."""
+    """What was compared and what came of it; `changes` and `own` are of two runs only.
+
+    `own` are the baseline's own changes, which are among the `changes` instead where its name was asked for.
+    """
 
     runs: tuple[Run, ...]
     summary: Summary
     cells: tuple[Cell, ...]
     changes: tuple[Change, ...]
-    drifts: tuple[Drift, ...]
+    own: tuple[Change, ...]
     statements: tuple[str, ...]
     gate: Gate
     confidence: float = CONFIDENCE
@@ -100,19 +99,19 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     for run in (before, after):
         for stack in asked.stacks:
             _known(run, stack, _stacks(run))
-    _not_itself(asked.stacks, baseline)
     second = {before.record.control, after.record.control}
     chosen = asked.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
     if not chosen:
         raise UsageError(
             f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
-            "compare runs of one suite",
+            f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
         )
     same_units((before, after), {baseline, *chosen})
     margin = after.record.margin if asked.margin is None else asked.margin
     summaries = [summarize(_narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
     earlier, apart = _comparable(*summaries)
-    changed = changes(earlier, summaries[1], margin)
+    own = own_changes(earlier, summaries[1], margin)
+    changed = (*changes(earlier, summaries[1], margin), *(own if baseline in asked.stacks else ()))
     lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
     differ = (*unlike(before, after), *differences(before, after, {baseline, *chosen}))
     statements = (*differ, *_only_one(before, after), *apart, *lacks)
@@ -120,9 +119,10 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
         what = "; ".join(apart) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
     cells = tuple(each.cell for each in changed)
-    gate = _gate(asked.fail_on, cells, _lost(changed, summaries[1]))
-    drifts = _drifts(earlier, summaries[1])
-    return _answer(Answer((before, after), summaries[1], cells, changed, drifts, statements, gate))
+    moved = () if asked.stacks else _moved(asked.fail_on, own, margin)
+    gate = _gate(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
+    beside = () if baseline in asked.stacks else own
+    return _answer(Answer((before, after), summaries[1], cells, changed, beside, statements, gate))
 
 
 def _answer(answer: Answer) -> Answer:
@@ -144,9 +144,11 @@ def _why_nothing(answer: Answer, baseline: str) -> str:
     return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
 
-def _gate(fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...]) -> Gate:
+def _gate(
+    fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
+) -> Gate:
     """Judge the cells. What is lost fails every gate: it is neither better nor equivalent."""
-    verdicts = {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
+    verdicts = _verdicts(fail_on)
     open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
     failing = tuple(
         cell
@@ -156,9 +158,24 @@ def _gate(fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ..
     answer: Passing = "passed"
     if failing:
         answer = "failed"
-    elif fail_on and all(cell.low is None for cell in cells):
+    elif fail_on and (moved or not any(cell.decided for cell in cells)):
         answer = "cannot tell"
-    return Gate(fail_on, failing, lost, answer)
+    return Gate(fail_on, failing, lost, moved, answer)
+
+
+def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> tuple[Cell, ...]:
+    """Return the baseline's own changes beyond the margin in a direction that the gate is about, decided or not."""
+    cells = []
+    for cell in (each.cell for each in own):
+        ratio = cell.ratio or 1.0
+        direction = in_words("more" if ratio > 1 else "less", cell.better)
+        if max(ratio, 1 / ratio) > 1 + margin and direction in _verdicts(fail_on):
+            cells.append(cell)
+    return tuple(cells)
+
+
+def _verdicts(fail_on: tuple[Kind, ...]) -> set[str]:
+    return {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
 
 
 _VERDICTS: Mapping[Kind, tuple[str, ...]] = {
@@ -169,11 +186,30 @@ _VERDICTS: Mapping[Kind, tuple[str, ...]] = {
 }
 
 
+def why_cannot_tell(answer: Answer) -> str:
+    """Return why a gate can neither pass nor fail."""
+    baseline, reasons = answer.summary.baseline, []
+    if all(cell.low is None for cell in answer.cells):
+        many = max(cell.n for cell in answer.cells)
+        reasons.append(f"no comparison has an interval, with {many} block{'s' * (many != 1)} at most")
+    elif not any(cell.decided for cell in answer.cells):
+        reasons.append("nothing is decided")
+    if answer.gate.moved:
+        reasons.append(f"{baseline} itself differs by more than the margin")
+    return " and ".join(reasons)
+
+
 def cannot_tell(answer: Answer) -> TareError:
-    """Give the error of a gate for which there are too few blocks."""
-    many = max(cell.n for cell in answer.cells)
-    what = f"the gate cannot tell: no comparison has an interval, with {many} block{'s' * (many != 1)} at most"
-    return TareError(what, f"{least_count()} blocks or more are needed; run the suite for longer")
+    """Return the error of a gate that can neither pass nor fail."""
+    hint = "run the suite for longer, or choose a wider --margin"
+    if answer.gate.moved:
+        own = f"--stack {answer.summary.baseline}"
+        hint = (
+            f"run the old and the new program as two stacks of one run, or judge it as it is: {own} (docs/compare.md)"
+        )
+    elif all(cell.low is None for cell in answer.cells):
+        hint = f"{least_count()} blocks or more are needed; run the suite for longer"
+    return TareError(f"the gate cannot tell: {why_cannot_tell(answer)}", hint)
 
 
 def _stacks(run: Run) -> tuple[str, ...]:
@@ -275,29 +311,3 @@ def _lost(changed: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
         and not each.after.trials
         and after.headline(each.cell.headline, after.baseline).trials
     )
-
-
-def _drifts(before: Summary, after: Summary) -> tuple[Drift, ...]:
-    """Give the change of the baseline's own values: the geometric mean over those that the headline is made of."""
-    drifts = []
-    for name in dict.fromkeys(cell.headline for cell in before.headlines):
-        old, new = _means(before, name), _means(after, name)
-        shared = [key for key in old if key in new]
-        if shared:
-            ratio = 1.0
-            for key in shared:
-                ratio *= (new[key] / old[key]) ** (1 / len(shared))
-            drifts.append(Drift(name, after.baseline, ratio))
-    return tuple(drifts)
-
-
-def _means(summary: Summary, name: str) -> Mapping[tuple[str, float | None], float]:
-    rule = next((rule for rule in summary.rules if rule.name == name), None)
-    if rule is None:
-        return {}
-    metrics = rule.metrics
-    return {
-        (cell.metric, cell.point): cell.mean
-        for cell in summary.of(rule.workload)
-        if cell.stack == summary.baseline and cell.metric in metrics and cell.mean is not None and cell.mean > 0
-    }

@@ -12,7 +12,7 @@ from tare.answers.comparing import KINDS, Answer, Asked, Kind, cannot_tell, comp
 from tare.cli.console import Console, printable
 from tare.errors import UsageError, did_you_mean
 from tare.journal import load
-from tare.report.comparison import document, gate_sentence, legend, markdown, remarks, sentence, table
+from tare.report.comparison import conclusions, document, legend, markdown, remarks, table
 from tare.report.numbers import clean
 from tare.units import margin_option
 
@@ -69,9 +69,8 @@ def _print(answer: Answer) -> None:
     console.print(table(answer, console.width))
     for line in (legend(answer), *remarks(answer)):
         console.print(clean(line), style="dim", soft_wrap=True)
-    for line in (sentence(answer), gate_sentence(answer)):
-        if line:
-            console.print(clean(line), style="bold", soft_wrap=True)
+    for line in conclusions(answer):
+        console.print(clean(line), style="bold", soft_wrap=True)
 
 
 def _write(page: Path, answer: Answer) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
-from tare.answers.comparing import Answer
+from tare.answers.comparing import Answer, why_cannot_tell
 from tare.report.escapes import in_markdown
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
@@ -19,8 +21,9 @@ from tare.report.terminal import STYLES
 from tare.report.words import firmness, resolution
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
+from tare.units import format_quantity
 
-FORMAT = 2
+FORMAT = 3
 _NAMED = 5
 _NOTE = 160
 _WIDE = 100
@@ -47,24 +50,39 @@ def gate_sentence(answer: Answer) -> str:
         return ""
     asked = f"--fail-on {','.join(gate.fail_on)}"
     if gate.answer == "cannot tell":
-        return f"The gate ({asked}) cannot tell: there are too few blocks."
+        return f"The gate ({asked}) cannot tell: {why_cannot_tell(answer)}."
     if gate.answer == "passed":
         return f"The gate ({asked}) passed."
     failing = tuple(f"{_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing)
     return f"The gate ({asked}) failed: {_some(failing)}."
 
 
+def own_sentence(answer: Answer) -> str:
+    """Say what became of the baseline itself between two runs; empty for one run, and where it is among the rows."""
+    cells = [each.cell for each in answer.own]
+    if not cells:
+        return ""
+    texts = tuple(
+        f"{cell.name} {'has' if cell.verdict == 'too few blocks' else 'is'} {cell.verdict} ({estimate(cell)})"
+        for cell in sorted(cells, key=lambda cell: -abs(math.log(cell.ratio or 1.0)))
+    )
+    doubt = "the program may have changed, or the machine from one run to the other"
+    return f"{answer.summary.baseline} itself: {_some(texts)}; {doubt}."
+
+
+def conclusions(answer: Answer) -> tuple[str, ...]:
+    """Return the sentences that answer what was asked: what came of it, of the baseline itself, and of the gate."""
+    return tuple(filter(None, (sentence(answer), own_sentence(answer), gate_sentence(answer))))
+
+
 def remarks(answer: Answer) -> tuple[str, ...]:
-    """Give all that is to be known beside the table: differences of the runs, doubts, and the baseline's own change."""
-    drifts = tuple(f"{drift.workload} {_change(drift.ratio)}" for drift in answer.drifts)
+    """Give all that is to be known beside the table: differences of the runs, and doubts."""
     sentences = list(answer.statements)
-    if drifts:
-        drifted = f"{answer.summary.baseline} itself: {listing(drifts)}"
-        sentences.append(f"{drifted}; between two runs this cannot be told from what the machine was like")
     if not answer.changes:
         sentences += resolution(answer.summary)
-    sentences += [*_notes(answer.cells), *firmness(answer.cells)]
-    kinds = tuple(dict.fromkeys(caution.kind for cell in answer.cells for caution in cell.cautions))
+    shown = shown_cells(answer)
+    sentences += [*_notes(shown), *firmness(answer.cells)]
+    kinds = tuple(dict.fromkeys(caution.kind for cell in shown for caution in cell.cautions))
     if kinds:
         sentences.append(f"! cautions touch these values: {listing(kinds)}")
     return tuple(sentences)
@@ -77,7 +95,7 @@ def table(answer: Answer, width: int) -> Table:
     for name in header:
         names = name in ("workload", "stack")
         made.add_column(name, justify="left" if names or name == "verdict" else "right", no_wrap=not names)
-    for whole, cell in zip(_rows(answer), answer.cells, strict=True):
+    for whole, cell in zip(_rows(answer), shown_cells(answer), strict=True):
         style = STYLES.get(cell.verdict, "dim")
         texts = (clean(text) for text in whole[: len(header)])
         made.add_row(*(Text(text, style=style if at == 2 else "", overflow="fold") for at, text in enumerate(texts)))
@@ -89,7 +107,7 @@ def legend(answer: Answer) -> str:
     baseline, margin = answer.summary.baseline, percent(answer.summary.margin)
     what = f"percent of {baseline}"
     if answer.changes:
-        what = f"percent of what it was before, each run relative to its own {baseline}"
+        what = f"percent of what it was before; {baseline} by its values, others relative to {baseline} in each run"
     return f"{what}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
 
 
@@ -97,7 +115,7 @@ def markdown(answer: Answer) -> str:
     """Write a summary for a pull request or a job."""
     header, rows = _header(answer), _rows(answer)
     sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[answer.gate.answer] if answer.gate.fail_on else ""
-    text = " ".join(text for text in (gate_sentence(answer), sentence(answer)) if text)
+    text = " ".join(filter(None, (gate_sentence(answer), own_sentence(answer), sentence(answer))))
     lines = [f"### {sign}tare compare", "", in_markdown(text), ""]
     lines += [f"| {' | '.join(header)} |", f"|{'|'.join(' --- ' for _ in header)}|"]
     lines += [f"| {' | '.join(in_markdown(text) for text in texts)} |" for texts in rows]
@@ -109,12 +127,7 @@ def markdown(answer: Answer) -> str:
 def document(answer: Answer) -> str:
     """Write JSON. Ratios are stack over baseline, and of two runs that of after over that of before."""
     gate = answer.gate
-    cells = [cell_fields(cell) for cell in answer.cells]
-    for fields, change in zip(cells, answer.changes, strict=False):
-        both = {"before": change.before, "after": change.after}
-        doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
-        fields |= {"cautions": doubts if change.cell.cautions else []}
-        fields |= {when: cell_fields(cell) for when, cell in both.items()}
+    cells = [_fields(change) for change in answer.changes] or [cell_fields(cell) for cell in answer.cells]
     whole = {
         "format": FORMAT,
         "tare": __version__,
@@ -133,25 +146,41 @@ def document(answer: Answer) -> str:
             for run in answer.runs
         ],
         "cells": cells,
-        "baseline_changes": [asdict(drift) for drift in answer.drifts],
+        "baseline_changes": [_fields(change) for change in answer.own],
         "answer": sentence(answer),
+        "baseline_answer": own_sentence(answer) or None,
         "remarks": remarks(answer),
         "gate": {
             "fail_on": gate.fail_on,
             "answer": gate.answer if gate.fail_on else None,
-            "cells": [
-                {
-                    "workload": cell.workload,
-                    "headline": cell.headline,
-                    "stack": cell.stack,
-                    "decision": cell.verdict,
-                    "lost": cell in gate.lost,
-                }
-                for cell in gate.failing
-            ],
+            "reason": gate_sentence(answer) or None,
+            "cells": [_place(cell) | {"lost": cell in gate.lost} for cell in gate.failing],
+            "baseline_changes": [_place(cell) for cell in gate.moved],
         },
     }
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _fields(change: Change) -> dict[str, Any]:
+    """Return a change as what JSON can hold, with the cells of both runs."""
+    both = {"before": change.before, "after": change.after}
+    doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
+    fields = cell_fields(change.cell) | {"cautions": doubts if change.cell.cautions else []}
+    return fields | {when: cell_fields(cell) for when, cell in both.items()}
+
+
+def _place(cell: Cell) -> dict[str, Any]:
+    return {
+        "workload": cell.workload,
+        "headline": cell.headline,
+        "stack": cell.stack,
+        "decision": cell.verdict,
+    }
+
+
+def shown_cells(answer: Answer) -> tuple[Cell, ...]:
+    """Return the cells of the table's rows: what was asked for, and the baseline's own changes below it."""
+    return (*answer.cells, *(change.cell for change in answer.own))
 
 
 def _header(answer: Answer) -> tuple[str, ...]:
@@ -162,7 +191,17 @@ def _header(answer: Answer) -> tuple[str, ...]:
 def _rows(answer: Answer) -> list[tuple[str, ...]]:
     if not answer.changes:
         return [(*row(cell), str(cell.n) if cell.n else "") for cell in answer.cells]
-    return [(*row(each.cell), counts(each), estimate(each.before), estimate(each.after)) for each in answer.changes]
+    return [
+        (*row(each.cell), counts(each), stood(each.before), stood(each.after))
+        for each in (*answer.changes, *answer.own)
+    ]
+
+
+def stood(cell: Cell) -> str:
+    """Say how a stack stood to the baseline in a run; of the baseline itself, its usual value, if it has one number."""
+    if cell.verdict != "baseline":
+        return estimate(cell)
+    return "" if cell.usual is None else format_quantity(cell.usual, cell.unit)
 
 
 def counts(change: Change) -> str:
@@ -218,7 +257,3 @@ def _some(texts: tuple[str, ...], between: str = ", ") -> str:
 
 def _name(cell: Cell) -> str:
     return f"{cell.stack} in {cell.name}"
-
-
-def _change(ratio: float) -> str:
-    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"  # + 0.0: no -0.0

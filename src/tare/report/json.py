@@ -76,6 +76,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "relative_sd": cell.relative_sd,
         "minimum": cell.minimum,
         "maximum": cell.maximum,
+        "usual": cell.usual,
         "notes": cell.notes,
         "cautions": [asdict(caution) for caution in cell.cautions],
         "failures": [asdict(failure) for failure in cell.failures],

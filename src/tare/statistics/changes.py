@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, Summary, in_words
+from tare.statistics.headlines import Headline
 from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
 from tare.statistics.summarize import together
 
@@ -64,8 +65,7 @@ def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...
 
 def change(before: Cell, after: Cell, margin: float) -> Change:
     """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent."""
-    own = (after.workload, after.metric, after.point, after.stack)
-    blank = Cell(*own, "", after.better, "no value", headline=after.headline)
+    blank = _blank(after)
     lacking = {"before": before, "after": after}
     notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
     if notes:
@@ -74,11 +74,40 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         without = after if not after.ratios else before
         cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
         return Change(cell, before, after)
-    samples = _sample(before), _sample(after)
+    return _changed(Change(blank, before, after), (_sample(before), _sample(after)), margin)
+
+
+def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+    """Compare the baseline's own values in two runs, headline by headline; the verdicts hold together.
+
+    Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
+    """
+    heads = {head.rule.name: head for head in after.measured}
+    found = []
+    for old in before.measured:
+        new = heads.get(old.rule.name)
+        compared = any(cell.headline == old.rule.name for cell in before.headlines)
+        if new is None or not compared or before.baseline not in old.grid.stacks:
+            continue
+        cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
+        samples = _own_sample(old, before.baseline), _own_sample(new, after.baseline)
+        if samples[0] is not None and samples[1] is not None:
+            found.append(_changed(Change(_blank(cells[1]), *cells), (samples[0], samples[1]), margin))
+    judged = together([each.cell for each in found])
+    return tuple(replace(each, cell=cell) for each, cell in zip(found, judged, strict=True))
+
+
+def _blank(after: Cell) -> Cell:
+    own = (after.workload, after.metric, after.point, after.stack)
+    return Cell(*own, "", after.better, "no value", headline=after.headline)
+
+
+def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float) -> Change:
+    """Add the ratio of after to before, and the verdict, to a change."""
+    before, after = bare.before, bare.after
     ratio = compare_samples(*samples, margin)
-    notes = _notes(ratio, samples)
     cell = replace(
-        blank,
+        bare.cell,
         verdict=in_words(ratio.side, after.better),
         n=ratio.n,
         ratio=ratio.ratio,
@@ -87,10 +116,10 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         evidence=ratio.evidence,
         tolerated_autocorrelation=ratio.tolerated_autocorrelation,
         coarse=before.coarse or after.coarse,
-        notes=notes,
+        notes=_notes(ratio, samples),
         cautions=(*after.cautions, *before.cautions),
     )
-    return Change(cell, before, after)
+    return replace(bare, cell=cell)
 
 
 def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
@@ -158,6 +187,22 @@ def _sample(cell: Cell) -> Sample:
         deviation=float(comparison.deviation * cell.widening),
         count=int(comparison.count),
         widened=cell.widening > 1,
+    )
+
+
+def _own_sample(head: Headline, stack: str) -> Sample | None:
+    """Return the logarithms of a stack's values in short, one for each block; None where it has none."""
+    row = head.grid.stacks.index(stack)
+    logs = head.logs[row][head.usable[row]]
+    if not logs.size:
+        return None
+    comparison = compare(logs, np.ones(logs.shape, dtype=bool))
+    widening = float(comparison.widening)
+    return Sample(
+        mean=float(comparison.mean),
+        deviation=float(comparison.deviation) * widening,
+        count=int(comparison.count),
+        widened=widening > 1,
     )
 
 

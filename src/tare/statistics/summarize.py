@@ -173,6 +173,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
         cell = _compared(cell, workload, ratios.at(place), problem)
         cell = _in_steps(cell) if coarse[place] else cell
         cell = uneven.said_of(cell, place) if uneven else cell
+        cell = _beside(cell, logs[workload.row, place[1]], away.both[workload.row, place[1]])
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
     return cells
 
@@ -202,6 +203,8 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
         cell = _in_steps(cell) if coarse[stack] else cell
         cell = uneven.said_of(cell, (stack,)) if uneven else cell
+        if len(head.keys) == 1:
+            cell = _beside(cell, head.logs[workload.row], away.both[workload.row])
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
@@ -313,6 +316,13 @@ def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str
         tolerated_autocorrelation=ratio.tolerated_autocorrelation,
         notes=notes,
     )
+
+
+def _beside(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Cell:
+    """Add the usual value: the geometric mean of the baseline's values, whose logarithms these are, times the ratio."""
+    if cell.ratio is None or not present.any():
+        return cell
+    return replace(cell, usual=backwards(float(logs[present].mean())) * cell.ratio)
 
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_the_baseline_measured_again_is_no_result_but_says_what_was_resolved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(made(tmp_path / "run", {"native": 1.0, "native-again": 1.5, "docker": 1.0}))
-    assert tare(tmp_path / "run", "--fail-on", "different") == 0
+    assert tare(tmp_path / "run", "--fail-on", "different") == 3
     assert "A/A found native different from itself" in capsys.readouterr().out
     assert tare(tmp_path / "run", "--baseline", "docker") == 0
     printed = capsys.readouterr().out
@@ -186,8 +187,8 @@ def test_a_cell_in_json_has_what_programs_rely_on(before: Run, capsys: pytest.Ca
     write(before)
     tare(before.folder, "--json")
     whole = json.loads(capsys.readouterr().out)
-    assert whole["format"] == 2
-    assert whole["gate"] == {"fail_on": [], "answer": None, "cells": []}
+    assert whole["format"] == 3
+    assert whole["gate"] == {"fail_on": [], "answer": None, "reason": None, "cells": [], "baseline_changes": []}
     assert {"estimate", "interval", "n", "decision", "cautions"} <= whole["cells"][0].keys()
 
 
@@ -199,12 +200,15 @@ def test_markdown_has_the_answer_the_table_and_the_remarks(
     assert tare(before.folder, after.folder, "--markdown", "--fail-on", "worse") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "### ❌ tare compare"
-    assert lines[2].startswith("The gate (--fail-on worse) failed: docker in dhrystone (worse). From before to after")
+    assert lines[2].startswith("The gate (--fail-on worse) failed: docker in dhrystone (worse). native itself: ")
+    assert "From before to after, docker in dhrystone is worse" in lines[2]
     assert lines[4] == "| workload | stack | verdict | estimate | interval | n | before | after |"
     row = lines[6].split(" | ")
     assert row[:3] == ["| dhrystone ↑", "docker", "▼ worse"]
     assert row[5] == "12 + 12"
-    assert any(line.startswith("- native itself: dhrystone ") for line in lines)
+    own = lines[7].split(" | ")
+    assert own[:3] == ["| dhrystone ↑", "native", "▼ worse"]
+    assert own[6:] == ["19.9M iterations/s", "15.7M iterations/s |"]
 
 
 def test_names_from_a_strangers_run_steer_neither_terminal_nor_markdown(
@@ -227,10 +231,9 @@ def test_the_page_on_compare_shows_what_is_printed(
     write(after)
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "compare.md").read_text(encoding="utf-8")
-    shown = [block.split("```")[0] for block in page.split("```text\n")[1:]]
-    commands = [line.split()[3:] for line in page.splitlines() if line.startswith("$ tare compare before")]
-    assert len(commands) == len(shown) == 2
-    for words, text in zip(commands, shown, strict=True):
-        tare(*words)
+    shown = re.findall(r"\$ tare compare (before.*)\n```\n\n```text\n([^`]*)```", page)
+    assert len(shown) == 2
+    for words, text in shown:
+        tare(*words.split())
         printed = capsys.readouterr().out
         assert [line.rstrip() for line in printed.splitlines() if line.strip()] == text.splitlines()

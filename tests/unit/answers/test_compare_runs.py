@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from compared import (
     tare,
     with_trials,
 )
+from pages import Page
 from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial, write
 
 from tare.journal import Run
@@ -42,10 +44,16 @@ def test_a_stack_that_became_worse_fails_the_gate_whatever_the_day_did_to_the_ma
     assert (cell["n"], cell["before"]["n"], cell["after"]["n"]) == (12, 12, 12)
     assert cell["estimate"] == pytest.approx(cell["after"]["estimate"] / cell["before"]["estimate"])
     whole = json.loads(text)
-    assert whole["baseline_changes"][0]["ratio"] == pytest.approx(0.8, abs=0.05)
+    (own,) = whole["baseline_changes"]
+    assert (own["stack"], own["decision"]) == ("native", "worse")
+    assert own["estimate"] == pytest.approx(0.8, abs=0.05)
+    assert own["estimate"] == pytest.approx(own["after"]["usual"] / own["before"]["usual"])
     where = {"workload": "dhrystone", "headline": "dhrystone", "stack": "docker"}
     failing = where | {"decision": "worse", "lost": False}
-    assert whole["gate"] == {"fail_on": ["worse"], "answer": "failed", "cells": [failing]}
+    moved = where | {"stack": "native", "decision": "worse"}
+    reason = "The gate (--fail-on worse) failed: docker in dhrystone (worse)."
+    gate = {"fail_on": ["worse"], "answer": "failed", "reason": reason, "cells": [failing]}
+    assert whole["gate"] == gate | {"baseline_changes": [moved]}
 
 
 def test_two_runs_of_the_same_are_equivalent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,8 +62,94 @@ def test_two_runs_of_the_same_are_equivalent(tmp_path: Path, capsys: pytest.Capt
     assert tare(tmp_path / "before", tmp_path / "after", "--fail-on", "different,undecided") == 0
     printed = capsys.readouterr().out
     assert "From before to after, docker in dhrystone is equivalent within 3 %" in printed
-    assert "native itself: dhrystone" in printed
-    assert "cannot be told from what the machine was like" in printed
+    assert re.search(r"native itself: dhrystone is undecided \((9\d|10\d)(\.\d)? %\)", printed)
+    assert "the program may have changed, or the machine from one run to the other" in printed
+    assert "The gate (--fail-on different,undecided) passed." in printed
+
+
+# --- the baseline itself ---------------------------------------------------------------------------------------------
+
+
+def slower_everywhere(tmp_path: Path, day: float = 0.5) -> tuple[Path, Path]:
+    """Write two runs of a program that became slower in all stacks alike."""
+    old = write(made(tmp_path / "before", STACKS, seed=1, blocks=20))
+    return old, write(made(tmp_path / "after", STACKS, seed=2, blocks=20, day=day))
+
+
+def test_a_gate_cannot_tell_whether_a_program_that_is_slower_everywhere_became_worse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = slower_everywhere(tmp_path)
+    assert tare(*runs, "--fail-on", "worse", "--markdown") == 3
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[0] == "### ⚠️ tare compare"
+    why = "The gate (--fail-on worse) cannot tell: native itself differs by more than the margin."
+    assert lines[2].startswith(f"{why} native itself: dhrystone is worse (")
+    assert any(re.match(r"\| dhrystone ↑ \| native \| ▼ worse \| (49|5\d)\.\d % ", line) for line in lines)
+    what, hint = printed.err.splitlines()
+    assert "the gate cannot tell: native itself differs by more than the margin" in what
+    assert "two stacks of one run" in hint
+
+
+def test_all_outputs_say_the_same_of_a_gate_that_cannot_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = slower_everywhere(tmp_path)
+    assert tare(*runs, "--fail-on", "worse", "--html", tmp_path / "page.html") == 3
+    terminal = capsys.readouterr().out
+    assert tare(*runs, "--fail-on", "worse", "--json") == 3
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["gate"]["answer"] == "cannot tell"
+    assert whole["gate"]["reason"] in terminal
+    assert whole["baseline_answer"] in terminal
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    assert whole["gate"]["reason"] in page
+    assert whole["baseline_answer"] in page
+    (moved,) = whole["gate"]["baseline_changes"]
+    assert (moved["stack"], moved["decision"]) == ("native", "worse")
+
+
+def test_the_baseline_is_judged_like_any_other_stack_where_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = slower_everywhere(tmp_path)
+    assert tare(*runs, "--stack", "native", "--fail-on", "worse") == 1
+    printed = capsys.readouterr().out
+    assert "The gate (--fail-on worse) failed: native in dhrystone (worse)." in printed
+    assert "docker" not in printed
+    assert tare(*runs, "--stack", "native", "--fail-on", "better") == 0
+
+
+def test_stacks_that_are_named_are_judged_without_the_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = slower_everywhere(tmp_path)
+    assert tare(*runs, "--stack", "docker", "--fail-on", "worse") == 0
+    printed = capsys.readouterr().out
+    assert "native itself: dhrystone is worse (" in printed
+    assert printed.endswith("The gate (--fail-on worse) passed.\n")
+
+
+def test_a_change_of_the_baseline_counts_only_beyond_the_margin_and_in_the_direction_of_the_gate(
+    tmp_path: Path,
+) -> None:
+    runs = slower_everywhere(tmp_path, day=0.8)
+    assert tare(*runs, "--fail-on", "worse") == 3
+    assert tare(*runs, "--fail-on", "worse", "--margin", "60%") == 0
+    assert tare(*runs, "--fail-on", "better") == 0
+    assert tare(*reversed(runs), "--fail-on", "better") == 3
+    assert tare(*reversed(runs), "--fail-on", "worse") == 0
+
+
+def test_where_nothing_is_decided_a_gate_cannot_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, name in ((1, "before"), (2, "after")):
+        write(made(tmp_path / name, {**STACKS, "crun": 1.0}, seed=seed, blocks=6))
+    assert tare(tmp_path / "before", tmp_path / "after", "--stack", "crun", "--fail-on", "worse") == 3
+    printed = capsys.readouterr()
+    assert "crun in dhrystone is undecided" in printed.out
+    assert "The gate (--fail-on worse) cannot tell: nothing is decided." in printed.out
+    assert printed.err.splitlines()[0] == "error: the gate cannot tell: nothing is decided"
 
 
 def test_a_stack_that_is_lost_fails_every_gate(before: Run, after: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,13 @@ from tare import __version__
 from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report import figures, heat, shifts
-from tare.report.comparison import counts, gate_sentence, legend, remarks, sentence
+from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.page import described, look
 from tare.report.numbers import estimate, glyph, interval, state
 from tare.statistics.cells import Cell
 
+_GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 _MANY = 4  # columns of a map that fit beside another chart
 _MOST_DRAWN = 60  # stacks
 
@@ -57,8 +58,9 @@ class ComparedPage:
     title: str
     version: str
     lead: str
+    own: str
     gate: str
-    passed: bool
+    gate_look: str
     of: str
     legend: str
     two: bool
@@ -77,8 +79,9 @@ def compared_page(answer: Answer) -> ComparedPage:
         title=" → ".join(names) if two else f"{names[0]}: compared with {baseline}",
         version=__version__,
         lead=sentence(answer),
+        own=own_sentence(answer),
         gate=gate_sentence(answer),
-        passed=answer.gate.answer == "passed",
+        gate_look=_GATE_LOOKS[answer.gate.answer],
         of="what it was before" if two else baseline,
         legend=legend(answer),
         two=two,
@@ -91,8 +94,9 @@ def compared_page(answer: Answer) -> ComparedPage:
 
 
 def _rows(answer: Answer) -> Iterator[ComparedRow]:
-    for at, cell in enumerate(answer.cells):
-        change = answer.changes[at] if answer.changes else None
+    changes = (*answer.changes, *answer.own)
+    for at, cell in enumerate(shown_cells(answer)):
+        change = changes[at] if changes else None
         yield ComparedRow(
             name=f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}",
             stack=cell.stack,
@@ -103,8 +107,8 @@ def _rows(answer: Answer) -> Iterator[ComparedRow]:
             interval=interval(cell),
             sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
             n=counts(change) if change else str(cell.n or ""),
-            before=estimate(change.before) if change else "",
-            after=estimate(change.after) if change else "",
+            before=stood(change.before) if change else "",
+            after=stood(change.after) if change else "",
             notes="; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
         )
 
@@ -122,7 +126,7 @@ def _drawings(answer: Answer) -> Iterator[Drawing]:
     for at, name in enumerate(names):
         caption = f"{name}: percent of {of}, with 95 % interval."
         drawn.append(drawing(figures.ratios(_of(answer.cells, name), of), f"c{at}", caption))
-        changed = [change for change in answer.changes if change.cell.headline == name]
+        changed = [each for each in answer.changes if each.cell.headline == name and each.cell.stack != baseline]
         caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
         drawn.append(drawing(shifts.shifts(changed, baseline), f"s{at}", caption))
     yield from filter(None, drawn)
