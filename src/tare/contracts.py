@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
-from tare.errors import TrialFailed
+from tare.errors import Fault, TrialFailed
 from tare.machines import DiskBytes, Facts
 from tare.model import (
     Caution,
@@ -270,6 +270,10 @@ class Workload(ABC):
         Raises TareError where nobody says it.
         """
         return self
+
+    def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:  # noqa: ARG002 - likewise
+        """Return what is wrong with its settings in the image that a suite asks for, by setting."""
+        return {}
 
     @property
     def called(self) -> str:

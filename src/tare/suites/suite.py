@@ -201,6 +201,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
     image = _read_brought(document, workloads, image)
+    _check_in_image(document, workloads, image)
     if document.faults or document.elsewhere:
         return None
     return Suite(
@@ -283,6 +284,16 @@ def _read_brought(document: Document, workloads: Sequence[Planned], own: ImageWa
             document.fault(("workloads", index), what, "an image is of a whole run: give it a suite of its own")
         brought = brought or wanted
     return brought or own
+
+
+def _check_in_image(document: Document, workloads: Sequence[Planned], image: ImageWanted) -> None:
+    """Refuse settings of workloads that cannot be right in the run's image, if that has no fault itself."""
+    if any(key[0] == "image" for key in document.faults):
+        return
+    for index, planned in enumerate(workloads):
+        if isinstance(planned.workload, Workload):
+            for setting, fault in planned.workload.faults_in(image).items():
+                document.fault(("workloads", index, setting), fault.what, fault.hint)
 
 
 def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:

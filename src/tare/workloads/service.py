@@ -3,9 +3,10 @@
 The server runs in an instance of every stack, from the same image, and is driven from the client. It is ready when it
 takes connections or, with `ready`, when it answers that path with `ready_status`. Where its `command` and its `files`
 have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on the machine's own network,
-one that listens on all addresses is in the way of the others. In an image that others
-have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point comes before the
-words; without words, its own command is the server, and without `port`, it listens on the one that the image exposes.
+one that listens on all addresses is in the way of the others. A `port` that neither of them names is refused. In an
+image that others have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point
+comes before the words; without words, its own command is the server, and without `port`, it listens on the one that the
+image exposes.
 
 The load asks for `requests`, in their order, again and again: with each number of `clients` without a pause, as with
 `nginx`, or with `rates` on a schedule, as with `nginx-latency`. Or it is a command of yours, `load`, which is told the
@@ -23,8 +24,9 @@ Debian's, which the image has for it; `files`, texts by their paths in the insta
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Self
@@ -32,6 +34,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
+from tare.errors import Fault
 from tare.images.micro import SERVER
 from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.http import HTTP_PORT
@@ -39,7 +42,7 @@ from tare.loads.load import ClientCounts, exposed_port, rising_rates
 from tare.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request, Requests, as_path
-from tare.model import Image, Metric, Raw, Service, Sweep, Value
+from tare.model import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
 from tare.units import Duration
 
 
@@ -131,6 +134,20 @@ class ServerOfYours(Workload):
         if not isinstance(own.port, _Unsaid) or any("{port}" in word for word in words):
             return own
         return replace(own, port=exposed_port(image, own.port))
+
+    def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:
+        """Refuse a port that a server of the user's is not told; see `Workload.faults_in`.
+
+        A server in an image that others have built, or among files that the suite adds to it, may have its own port.
+        """
+        own = self.command and self.command != _OWN
+        if not own or isinstance(self.port, _Unsaid) or image.source or image.files:
+            return {}
+        named = re.compile(rf"\{{port\}}|(?<![0-9]){self.port}(?![0-9])")
+        if any(named.search(text) for text in (*words_of(self.command), *self.files.values())):
+            return {}
+        hint = "write {port} where the command or a text of files says on which port the server listens"
+        return {"port": Fault("the server is not told it: neither command nor files have {port}", hint)}
 
     @property
     def client_packages(self) -> Sequence[str]:

@@ -85,6 +85,41 @@ def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
     assert in_suite("port = 443\n").in_image(image).port == 443
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'command = "app"\n',
+        'command = "app --port=180900"\n',
+        'command = "app -c /srv/app.conf"\n[workloads.files]\n"/srv/app.conf" = "listen 8080 {listen}"\n',
+    ],
+)
+def test_a_port_that_the_server_is_not_told_is_refused(settings: str) -> None:
+    (fault,) = refusal(f"port = 18090\n{settings}")
+    assert fault.startswith("mine.toml: workloads[0].port: the server is not told it: neither command nor files")
+    assert fault.endswith("write {port} where the command or a text of files says on which port the server listens")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'port = 18090\ncommand = "app --port {port}"\n',
+        'port = 18090\ncommand = "app --on={listen}:18090"\n',
+        'port = 18090\ncommand = "app"\n[workloads.files]\n"/srv/app.conf" = "listen {listen}:{port}"\n',
+        'port = 18090\ncommand = "app"\n[workloads.files]\n"/srv/app.conf" = "listen 18090;"\n',
+        'port = 18090\ncommand = "app"\n[image]\nfrom = "docker://registry.example/app:1"\n',
+        'port = 18090\ncommand = "app"\n[image]\nfiles = { "/srv/app" = "app" }\n',
+        'command = "app"\n',
+    ],
+)
+def test_a_server_that_is_told_its_port_or_may_have_its_own_is_taken(settings: str) -> None:
+    assert in_suite(settings).port in {18080, 18090}
+
+
+def test_where_the_image_has_a_fault_nothing_is_said_of_the_port() -> None:
+    (fault,) = refusal('port = 18090\ncommand = "app"\n[image]\nfrom = "dokcer://app"\n')
+    assert fault.startswith("mine.toml: image.from: ")
+
+
 def test_it_is_ready_when_it_takes_connections_unless_a_path_tells() -> None:
     assert ServerOfYours(command="app").service("::1") == Service(("app",), 18080)
     workload = in_suite('ready = "/health"\nready_status = 204\nready_within = "2m"\n')
