@@ -38,3 +38,20 @@ def test_a_program_that_the_image_lacks_is_said_once_and_nothing_is_started(tare
     assert refused.stderr == f"error: no-such-program: the image has no such program\nhint: {hint}\n"
     assert (refused.returncode, refused.stdout) == (2, "")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare: Call, tmp_path: Path) -> None:
+    script = tmp_path / "bench.sh"
+    script.write_text('#!/bin/sh\necho "rate: $(cat "$1")"\n')
+    script.chmod(0o755)
+    (tmp_path / "in.csv").write_text("12.5\n")
+    tried = tare(*WORDS, "--file", "in.csv", "--out", "run", "--", "./bench.sh", "in.csv")
+    assert tried.returncode == 0, tried.stderr
+    assert f"taken along: {script}, as /srv/bench.sh in the image\n" in tried.stderr
+    trials = load(tmp_path / "run").trials
+    assert {(trial.stack, trial.status) for trial in trials} == {
+        ("native", "ok"),
+        ("native-again", "ok"),
+        ("crun", "ok"),
+    }
+    assert {value.value for trial in trials for value in trial.values if value.metric == "rate"} == {12.5}

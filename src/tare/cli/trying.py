@@ -13,6 +13,7 @@ from tare.doctor.usable import quick
 from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.suites.suite import parse_suite
+from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried
 
 _BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is one for two minutes
@@ -35,6 +36,15 @@ _From = Annotated[
         "--from",
         help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
         metavar="IMAGE",
+    ),
+]
+_File = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        help="A file or folder of this machine to put into the image, below /srv; repeatable. The command's own "
+        "program needs none, where it is a path such as ./bench.sh.",
+        metavar="PATH",
     ),
 ]
 _Metric = Annotated[
@@ -60,6 +70,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     on: _On = None,
     package: _Package = None,
     source: _From = "",
+    file: _File = None,
     metric: _Metric = None,
     prepare: _Prepare = "",
     warm_up: _WarmUp = None,
@@ -72,18 +83,20 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """Run one command on bare metal and elsewhere, and say what it costs there.
 
     The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
-    nothing on its standard input; or in an image that others have built, as that says. It writes a run folder like
-    every other.
+    nothing on its standard input; or in an image that others have built, as that says. A program of this machine,
+    such as ./bench.sh, is put into the image. It writes a run folder like every other.
     """
     if not command:
         raise UsageError("no command to try", _EXAMPLE)
     if source and package:
         raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
+    taken = taken_along(command, file or (), of_others=bool(source))
     tried = Tried(
-        command=tuple(command),
+        command=taken.command,
         stacks=_stacks(on),
         packages=tuple(package or ()),
         source=source,
+        files=taken.files,
         metrics=tuple(metric or ()),
         prepare=prepare,
         warm_up=warm_up,
@@ -93,6 +106,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     )
     text = tried.suite()
     suite = parse_suite(text, "tare try")
+    _say_taken(taken)
     if save is None:
         carry_out(fresh_session(suite, out), "try")
     else:
@@ -110,6 +124,12 @@ def _stacks(on: str | None) -> tuple[str, ...]:
     if len(found) < 2:
         raise TareError("nothing here starts quickly but bare metal", "`tare doctor` says what may be installed")
     return found
+
+
+def _say_taken(taken: Taken) -> None:
+    console = Console(stderr=True)
+    for place, source in taken.files:
+        console.print(f"taken along: {source}, as {place} in the image", style="dim", markup=False, soft_wrap=True)
 
 
 def _save(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ arrow come its name, its unit and its direction, all of which may be left out: `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ _METRIC_HINT = "for example --metric 'total: ([0-9.]+) -> total s lower'"
 class Tried:
     """A command and what is said about it, as texts of the command line; what is empty is left to the suite.
 
-    `source` names an image that others have built.
+    `source` names an image that others have built. `files` are pairs of a path in the image and one of this machine.
     """
 
     command: tuple[str, ...]
     stacks: tuple[str, ...]
     packages: tuple[str, ...] = ()
     source: str = ""
+    files: tuple[tuple[str, str], ...] = ()
     metrics: tuple[str, ...] = ()
     prepare: str = ""
     warm_up: int | None = None
@@ -57,6 +59,9 @@ class Tried:
             "timeout": self.timeout,
         }
         image = [_table("[image]", {"from": self.source})] if self.source else []
+        image += [_table("[image.files]", {json.dumps(place): source for place, source in self.files})] * bool(
+            self.files
+        )
         tables = [_table("[suite]", of_suite), *image, _table("[[workloads]]", settings)]
         tables += [_table("[[workloads.metrics]]", metric) for metric in self._metrics()]
         return _checked("\n".join(tables))

@@ -67,3 +67,24 @@ def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
     said = capsys.readouterr().err
     assert said.startswith(error)
     assert (said.count("\n"), "\nhint: " in said) == (2, True)
+
+
+def test_a_script_of_ones_own_is_taken_along_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "bench.sh").chmod(0o755)
+    (tmp_path / "in.csv").write_text("1\n")
+    words = ("--on", "native", "--file", "in.csv", "--save", "mine.toml", "--", "./bench.sh", "in.csv")
+    assert run(app, ["try", *words]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == [
+        f"taken along: {tmp_path}/bench.sh, as /srv/bench.sh in the image",
+        f"taken along: {tmp_path}/in.csv, as /srv/in.csv in the image",
+    ]
+    suite = read_suite(tmp_path / "mine.toml")
+    workload = suite.workloads[0].workload
+    assert isinstance(workload, Command)
+    assert workload.command == ("/srv/bench.sh", "/srv/in.csv")
+    assert suite.image.files == (("/srv/bench.sh", f"{tmp_path}/bench.sh"), ("/srv/in.csv", f"{tmp_path}/in.csv"))
