@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from waiting import ENOUGH_SECONDS, wait_until
 
-ENOUGH_SECONDS = 30.0
 CALL = "import sys; from tare.hosts.process import attached; sys.exit(attached(sys.argv[2:], sys.argv[1]))"
 BASH = ("env", "PS1=ready> ", "bash", "--norc", "-i")
 _LINE = "stty sane; exec env 'PS1=ready> ' bash --norc -i"
@@ -54,8 +54,8 @@ def test_a_shell_gets_every_key_and_an_interrupt_is_only_its_own(keys: str, comm
         until(terminal, "ready> ")
         os.write(terminal, b"echo $((6 * 7))\n")
         assert "42\r\n" in until(terminal, "42\r\n")
-        os.write(terminal, b"sleep 1000\n")
-        time.sleep(0.5)
+        os.write(terminal, b"sleep 70108\n")
+        wait_until(lambda: subprocess.run(("pgrep", "-fx", "sleep 70108"), check=False, capture_output=True).stdout)
         os.write(terminal, b"\x03")
         until(terminal, "ready> ")
         os.write(terminal, b"exit 5\n")

@@ -28,7 +28,7 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
         try:
             timer.start()
             if number % 2:
-                execute(("sh", "-c", f"sleep 0.05; touch {late}"), timeout=10)
+                execute(("sh", "-c", f"sleep 0.05; touch {late}"), timeout=60)
             else:
                 with started(("sh", "-c", f"sleep 0.05; touch {late}")):
                     time.sleep(0.02)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +72,23 @@ def _slow_removal(path: Path) -> tuple[str, ...]:
     return ("sh", "-c", 'sleep 0.5; rm "$1"', "sh", str(path))
 
 
+def _removal_beside_another(path: Path, begun: Path) -> tuple[str, ...]:
+    """Return the removal of a file that waits until another has begun; each begins by a line in the same file."""
+    script = 'echo >>"$2"; until [ "$(wc -l <"$2")" = 2 ]; do sleep 0.01; done; rm "$1"'
+    return ("sh", "-c", script, "sh", str(path), str(begun))
+
+
 def test_undos_of_different_lanes_overlap_and_those_of_one_keep_their_order(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner, other = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner", tmp_path / "tare-other"
-    with ledger.overlapping():
-        with (
-            ledger.undone_by("rmdir", str(outer), lane="root"),
-            ledger.undone_by(*_slow_removal(inner), lane="root"),
-            ledger.undone_by(*_slow_removal(other), lane="group"),
-        ):
-            outer.mkdir()
-            inner.touch()
-            other.touch()
-        began = time.monotonic()
-    assert 0.4 < time.monotonic() - began < 0.95
+    with (
+        ledger.overlapping(),
+        ledger.undone_by("rmdir", str(outer), lane="root"),
+        ledger.undone_by(*_removal_beside_another(inner, tmp_path / "tare-begun"), lane="root"),
+        ledger.undone_by(*_removal_beside_another(other, tmp_path / "tare-begun"), lane="group"),
+    ):
+        outer.mkdir()
+        inner.touch()
+        other.touch()
     assert not outer.exists()
     assert not other.exists()
     assert not ledger.path.exists()

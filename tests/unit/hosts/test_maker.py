@@ -47,7 +47,7 @@ def ledger(root: Path, tmp_path: Path) -> Iterator[Ledger]:
 
 def _enter(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     argv = (str(root / "usr/lib/tare/enter"), *words)
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: Maker, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledg
     with ledger.made((("folder", str(place)), mounted, ("namespace", name)), *undos):
         assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 3
         assert place.is_mount()
-        assert HOST.run("ip", "-n", name, "-brief", "link", timeout=10).text.split()[:2] == ["lo", "DOWN"]
+        assert HOST.run("ip", "-n", name, "-brief", "link", timeout=60).text.split()[:2] == ["lo", "DOWN"]
     assert not place.exists()
     assert not Path(f"/run/netns/{name}").exists()
     assert not ledger.path.exists()
@@ -210,11 +210,11 @@ def test_a_command_is_entered_with_its_limit_and_no_environment_but_its_own(root
 def test_the_namespaces_root_and_folder_of_a_process_are_entered(root: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     apart = ("unshare", "--pid", "--mount", "--uts", "--ipc", "--net", "--fork", "--mount-proc", "sh", "-c")
-    script = f"hostname inside; cd {tmp_path}/in; echo $PPID; exec sleep 60"
+    script = f"hostname inside; cd {tmp_path}/in; echo $PPID; exec sleep 600"
     with contextlib.ExitStack() as stack:
         process = stack.enter_context(HOST.spawn(*apart, script))
-        process.read_line(10)
-        (pid,) = HOST.run("pgrep", "-P", str(process.pid), timeout=10).text.split()
+        process.read_line(60)
+        (pid,) = HOST.run("pgrep", "-P", str(process.pid), timeout=60).text.split()
         seen = _enter(root, "-p", pid, "--", "sh", "-c", "hostname; pwd; cat /proc/1/comm; ls /sys/class/net; exit 5")
         assert seen.stdout.splitlines()[:3] == ["inside", f"{tmp_path}/in", "sleep"]
         assert seen.returncode == 5
@@ -227,12 +227,12 @@ def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger:
     lan, inside = (f"tare-{kind}-{os.getpid():x}" for kind in ("lan", "in"))
     card = ("02:74:61:72:65:01", "198.18.0.10", "198.18.0.1")
     with ledger.made((("namespace", lan),), Undo(("unnamespace", lan), ("ip", "netns", "delete", lan))):
-        HOST.run("ip", "-n", lan, "link", "add", "bridge", "type", "bridge", timeout=10)
+        HOST.run("ip", "-n", lan, "link", "add", "bridge", "type", "bridge", timeout=60)
         for _ in range(5):
             undo = Undo(("unnamespace", inside), ("ip", "netns", "delete", inside))
             with ledger.made((("namespace", inside), ("join", inside, "tare-i", lan, *card)), undo):
-                shown = HOST.run("ip", "-n", inside, "-brief", "address", "show", "eth0", timeout=10).text.split()
+                shown = HOST.run("ip", "-n", inside, "-brief", "address", "show", "eth0", timeout=60).text.split()
                 assert shown[0].startswith("eth0@")
                 assert shown[2] == "198.18.0.10/24"
-                assert "master bridge" in HOST.run("ip", "-n", lan, "link", "show", "tare-i", timeout=10).text
-                assert "via 198.18.0.1" in HOST.run("ip", "-n", inside, "route", timeout=10).text
+                assert "master bridge" in HOST.run("ip", "-n", lan, "link", "show", "tare-i", timeout=60).text
+                assert "via 198.18.0.1" in HOST.run("ip", "-n", inside, "route", timeout=60).text

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make mounts")
 
-SECONDS = 60
 # The shell stands for the machine. Its child moves to mounts of its own, and waits until the shell has looked.
 MACHINE = """
 mount -t tmpfs tare-test /run

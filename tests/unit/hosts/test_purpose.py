@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from compiled import compiled
+from waiting import ENOUGH_SECONDS as SECONDS
+from waiting import wait_until
 
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
 from tare.hosts.purpose import Purpose
 
-SECONDS = 30.0
 WHY = "ended, as its server has"
 
 
@@ -33,19 +33,13 @@ def host(program: Path) -> Iterator[ExecHost]:
         yield found
 
 
-def _await(path: Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 def test_who_waits_for_a_command_is_told_at_once_that_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
     purpose = Purpose()
     load = host.serving(purpose)
     with ThreadPoolExecutor(1) as pool:
         begun = tmp_path / "begun"
         waiting = pool.submit(load.run, "sh", "-c", 'echo $$ >"$1"; exec sleep 600', "sh", str(begun), timeout=SECONDS)
-        _await(begun)
+        wait_until(lambda: begun.exists() and begun.read_text())
         purpose.gone(WHY)
         with pytest.raises(TrialFailed, match=rf"^sh: {WHY}$") as caught:
             waiting.result()
