@@ -42,7 +42,7 @@ CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
+.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -51,7 +51,7 @@ demo: setup
 
 # Two lanes side by side, as each of the two works on one CPU. All targets run, whatever fails.
 test: setup test-packages servers
-	@.venv/bin/python tests/support/lanes.py check,alone unikernel,engines
+	@.venv/bin/python tests/support/lanes.py check,alone,engines-ssh unikernel,engines
 
 quick: check
 	.venv/bin/pytest -m "not lab and not machine" tests/unit
@@ -62,7 +62,11 @@ alone: setup test-packages
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not lab"
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab"
+
+# Of those, what runs on machines over SSH: beside the others, as its locks and networks are its own.
+engines-ssh: setup test-packages
+	.venv/bin/pytest -m "machine and ssh and not lab"
 
 unikernel: setup test-packages
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application

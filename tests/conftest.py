@@ -23,7 +23,8 @@ from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.model import Image
 
-_PATIENCE_SECONDS = 60.0  # kernels and engines remove some things a moment after their last user has gone
+# Kernels and engines remove some things a moment after their last user has gone; others' things stay for minutes.
+_PATIENCE_SECONDS = 300.0
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")

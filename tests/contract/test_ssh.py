@@ -17,7 +17,7 @@ from tare.hosts.ssh import SshHost, machine
 from tare.machines import Machine
 from tare.model import Image
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
 SECONDS = 60.0
 

@@ -19,7 +19,7 @@ from tare.journal import load
 from tare.model import Image, Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]

@@ -16,8 +16,6 @@ from whole_runs import IMAGE, assert_in_turns
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, read_text
 from tare.hosts.ssh import machine
-from tare.images.image import built_image
-from tare.images.recipes import guest_recipe
 from tare.journal import load
 from tare.machines import Machine
 from tare.model import Image, Trial
@@ -25,7 +23,7 @@ from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
@@ -156,9 +154,8 @@ def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, 
     assert there.left() == ""
 
 
-@pytest.mark.usefixtures("images")
-def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there: Lab) -> None:
-    supervisor = built_image(print, guest_recipe()).root / RUN[1:]
+def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there: Lab, image: Image) -> None:
+    supervisor = image.root / RUN[1:]
     socket = str(there.folder / "turns.ssh")
     with (
         machine(LocalHost(), there.server_from_here, socket, supervisor) as host,

@@ -16,7 +16,7 @@ from tare import plugins
 from tare.contracts import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium
-from tare.hosts.ledger import Ledger, state_folder
+from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
 from tare.launch import Launch, Timeline
@@ -39,7 +39,8 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
     prefix = f"tare-{os.getpid() & 0xFFFF:x}"
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
-    folder = state_folder() / "instances" / f"{prefix}-boot"
+    folder = private_state_folder() / "instances" / f"{prefix}-boot"
+    folder.parent.mkdir(exist_ok=True)
     with ledger.making(image.root), connected(ledger, prefix) as network:
         knocked: list[tuple[str, int | None]] = []
 

@@ -22,7 +22,7 @@ from tare.guests import cloud
 from tare.guests.cloud import Cloud, Wanted
 from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost
-from tare.hosts.ledger import DoomedLedger, Ledger, state_folder
+from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.launch import Launch
@@ -269,7 +269,8 @@ def launch(tmp_path: Path) -> Launch:
 @pytest.fixture
 def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
     """Give the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
-    folder = state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
+    folder = private_state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
+    folder.parent.mkdir(exist_ok=True)
     ledger = Ledger(tmp_path / "server.jsonl")
     with ledger.making(ssh_image.root), fresh_root(ledger, ssh_image, folder) as root:
         make_enterable(ledger, root)
@@ -287,6 +288,7 @@ WHOLE = Openstack("stand-in", "m1.small", "debian-12", "private", user="root", t
 
 
 @pytest.mark.machine
+@pytest.mark.ssh
 @pytest.mark.usefixtures("server")
 def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, launch: Launch, ssh_image: Image) -> None:
     launch = replace(launch, image=ssh_image)
@@ -304,6 +306,7 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, laun
 
 
 @pytest.mark.machine
+@pytest.mark.ssh
 @pytest.mark.usefixtures("server")
 def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Launch, ssh_image: Image) -> None:
     other = launch.folder.with_name("other")
@@ -318,6 +321,7 @@ def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Lau
 
 
 @pytest.mark.machine
+@pytest.mark.ssh
 def test_a_server_whose_ssh_never_answers_fails_in_its_time(state: State, launch: Launch) -> None:
     if os.geteuid():
         pytest.skip("the key is made for root's own use")
