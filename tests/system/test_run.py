@@ -119,14 +119,17 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     assert (run / "trials.jsonl").read_bytes() == before
 
 
-def test_a_run_in_which_nothing_could_be_measured_says_so(tare: Call, tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_works_stops_after_its_first_block_and_says_why(tare: Call, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(HANGING.replace('"hang"', '"garbage"').replace("[stacks", "blocks = 2\n[stacks"))
     output = tare("run", "bad.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
-    assert output.stderr.endswith(
-        "error: nothing could be measured\nhint: `tare show run` lists the trials with their reasons\n"
-    )
-    last = next(trial.trial for trial in load(tmp_path / "run").trials if (trial.stack, trial.block) == ("stuck", 1))
+    error, hint = output.stderr.splitlines()[-2:]
+    why = "dhrystone gave no verified speed; it printed"
+    assert error.startswith(f"error: nothing could be measured: every stack fails for one reason: {why}")
+    assert hint.startswith("hint: ")
+    run = load(tmp_path / "run")
+    assert (run.record.stop_reason, [trial.block for trial in run.trials]) == ("failing", [0, 0])
+    last = next(trial.trial for trial in run.trials if trial.stack == "stuck")
     shown = tare("show", "run", last)
     assert "failed dhrystone gave no verified speed" in shown.stdout
     assert "garbage: nan inf -1" in shown.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ from pydantic import TypeAdapter
 from tare import __version__
 from tare.cli.console import Console
 from tare.cli.display import watching
+from tare.cli.ending import WHY, leave, show_end
 from tare.cli.stopping import stoppable
 from tare.contracts import Workload
 from tare.doctor.noise import assess
@@ -33,27 +32,14 @@ from tare.images.recipes import client_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
 from tare.machines import Facts
 from tare.model import Image, Limits, Problem
-from tare.report import write_report
-from tare.report.numbers import clean
-from tare.report.terminal import matrix, means
-from tare.report.words import in_brief
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed, reached
-from tare.statistics.summarize import summarize
 from tare.suites.suite import Suite, read_suite
-from tare.units import format_duration, parse_duration
+from tare.units import parse_duration
 
 if TYPE_CHECKING:
     from tare.live.watch import LivePage
-
-_INTERRUPTED = 130
-_WHY = {
-    "plan": "all blocks are done",
-    "decided": "all is decided",
-    "budget": "the budget is used up",
-    "interrupt": "stopped",
-}
 
 
 @dataclass(frozen=True)
@@ -97,10 +83,10 @@ def carry_out(session: Session, command: str, port: int | None = None) -> None:
     say = partial(console.print, style="dim", markup=False, highlight=False, soft_wrap=True)
     with nullcontext() if port is None else _served(port, say) as page:
         stopped = _measure(replace(session, page=page), console)
-        report = _show(session, console, stopped)
+        report = show_end(session.journal.folder, console, stopped)
         if page:
-            page.end(_WHY.get(stopped, stopped), report)
-    _exit(session.journal.folder, stopped)
+            page.end(WHY.get(stopped, stopped), report)
+    leave(session.journal.folder, stopped)
 
 
 def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[LivePage]:
@@ -324,52 +310,6 @@ def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
         for name, value in written.dump_python(each.settings, mode="json").items()
         if began.get(each.name, {}).get(name, value) != value
     ]
-
-
-def _show(session: Session, console: Console, stopped: str) -> Path | None:
-    """Print the table and write the report, whatever ended the run; gives the report's page, if there is one."""
-    run = load(session.journal.folder)
-    ok = sum(trial.status == "ok" for trial in run.trials)
-    failed = [trial for trial in run.trials if trial.status == "failed"]
-    report = None
-    if ok:
-        summary = summarize(run)
-        out = Console(file=sys.stdout, highlight=False)
-        out.print(matrix(summary, console.width))
-        if table := means(summary):
-            out.print(table)
-        out.print(" ".join(in_brief(summary, run.record.measured_on)), markup=False)
-        report = _report(run, console)
-    for trial in failed[:5]:
-        console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
-        if trial.hint:
-            console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False)
-    console.print(f"{_WHY.get(stopped, 'stopped')}: {ok} trials ok, {len(failed)} failed", highlight=False)
-    return report
-
-
-def _exit(folder: Path, stopped: str) -> None:
-    """Raise what the command ends with, if that is not success."""
-    if stopped == "interrupt":
-        Console(stderr=True).print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
-        raise typer.Exit(_INTERRUPTED)
-    if stopped not in _WHY:
-        raise TareError(stopped, f"when that is mended: tare clean, then tare run --resume {folder}")
-    if all(trial.status != "ok" for trial in load(folder).trials):
-        raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
-
-
-def _report(run: Run, console: Console) -> Path | None:
-    began = time.monotonic()
-    try:
-        pages = write_report([run])
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        console.print(f"no report: {why}; later: tare report {run.folder}", style="red", markup=False)
-        return None
-    seconds = format_duration(round(time.monotonic() - began, 1))
-    console.print(f"report: {pages[0]} (written in {seconds})", highlight=False)
-    return pages[0]
 
 
 def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) -> None:

@@ -13,6 +13,7 @@ from tare.launch import Technology
 from tare.model import Caution, Problem, Raw, Trial
 from tare.running.block import Ended, Rounds
 from tare.running.deciding import decisions_of
+from tare.running.failing import FAILING, Failing
 from tare.running.layers import Testbed
 from tare.running.schedule import Course, Pace, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan, remaining
@@ -81,7 +82,8 @@ class Work:
 def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -> str:
     """Run the remaining blocks; gives the stop reason.
 
-    It is `plan` (all blocks are done), `decided` (no cell is open), `budget`, or a sentence.
+    It is `plan` (all blocks are done), `decided` (no cell is open), `budget`, `failing` (the first block of every
+    workload has failed, in all its stacks for one reason), or a sentence.
     """
     suite = work.suite
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
@@ -93,6 +95,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
         decisions.learn(trial)
     broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
     left = work.blocks()
+    failing = Failing(frozenset(block.workload for block in left))
+    failing.resume(work.done)
     schedule = Schedule(decisions.needed(left), work.budget_seconds, time.monotonic(), pace)
     schedule, stopped = schedule.in_order(decisions.nearness()), "plan"
     while schedule.blocks:
@@ -108,10 +112,13 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
                 for trial, _ in kept:
                     pace.learn(trial)
                     decisions.learn(trial)
+                    failing.learn(trial)
                     watch.trial_ended(trial)
         except (Unreachable, NotRecorded) as error:
             return str(error)
         watch.block_ended(block)
+        if failing.is_certain():
+            return FAILING
         needed = decisions.needed(schedule.blocks[1:])
         schedule = replace(schedule, blocks=needed, past=schedule.past + 1).in_order(decisions.nearness())
     return "decided" if stopped == "plan" and decisions.are_complete() else stopped
