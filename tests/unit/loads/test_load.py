@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
+from busy import SPIN
 from compiled import compiled
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.contracts import Host, Instance, Setup
 from tare.errors import TimedOut, TrialFailed
@@ -31,24 +34,28 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def test_a_load_gives_its_standard_output_alone_and_how_busy_it_was(client: Host) -> None:
-    raw = measured_load(client, "GET 50", "sh", "-c", BUSY, timeout=30)
+    raw = measured_load(client, "GET 50", "sh", "-c", BUSY, timeout=SECONDS)
     assert (raw.label, raw.argv, raw.text) == ("GET 50", ("sh", "-c", BUSY), "done\n")
     assert raw.client_cpu is not None
     assert 0 < raw.client_cpu <= 1
 
 
 def test_a_load_that_only_waits_uses_next_to_no_cpu(client: Host) -> None:
-    raw = measured_load(client, "idle", "sleep", "0.3", timeout=30)
+    raw = measured_load(client, "idle", "sleep", "0.3", timeout=SECONDS)
+    busy = measured_load(client, "busy", sys.executable, "-c", SPIN, timeout=SECONDS)
     assert raw.seconds >= 0.3
     assert raw.client_cpu is not None
-    assert raw.client_cpu < 0.1
+    assert raw.client_cpu * raw.seconds < 0.2 * float(busy.text)
 
 
 def test_the_share_of_a_load_with_several_threads_is_that_of_the_cpus_that_it_can_use(client: Host) -> None:
-    one, four = (measured_load(client, "x", "sh", "-c", BUSY, timeout=30, cpus=cpus) for cpus in (1, 4))
-    assert one.client_cpu is not None
-    assert four.client_cpu is not None
-    assert four.client_cpu <= 0.25 < 4 * one.client_cpu
+    for cpus in (1, 4):
+        raw = measured_load(client, "x", sys.executable, "-c", SPIN, timeout=SECONDS, cpus=cpus)
+        assert raw.client_cpu is not None
+        assert raw.client_cpu <= 1 / cpus
+        own_seconds = float(raw.text)
+        # It uses some more at its end, and tare sees it start before it starts.
+        assert 0.9 * own_seconds <= raw.client_cpu * raw.seconds * cpus <= 1.5 * own_seconds
 
 
 def test_a_client_has_the_cpus_that_it_is_pinned_to() -> None:
@@ -56,17 +63,19 @@ def test_a_client_has_the_cpus_that_it_is_pinned_to() -> None:
 
 
 def test_a_client_that_does_not_report_cpu_time_gives_no_share() -> None:
-    assert measured_load(LocalHost(), "x", "true", timeout=9).client_cpu is None
+    assert measured_load(LocalHost(), "x", "true", timeout=SECONDS).client_cpu is None
 
 
 def test_arguments_reach_the_load_as_they_are(client: Host) -> None:
     words = ("two words", "'quotes\"", "line\nline", "$HOME", "")
-    assert measured_load(client, "x", "printf", "<%s>", *words, timeout=9).text == "".join(f"<{w}>" for w in words)
+    assert measured_load(client, "x", "printf", "<%s>", *words, timeout=SECONDS).text == "".join(
+        f"<{w}>" for w in words
+    )
 
 
 def test_a_load_that_fails_fails_the_trial_in_its_own_words(client: Host) -> None:
     with pytest.raises(TrialFailed, match=r"sh: exit code 7: no such server$"):
-        measured_load(client, "x", "sh", "-c", "echo no such server >&2; exit 7", timeout=9)
+        measured_load(client, "x", "sh", "-c", "echo no such server >&2; exit 7", timeout=SECONDS)
 
 
 def test_a_load_that_does_not_end_fails_the_trial(client: Host) -> None:

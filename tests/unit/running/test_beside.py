@@ -34,7 +34,7 @@ DEBIAN = ImageWanted(packages=("memcached",))
 OTHERS = ImageWanted(source=Source("docker://", "redis"))
 
 
-def beside(name: str, script: str = "sleep 60", image: ImageWanted = DEBIAN, ready: str = "") -> Beside:
+def beside(name: str, script: str = "sleep 600", image: ImageWanted = DEBIAN, ready: str = "") -> Beside:
     asks = ("sh", "-c", ready) if ready else ()
     return Beside(name, image, Service(("sh", "-c", script), 0, ready_argv=asks))
 
@@ -134,7 +134,7 @@ class Shop(Workload):
     pipe: str = ""
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
-        return Service(("sleep", "60"), 1)
+        return Service(("sleep", "600"), 1)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - nobody is asked
         if self.pipe:
@@ -173,8 +173,8 @@ def test_all_services_find_each_other_by_name(tmp_path: Path) -> None:
 
 def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> None:
     mark = tmp_path / "ready"
-    first = beside("first", f"sleep 0.1; touch {mark}; sleep 60", ready=f"test -e {mark}")
-    second = beside("second", f"test -e {mark} || exit 1; sleep 60", ready="true")
+    first = beside("first", f"sleep 0.1; touch {mark}; sleep 600", ready=f"test -e {mark}")
+    second = beside("second", f"test -e {mark} || exit 1; sleep 600", ready="true")
     with attempt_of(tmp_path, Shop((first, second))) as attempt:
         attempt.start()
         assert [server.why() for server in attempt._neighbors.servers] == ["", ""]
@@ -182,7 +182,7 @@ def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> Non
 
 
 def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(tmp_path: Path) -> None:
-    slow = beside("slow", "echo still filling; sleep 60", ready="echo no table; exit 3")
+    slow = beside("slow", "echo still filling; sleep 600", ready="echo no table; exit 3")
     slow = replace(slow, service=replace(slow.service, ready_seconds=0.3))
     with attempt_of(tmp_path, Shop((slow,))) as attempt:
         attempt.start()

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fakes import LIMITS, Unwatched, bare_testbed, suite
 from tare_fake.technology import Fake, FakeHost
+from waiting import wait_until
 
 from tare.contracts import Host, Instance, Setup
 from tare.hosts.cpus import Placement
@@ -194,12 +195,26 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
 
 @dataclass(frozen=True)
 class Lasting(Dhrystone):
-    """Dhrystone whose turns take their time on a fake, too."""
+    """Dhrystone whose turns last until a process has used some ticks of CPU, or is paused."""
+
+    pids: tuple[int, ...] | list[int] = ()
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         for raw in super().measure(setup):
-            time.sleep(0.02)
+            wait_until(partial(_has_worked_or_is_paused, self.pids[0], _cpu_ticks(self.pids[0]) + 3))
             yield raw
+
+
+def _has_worked_or_is_paused(pid: int, ticks: int) -> bool:
+    return _state(pid) == "T" or _cpu_ticks(pid) >= ticks
+
+
+def _state(pid: int) -> str:
+    return LocalHost().read(f"/proc/{pid}/stat").rpartition(") ")[2][0]
+
+
+def _cpu_ticks(pid: int) -> int:
+    return int(LocalHost().read(f"/proc/{pid}/stat").rpartition(") ")[2].split()[11])
 
 
 @dataclass
@@ -211,8 +226,7 @@ class Looking(Unwatched):
 
     def turn_ended(self, step: Step, raw: Raw) -> None:
         del raw
-        state = LocalHost().read(f"/proc/{self.pids[0]}/stat").rpartition(") ")[2][0]
-        self.states[step.stack] += "T" if state == "T" else "r"
+        self.states[step.stack] += "T" if _state(self.pids[0]) == "T" else "r"
 
 
 def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp_path: Path) -> None:
@@ -221,7 +235,7 @@ def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp
     stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
     watch = Looking(restless.pids)
     own = Rounds(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
-    trials = {trial.stack: trial for trial, _ in own.measured(block, Lasting(), watch)}
+    trials = {trial.stack: trial for trial, _ in own.measured(block, Lasting(pids=restless.pids), watch)}
     assert {stack: trial.reason for stack, trial in trials.items()} == {"a": "", "a-again": "", "b": ""}
     said = {stack for stack, trial in trials.items() if "busy-when-idle" in {each.kind for each in trial.cautions}}
     assert said == {"b"}

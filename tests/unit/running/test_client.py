@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from compiled import compiled
+from waiting import ENOUGH_SECONDS as SECONDS
+from waiting import wait_until
 
 from tare.hosts.local import LocalHost
 from tare.running.client import _END, _MARK
 
-SECONDS = 30.0
 # As the client's commands are run, but for the namespace and the chroot, which are execs as well.
 LOADING = """
 import sys
@@ -22,20 +22,17 @@ from tare.running.client import _DIES_WITH_US
 client = ExecHost(LocalHost(), *_DIES_WITH_US, "env", sys.argv[2])
 client.supervisor = sys.argv[1]
 with at_hand(client):
-    client.run("sleep", "60", timeout=60)
+    client.run("sleep", "600", timeout=600)
 """
 
 
 def _loads(mark: str) -> int:
-    listed = LocalHost().run("sh", "-c", 'grep -slzxF "$0" /proc/[0-9]*/environ', mark, timeout=10, check=False)
+    listed = LocalHost().run("sh", "-c", 'grep -slzxF "$0" /proc/[0-9]*/environ', mark, timeout=SECONDS, check=False)
     return len(listed.text.split())
 
 
 def _wait_for(mark: str, count: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while _loads(mark) != count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: _loads(mark) == count)
 
 
 def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path: Path) -> None:
@@ -50,8 +47,8 @@ def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path:
 def test_what_is_left_of_a_load_is_ended_by_its_undo_and_nothing_else_is() -> None:
     ours, others = f"{_MARK}=tare-test-ours", f"{_MARK}=tare-test-ours-not"
     with (
-        subprocess.Popen(("env", ours, "sleep", "60")) as left,
-        subprocess.Popen(("env", others, "sleep", "60")) as other,
+        subprocess.Popen(("env", ours, "sleep", "600")) as left,
+        subprocess.Popen(("env", others, "sleep", "600")) as other,
     ):
         _wait_for(ours, 1)
         _wait_for(others, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,7 @@ from typing import ClassVar
 import pytest
 from fakes import LIMITS, Bench, Watcher
 from tare_fake.technology import Fake
+from waiting import ENOUGH_SECONDS
 
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TimedOut, TrialFailed
@@ -112,11 +114,14 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
 
 def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_before() -> None:
     service = Service(("given-up",), 1)
-    with LocalHost().spawn("sh", "-c", "sleep 0.1; echo no memory >&2; exit 1") as process:
+    script = "read -r _; echo no memory >&2; exit 1"
+    with LocalHost().spawn("sh", "-c", script) as process, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tare.running.service._NEWS_SECONDS", ENOUGH_SECONDS)
         server = Server("127.0.0.1", service, process)
         assert server.why() == ""
+        threading.Timer(0.1, process.send, ("end\n",)).start()
         assert server.why_soon() == "given-up ended in the instance: it said 'no memory'"
-    with LocalHost().spawn("sleep", "60") as process:
+    with LocalHost().spawn("sleep", "600") as process:
         assert Server("127.0.0.1", service, process).why_soon() == ""
 
 
@@ -274,13 +279,14 @@ open(sys.argv[2], "w").write(str(os.getpid()))
 signal.signal(signal.SIGQUIT, lambda *_: (print("asked", flush=True), sys.exit()))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
 def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tare.running.service._NUMBER", str(tmp_path / "number"))
     monkeypatch.setattr("tare.running.service.TOOLS", "env")
+    monkeypatch.setattr("tare.running.service._ENDING_SECONDS", ENOUGH_SECONDS)
     image = replace(IMAGE, start=(sys.executable, "-c", STARTED), ends_by="QUIT")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
     with served(instance, WithoutWords(), image) as server:
@@ -290,7 +296,7 @@ def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatc
 
 
 def test_a_server_that_nobody_can_ask_to_end_is_ended_all_the_same() -> None:
-    image = replace(IMAGE, start=("sh", "-c", "exec sleep 60"), ends_by="NONE")
+    image = replace(IMAGE, start=("sh", "-c", "exec sleep 600"), ends_by="NONE")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
     with served(instance, WithoutWords(), image) as server:
         assert server.process is not None

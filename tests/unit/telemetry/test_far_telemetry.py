@@ -216,12 +216,18 @@ def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) ->
     assert _rows(tmp_path / "trial.parquet", "cpu_user", "host") == [(0.0,), (None,)]
 
 
+def _used_seconds() -> float:
+    """Return what this process and its children have used."""
+    return sum(os.times()[:4])
+
+
 def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path) -> None:
-    pid = os.getpid()
+    pid, before = os.getpid(), _used_seconds()
     with sample(tmp_path / "trial.parquet", Way(FarFiles(LocalHost()), FAR), lambda: [pid, 2**22 + 1]) as telemetry:
         until = time.process_time() + 0.3
         while time.process_time() < until:
             pass
+    most = _used_seconds() - before
     assert telemetry.steal_share is not None
     assert telemetry.start is not None
     assert telemetry.start.swapped_in_pages is not None
@@ -229,7 +235,7 @@ def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path)
     *_, (used,) = _rows(tmp_path / "trial.parquet", "cpu_user + cpu_system", "instance")
     assert user == 0.0
     assert isinstance(used, float)
-    assert 0.25 <= used <= 0.9
+    assert 0.25 <= used <= 1.1 * most  # of 0.3 s, less than three ticks; and the samples themselves
     assert isinstance(memory, int)
     assert 2**20 < memory < 2**30
 

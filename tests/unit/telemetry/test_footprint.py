@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from compiled import call, compiled
+from waiting import rests, wait_until
 
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
@@ -100,7 +100,8 @@ def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_
     program = compiled(tmp_path, "run") / "run"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen((program, "--", "sleep", "60")) as run:
-        time.sleep(0.2)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        wait_until(lambda: children.read_text() and rests(run.pid, 0.1))
         alone = cost(root, [run.pid])
         with subprocess.Popen((program, "--resident"), **pipes) as resident:  # type: ignore[call-overload]
             assert resident.stdout.readline() == b"ready\n"
