@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
@@ -51,8 +52,9 @@ def test_nothing_is_left_of_an_instance_whose_block_raises(start: Start) -> None
 
 @pytest.mark.usefixtures("_clean")
 def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
-    start: Start, technology: Technology
+    start: Start, technology: Technology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     with start() as instance:
         inside = instance.inside
         assert inside is not None
@@ -61,6 +63,7 @@ def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
         code, words = _ended(inside, *HOG, "bs=768M")
         # The kernel's killer ends it, or in gVisor the whole sandbox; a guest's kernel does not even promise as much.
         assert code == 137 or (technology.name == "gvisor" and code != 0) or "memory exhausted" in words
+    assert list(tmp_path.iterdir()) == []  # nor does its engine note there that the memory ran out
 
 
 def _ended(inside: Host, *argv: str) -> tuple[int, str]:

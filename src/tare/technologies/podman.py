@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import Host
+from tare.contracts import Host, Process
+from tare.hosts.ledger import Undo
 from tare.hosts.network import Network
 from tare.launch import Launch, first_line
 from tare.model import Problem
@@ -96,6 +97,17 @@ class Podman(Docker):
     def removal(self, name: str) -> tuple[str, ...]:
         """Give the command that removes a container, with what a killed tare has left of its network namespace."""
         return ("sh", "-c", _REMOVE, "sh", name)
+
+    @contextmanager
+    def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
+        """Run the container from the instance's folder: there, conmon leaves a file `oom` when the memory ran out."""
+        folder = str(launch.folder)
+        undo = Undo(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
+        with launch.ledger.made([("folder", folder)], undo), super()._running(host, launch) as client:
+            yield client
+
+    def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
+        return ("env", f"--chdir={launch.folder}", *super()._command(host, launch))
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:

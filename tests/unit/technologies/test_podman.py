@@ -80,6 +80,12 @@ def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -
     ]
 
 
+def test_a_container_is_run_from_the_instances_folder_where_conmon_may_write(tmp_path: Path) -> None:
+    launch = replace(_launch(tmp_path), folder=tmp_path / "instances" / "tare-1-00")
+    command = Podman()._command(Described({}), launch)
+    assert command[:4] == ("env", f"--chdir={launch.folder}", "podman", "run")
+
+
 def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(tmp_path: Path) -> None:
     host, launch = Described({"/etc/containers/networks/tare-1-podman.json": NETAVARK}), _launch(tmp_path)
     rules = [("FORWARD", "-i", "tare-1-m"), ("FORWARD", "-i", "podman1", "-o", "tare-1-m")]
