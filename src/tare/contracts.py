@@ -215,7 +215,8 @@ class Workload(ABC):
     the images, not `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the
     other stacks. With one round, stacks are measured one after the other. `searches`: it chooses its points while it
     measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial. `own_server`: its
-    server is the user's, which an image that others have built starts as that says.
+    server is the user's, which an image that others have built starts as that says. `writes_anywhere`: its program is
+    the user's, so that nobody knows its `paths` before it has run; tare then looks for what it has written.
 
     What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
     """
@@ -228,6 +229,7 @@ class Workload(ABC):
     large_packages: ClassVar[bool] = False
     searches: ClassVar[bool] = False
     own_server: ClassVar[bool] = False
+    writes_anywhere: ClassVar[bool] = False
 
     @property
     @abstractmethod

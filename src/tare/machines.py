@@ -57,11 +57,13 @@ class FileSystem:
     """The file system under a path that a workload uses, as the instance sees it.
 
     `options` are the mount options that can change the cost of files, such as `relatime`, `sync` or `size=…`.
+    `written` is False for a working directory in which nothing was written.
     """
 
     path: str
     type: str
     options: tuple[str, ...] = ()
+    written: bool = True
 
     def __str__(self) -> str:
         """Write it as people do: `tmpfs (relatime, size=64k)`."""

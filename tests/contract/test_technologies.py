@@ -14,7 +14,7 @@ from tare import plugins
 from tare.contracts import VOLUME, Host, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.facts import has_own_kernel
-from tare.hosts.file_systems import file_systems_under
+from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
 from tare.hosts.local import LocalHost
 from tare.launch import ENVIRONMENT, INIT, Technology
 from tare.model import Image, SetLimits
@@ -58,7 +58,8 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, te
 
 
 def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
-    paths = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name)().paths]
+    own = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name)().paths]
+    paths = [*own, "/tmp/file", "/var/tmp/file", "/root/file"]  # noqa: S108 - where programs put theirs
     root, *used = file_systems_under(_inside(instance), ("/", *paths))
     assert "/srv/tare-nginx-file" in paths
     assert [(found.path, found.type, found.options) for found in used] == [
@@ -66,6 +67,20 @@ def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memor
     ]
     assert root.type not in {"tmpfs", "ramfs"}
     assert not {"volatile", "fsync=volatile"} & set(root.options)  # fsync would do nothing
+
+
+def test_what_a_program_writes_and_where_it_runs_is_found_with_its_file_system(instance: Instance) -> None:
+    inside = _inside(instance)
+    begin_to_look(inside)
+    script = "sleep 0.1; mkdir -p /srv/a/b && touch /srv/a/b/file /run/file && touch /tmp/gone && rm /tmp/gone"
+    inside.run("sh", "-c", script, timeout=ENOUGH_SECONDS)
+    found = {each.path: each for each in file_systems_used(inside)}
+    root, run = file_systems_under(inside, ("/", "/run/file"))
+    assert {"/run", "/srv", "/tmp"} <= set(found)  # noqa: S108 - the instance's own
+    assert not {"/srv/a", "/root", "/usr/lib/tare/begun"} & set(found)
+    assert not found["/"].written  # commands run there, in every technology
+    assert (found["/srv"].type, found["/tmp"].type, found["/run"].type) == (root.type, root.type, run.type)  # noqa: S108
+    assert found["/srv"].written
 
 
 def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_root(

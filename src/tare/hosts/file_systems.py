@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from tare.contracts import Host
+from tare.errors import TareError
+from tare.hosts.exec import TOOLS
 from tare.machines import FileSystem
 
 # Mount options that can change the cost of reading, writing or syncing a file; those with a value without `=…`.
@@ -14,6 +17,13 @@ _TELLING = {
     *("ro", "noatime", "relatime", "nodiratime", "lazytime", "sync", "dirsync", "dax", "volatile"),
     *("fsync", "nobarrier", "barrier", "commit", "data", "discard", "compress", "size", "huge", "cache"),
 }
+_MOMENT = "/usr/lib/tare/begun"  # a file of this age
+# Programs write no files of theirs there, but in these folders below.
+_LEFT_OUT = ("/proc", "/sys", "/usr", "/boot", "/etc", "/dev")
+_BELOW = ("/usr/local", "/dev/shm")  # noqa: S108 - it is only looked at
+_LOOK_SECONDS = 30.0
+_MOST_PATHS = 16
+_NOT_FOUND = 127
 _SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # links lead to other file systems
 
 
@@ -27,6 +37,52 @@ def file_systems_under(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ..
     resolved, mounts = output.text.split("\n", len(paths))[: len(paths)], output.text.split("\n", len(paths))[-1]
     pairs = ((path, mounted_under(mounts, real)) for path, real in zip(paths, resolved, strict=True))
     return tuple(FileSystem(path, *mounted) for path, mounted in pairs if mounted)
+
+
+def begin_to_look(host: Host) -> None:
+    """Note the moment from which on `file_systems_used` looks for what is written."""
+    with suppress(TareError):  # a place where nothing can be written
+        host.write(_MOMENT, "")
+
+
+def file_systems_used(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem, ...]:
+    """Read the file systems under what was written since `begin_to_look`, and under the working directory.
+
+    `start` is what starts a command in an image that others have built. It is empty where nobody can tell.
+    """
+    with suppress(TareError):
+        folder = _by_tool(host, *start, *(("--only", TOOLS) if start else ()), "pwd").strip()
+        written = outermost(_by_tool(host, *_finding("/", *_BELOW, folder or "/")).splitlines())
+        mounts = host.read("/proc/self/mountinfo")
+        used = dict.fromkeys(written, True) | ({} if folder in written else {folder: False})
+        found = ((path, mounted_under(mounts, path), is_written) for path, is_written in used.items())
+        return tuple(FileSystem(path, *mounted, written=is_written) for path, mounted, is_written in found if mounted)
+    return ()
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the outermost of paths that were written, 16 at most.
+
+    Each folder directly below the root counts by itself: it may be a file system of its own.
+    """
+    found = {path for path in paths if path.startswith("/")}
+    kept = (path for path in found if (parent := str(PurePosixPath(path).parent)) == "/" or parent not in found)
+    return tuple(sorted(kept, key=lambda path: (path.count("/"), path))[:_MOST_PATHS])
+
+
+def _finding(*places: str) -> tuple[str, ...]:
+    """Return the command that finds files and folders which are newer than the noted moment."""
+    left_out = [word for path in _LEFT_OUT for word in ("-o", "-path", path)][1:]
+    newer = ("(", "-type", "d", "-o", "-type", "f", ")", "-newer", _MOMENT, "-print")
+    return ("find", *dict.fromkeys(places), "(", *left_out, ")", "-prune", "-o", *newer)
+
+
+def _by_tool(host: Host, *argv: str) -> str:
+    """Return what a tool prints: the host's own, or tare's where the host has none."""
+    output = host.run(*argv, timeout=_LOOK_SECONDS, check=False)
+    if output.exit_code == _NOT_FOUND:
+        output = host.run(TOOLS, *argv, timeout=_LOOK_SECONDS, check=False)
+    return output.text
 
 
 def mounted_under(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.disks import ColdStart, disks_moved, drop_caches
-from tare.hosts.file_systems import file_systems_under
+from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
 from tare.launch import Technology
 from tare.machines import FileSystem
 from tare.model import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
@@ -225,6 +225,8 @@ class Attempt:
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
         if instance.inside is not None:
             notes.file_systems = file_systems_under(instance.inside, workload.paths)
+            if workload.writes_anywhere:
+                begin_to_look(instance.inside)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
@@ -296,6 +298,9 @@ class Attempt:
         refuse_swapping(self._stack, going.setup.instance)
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
+        inside = going.setup.instance.inside
+        if inside is not None and self._workload.writes_anywhere:  # after the footprint: what it reads is cached
+            notes.file_systems += file_systems_used(inside, going.setup.start)
         self._going = None
         self._services_stayed = True
         self._open.close()

@@ -9,6 +9,7 @@ from tare.machines import FileSystem
 from tare.model import Caution, Trial
 
 _IN_MEMORY = {"ramfs", "rootfs", "tmpfs"}
+_OF_THE_STACK = "a disk or a layer of its own belongs to the stack, and values of files have it in them"
 
 
 def with_file_systems_compared(trials: Sequence[Trial], baseline: str) -> list[Trial]:
@@ -25,12 +26,23 @@ def _with(trial: Trial, cautions: Sequence[Caution]) -> Trial:
 
 
 def _differences(trial: Trial, known: dict[tuple[str, str], FileSystem]) -> list[Caution]:
-    pairs = ((system, known.get((trial.workload, system.path))) for system in trial.file_systems)
+    """Return a caution for each pair of unlike file systems, which names the first of its paths."""
+    paths: dict[tuple[str, str, str], list[str]] = {}
+    for own in trial.file_systems:
+        other = known.get((trial.workload, own.path))
+        if other is None or (own.type, own.options) == (other.type, other.options):
+            continue
+        nature = _nature(own, other)
+        if own.written or other.written or nature != _OF_THE_STACK:
+            paths.setdefault((str(own), str(other), nature), []).append(own.path)
     return [
-        Caution("file-system-differs", f"{own.path} is on {own}, the baseline's on {other}: {_nature(own, other)}")
-        for own, other in pairs
-        if other is not None and (own.type, own.options) != (other.type, other.options)
+        Caution("file-system-differs", f"{_named(found)} on {own}, the baseline's on {other}: {nature}")
+        for (own, other, nature), found in paths.items()
     ]
+
+
+def _named(paths: Sequence[str]) -> str:
+    return f"{paths[0]} is" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more of its paths are"
 
 
 def _nature(own: FileSystem, other: FileSystem) -> str:
@@ -39,4 +51,4 @@ def _nature(own: FileSystem, other: FileSystem) -> str:
         return "they are mounted differently, which is no part of virtualization"
     if (own.type in _IN_MEMORY) != (other.type in _IN_MEMORY):
         return "memory against a disk, which is no part of virtualization"
-    return "a disk or a layer of its own belongs to the stack, and values of files have it in them"
+    return _OF_THE_STACK

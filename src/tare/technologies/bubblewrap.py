@@ -52,7 +52,7 @@ class Bubblewrap(Technology):
 
 
 def _bwrap(ground: Ground) -> tuple[str, ...]:
-    namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1")
+    namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1", "--chdir", "/")
     volume = ("--bind", str(ground.volume), VOLUME) if ground.volume else ()
     # Below --dev, only root could write to shared memory.
     system = ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--tmpfs", "/run")  # noqa: S108

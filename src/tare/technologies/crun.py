@@ -48,6 +48,9 @@ class Crun(Technology):
         """Give the options that every call of the runtime for this container needs."""
         return ()
 
+    def arrange(self, ground: Ground) -> None:
+        """Arrange the root for the runtime, right before its start: nothing for most."""
+
     def brings(self) -> Sequence[str]:
         """Name the user's runtime."""
         return () if self.program == type(self).program else (f"runs {self.program} as root",)
@@ -74,6 +77,7 @@ class Crun(Technology):
             network = stack.enter_context(launch.network.namespace())
             bundle = json.dumps(_bundle(ground, network))
             host.write(str(launch.folder / "config.json"), bundle)
+            self.arrange(ground)
             started: list[Process] = []
             delete = (*command, "delete", "--force", launch.name)
             # A runtime that ends well has removed its container.

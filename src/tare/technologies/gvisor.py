@@ -2,7 +2,8 @@
 
 Its platform is systrap if runsc has it (2023 and newer), or else ptrace. runsc of 2022, as in Debian 12, cannot use its
 own network stack in an existing namespace, so it uses the host's stack there, with a caution: users of gVisor normally
-get its own.
+get its own. runsc puts a file system in memory over an empty /tmp. A folder /tmp/.tare keeps /tmp on the root, as in
+other technologies.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tare.contracts import Host, Instance
-from tare.launch import Launch, first_line
+from tare.launch import Ground, Launch, first_line
 from tare.model import Caution, Family, Problem
 from tare.technologies.crun import Crun
 
@@ -61,6 +62,10 @@ class Gvisor(Crun):
         # It takes a namespace of its own for the machine's where the kernel is newer than itself.
         old = "~2024" in self.version(host)
         return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *always)
+
+    def arrange(self, ground: Ground) -> None:
+        """Make a folder in /tmp: runsc mounts a tmpfs over an empty one."""
+        ground.launch.ledger.maker.make(("folder", f"{ground.root}/tmp/.tare"))  # noqa: S108 - the instance's own
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

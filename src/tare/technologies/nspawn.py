@@ -11,6 +11,8 @@ from tare.contracts import VOLUME, Host, Instance
 from tare.launch import Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.model import Family, Problem
 
+_OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
+
 
 @dataclass(frozen=True)
 class Nspawn(Technology):
@@ -48,8 +50,13 @@ class Nspawn(Technology):
             left = f"/run/systemd/nspawn/propagate/{launch.name}"
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", left, lock))
             launch.timeline.mark("started")
-            nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={ground.root}")
-            options = (f"--machine={launch.name}", f"--network-namespace-path=/run/netns/{network}", "--console=pipe")
+            nspawn = (*_OWN_TMP, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit")
+            options = (
+                f"--directory={ground.root}",
+                f"--machine={launch.name}",
+                f"--network-namespace-path=/run/netns/{network}",
+                "--console=pipe",
+            )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
             command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init(address))

@@ -72,6 +72,7 @@ class OfSeveral(Workload):
     name: ClassVar[str] = "application"
     title: ClassVar[str] = "An application"
     own_server: ClassVar[bool] = True
+    writes_anywhere: ClassVar[bool] = True
 
     folder: Annotated[Application | None, PlainValidator(_read)] = None
     parameters: dict[str, str | int | float] = field(default_factory=dict)

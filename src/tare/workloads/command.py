@@ -52,6 +52,7 @@ class Command(Workload):
 
     name: ClassVar[str] = "command"
     title: ClassVar[str] = "A command"
+    writes_anywhere: ClassVar[bool] = True
 
     command: CommandLine = "true"
     packages: Packages = ()

@@ -68,6 +68,7 @@ class ServerOfYours(Workload):
     name: ClassVar[str] = "service"
     title: ClassVar[str] = "A server"
     own_server: ClassVar[bool] = True
+    writes_anywhere: ClassVar[bool] = True
 
     command: CommandLine | NoCommand = _OWN
     port: Annotated[int, Field(ge=1, le=65535)] = _UNSAID

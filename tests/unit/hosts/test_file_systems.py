@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tare.hosts.file_systems import file_systems_under, mounted_under
+from tare.hosts.exec import START, TOOLS
+from tare.hosts.file_systems import file_systems_under, file_systems_used, mounted_under, outermost
 from tare.hosts.local import LocalHost
 from tare.machines import FileSystem
+from tare.model import Output
 
 # systemd-nspawn 252 on an overlay, as the container showed it.
 NSPAWN = """\
@@ -40,6 +42,42 @@ def test_links_lead_to_the_file_system_that_is_used() -> None:
     assert own == FileSystem("/proc/version", "proc", own.options)
     assert (behind_link.type, missing.type) == ("proc", "proc")
     assert file_systems_under(LocalHost(), ()) == ()
+
+
+class Bare(LocalHost):
+    """A place with no tools but tare's, of which is known what was written there and where commands run."""
+
+    def __init__(self, written: str, folder: str) -> None:
+        super().__init__()
+        self.answers = {"find": written, "pwd": folder}
+
+    def run(self, *argv: str, **_: object) -> Output:
+        if TOOLS not in argv:
+            return Output(argv, 127, b"", b"", 0.0)
+        return Output(argv, 0, self.answers[argv[argv.index(TOOLS) + 1]].encode(), b"", 0.0)
+
+    def read(self, path: str) -> str:
+        return NSPAWN if path == "/proc/self/mountinfo" else ""
+
+
+def test_what_was_written_is_on_a_file_system_and_so_is_the_working_directory() -> None:
+    host = Bare("/dev/shm/a\n/dev/shm/a/file\n/srv/with space/a\n", "/opt\n")  # noqa: S108
+    in_memory = FileSystem("/dev/shm/a", "tmpfs", ("size=4096k",))  # noqa: S108
+    on_disk = FileSystem("/srv/with space/a", "ext4", ("data=ordered", "noatime", "ro", "sync"))
+    at_rest = FileSystem("/opt", "overlay", ("relatime",), written=False)
+    assert file_systems_used(host) == (in_memory, on_disk, at_rest)
+
+
+def test_a_working_directory_that_was_written_to_is_there_once() -> None:
+    [found] = file_systems_used(Bare("/srv\n/srv/file\n", "/srv\n"), (START,))
+    assert found == FileSystem("/srv", "overlay", ("relatime",))
+
+
+def test_of_what_was_written_the_outermost_paths_count_and_all_folders_below_the_root() -> None:
+    below = [f"/srv/app/{number}" for number in range(100)]
+    assert outermost(["/", "/tmp", "/tmp/x", "/srv/app", *below]) == ("/", "/tmp", "/srv/app")  # noqa: S108
+    assert outermost(["/var/a/x", "find: no", "/opt/b/c", "/opt/b/c/d"]) == ("/opt/b/c", "/var/a/x")
+    assert len(outermost(below)) == 16
 
 
 def test_file_systems_are_written_as_people_write_them() -> None:

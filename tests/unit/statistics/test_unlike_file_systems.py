@@ -49,6 +49,20 @@ def test_the_same_file_system_or_an_unknown_one_is_no_caution() -> None:
     assert doubts(on("crun", 0, TMPFS)) == {"crun": []}
 
 
+def test_paths_with_the_same_difference_are_one_caution() -> None:
+    own, other = [[replace(each, path=path) for path in ("/a", "/b", "/c")] for each in (DISK, OVERLAY)]
+    [text] = doubts(on("qemu", 0, *own), on("native", 0, *other))["qemu"]
+    begin = "/a and 2 more of its paths are on ext4 (relatime), the baseline's on overlay (relatime): "
+    assert text.startswith(begin)
+
+
+def test_a_disk_of_its_own_under_a_working_directory_is_a_doubt_only_where_something_was_written() -> None:
+    """Memory against a disk always is one: it is an accident."""
+    at_rest = replace(OVERLAY, written=False)
+    for own, is_doubt in ((DISK, True), (replace(DISK, written=False), False), (replace(TMPFS, written=False), True)):
+        assert bool(doubts(on("a", 0, own), on("native", 0, at_rest))["a"]) == is_doubt
+
+
 def test_the_caution_reaches_the_cells_of_a_run() -> None:
     trials = [on(stack, block, found) for block in range(2) for stack, found in (("native", OVERLAY), ("a", TMPFS))]
     run: Run = make_run(trials)
