@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -29,6 +30,7 @@ from tare.model import Family, Lowered, Metric, Raw, Sweep, Trial
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
+_WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
 _DAMAGED = "the file is damaged or of a newer tare"
 
 
@@ -140,7 +142,9 @@ class Journal:
         self.folder = folder
 
     def create(self, record: RunRecord, suite_text: str) -> None:
-        """Make the folder, which must not exist."""
+        """Make the folder. It must not exist, unless a run was ended there before its first trial."""
+        if holds_no_trial(self.folder):
+            shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
@@ -195,6 +199,15 @@ def load(folder: Path) -> Run:
     except OSError as error:
         raise _no_run(folder, error) from error
     return Run(folder, record, tuple(trials), digest=digest.hexdigest())
+
+
+def holds_no_trial(folder: Path) -> bool:
+    """Return whether a folder is that of a run which was ended before its first trial, and has nothing else in it."""
+    try:
+        entries = {entry.name for entry in folder.iterdir()}
+        return not folder.is_symlink() and entries <= _WRITTEN and not load(folder).trials
+    except (OSError, UsageError):
+        return False
 
 
 @contextmanager

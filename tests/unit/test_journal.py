@@ -13,7 +13,7 @@ import pytest
 from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
 from tare.errors import NotRecorded, UsageError
-from tare.journal import FORMAT, Journal, load, load_raw, rewrite
+from tare.journal import FORMAT, Journal, holds_no_trial, load, load_raw, rewrite
 from tare.model import Caution, Footprint, Mark, Raw, Trial
 
 VALUES = (measured("speed", 21.5e6),)
@@ -243,6 +243,30 @@ def test_a_run_is_never_written_over_another(folder: Path) -> None:
     with pytest.raises(FileExistsError):
         Journal(folder).create(make_run([]).record, "")
     assert load(folder).trials == trials(1)
+
+
+def test_a_run_takes_the_folder_of_one_that_was_ended_before_its_first_trial(folder: Path) -> None:
+    journal(folder, 0)
+    (folder / "raw" / "torn.json").touch()
+    (folder / "trials.jsonl").write_text('{"format": 2, "trial": "torn', encoding="utf-8")
+    assert holds_no_trial(folder)
+    Journal(folder).create(replace(make_run([]).record, suite="anew"), "# anew\n")
+    assert load(folder).record.suite == "anew"
+    assert {path.name for path in folder.rglob("*")} == {"raw", "run.json", "suite.toml", "telemetry"}
+
+
+def test_a_folder_with_anything_else_in_it_is_never_taken(folder: Path, tmp_path: Path) -> None:
+    assert not holds_no_trial(folder)  # it does not exist
+    assert not holds_no_trial(tmp_path)  # it is empty, and no run's
+    journal(folder, 0)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert (holds_no_trial(folder), holds_no_trial(link)) == (True, False)
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    assert not holds_no_trial(folder)
+    with pytest.raises(FileExistsError):
+        Journal(folder).create(make_run([]).record, "")
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
 def test_rewriting_keeps_what_was_before(folder: Path) -> None:

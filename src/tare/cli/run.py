@@ -29,7 +29,7 @@ from tare.hosts.tuning import look
 from tare.images.adopted import images_beside, lacking, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
-from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, load, make_within
+from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, holds_no_trial, load, make_within
 from tare.machines import Facts
 from tare.model import Image, Limits, Problem
 from tare.running.nesting import makes_machine, prepare_nested
@@ -125,9 +125,9 @@ def _session(suite: Path | None, out: Path | None, budget_seconds: float | None,
 
 
 def fresh_session(suite: Suite, out: Path | None, budget_seconds: float | None = None) -> Session:
-    """Give the session of a new run; raises UsageError if its folder is there already."""
+    """Return the session of a new run; raises UsageError if its folder exists, and holds more than an empty run."""
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
-    if folder.exists():
+    if folder.exists() and not holds_no_trial(folder):
         raise UsageError(f"{folder}: is there already", "choose another folder, or go on with --resume")
     return Session(suite, Journal(folder), budget_seconds or suite.budget_seconds, None)
 
@@ -186,6 +186,8 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
             failed = give_image(usable, here, say) | prepare_nested(nested, here, say)
             _say_unusable(console, suite, unusable | failed, already=unusable)
             if session.resumed is None:
+                if folder.exists():
+                    say(f"{folder}: a run was ended there before its first trial; this one takes its place")
                 _create(session.journal, record, suite)
             else:
                 before = session.resumed.record
