@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from browser import PHONE, chromium, findings
+from browser import PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser, Page
 
 from tare.journal import load
@@ -35,7 +35,7 @@ def take(browser: Browser, page: Path, out: Path) -> None:
         ("phone", "", PHONE),
         ("phone-matrix", "#matrix", PHONE),
     ):
-        shown = browser.new_page(**options)
+        shown = new_page(browser, **options)
         shown.goto(f"{address}{fragment}")
         _keep(shown, out / f"report-{name}.webp")
         sys.stdout.write(f"axe-core, {name}: {findings(shown) or 'nothing serious or critical'}\n")
@@ -53,7 +53,7 @@ def _keep(page: Page, target: Path) -> None:
 def _print(browser: Browser, address: str, target: Path) -> None:
     """Print the page, and keep the first two sheets, one below the other."""
     with tempfile.TemporaryDirectory() as folder:
-        shown = browser.new_page()
+        shown = new_page(browser)
         shown.goto(address)
         shown.pdf(path=f"{folder}/page.pdf", prefer_css_page_size=True)
         argv = ("pdftoppm", "-r", _DOTS_PER_INCH, "-l", "2", "-png", f"{folder}/page.pdf", f"{folder}/sheet")

@@ -27,6 +27,7 @@ from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.units import format_duration
 
+_MODULE = "tare.live.serving"
 _START_SECONDS = 20.0
 _PAGE_SECONDS = 60.0  # a page that takes longer is the last one
 _END_SECONDS = 90.0
@@ -176,7 +177,7 @@ def served(port: int, say: Say) -> Iterator[LivePage]:
 
     After the block nothing is left of it. An error that ends the block is shown to those who watch.
     """
-    command = (sys.executable, "-P", "-m", "tare.live.serving")
+    command = (sys.executable, "-P", "-m", _MODULE)
     with closing(Board()) as board, ExitStack() as exits:
         process = exits.enter_context(LocalHost().spawn(*command, str(port), str(board.path)))
         answer = json.loads(process.read_line(_START_SECONDS).text)

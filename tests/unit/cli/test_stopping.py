@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
-SECONDS = 30.0
 RUNNING = """
 import sys, time
 from pathlib import Path
@@ -26,9 +26,9 @@ try:
     with stoppable():
         with held_back():
             print("ready", flush=True)
-            time.sleep(0.5)
+            while not Path(sys.argv[1] + ".stopped").exists():
+                time.sleep(0.01)
             say("nothing is torn")
-        time.sleep(2)
         say("went on")
 except KeyboardInterrupt:
     print("the report", file=sys.stderr, flush=True)
@@ -44,6 +44,7 @@ def _lost_terminal(prefix: tuple[str, ...], said: Path) -> str:
         os.close(end)
         with open(terminal, "rb", buffering=0) as lines:  # noqa: PTH123 - it has no path
             assert lines.readline() == b"ready\r\n"
+        said.with_name("said.stopped").touch()
         process.wait(SECONDS)
     return said.read_text(encoding="utf-8")
 
@@ -65,5 +66,6 @@ def test_every_signal_that_stops_a_run_lets_it_clean_up(tmp_path: Path, number: 
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
+        (tmp_path / "said.stopped").touch()
         process.wait(SECONDS)
     assert (tmp_path / "said").read_text(encoding="utf-8") == "nothing is torn\ncleaned up\n"

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from waiting import ENOUGH_SECONDS
 
 from tare.errors import TareError, UsageError
 from tare.exports import push as pushing
@@ -53,7 +54,7 @@ def serving(said: Said) -> Iterator[str]:
 
         def _drip(self) -> None:
             try:
-                for letter in b"HTTP/1.1 204 " + b"x" * 1000:
+                for letter in b"HTTP/1.1 204 " + b"x" * int(ENOUGH_SECONDS / 0.02):
                     self.wfile.write(bytes([letter]))
                     time.sleep(0.02)
             except OSError:
@@ -149,13 +150,11 @@ def test_a_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_answers_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushing, "_SECONDS", 0.3)
-    began = time.monotonic()
     with (
         serving(Said(drips=True)) as url,
         pytest.raises(TareError, match=r"no whole answer within 0\.3 s, after 0 lines"),
     ):
         push(LINES[:1], influxdb_1(url, "tare"))
-    assert time.monotonic() - began < 10
 
 
 def test_a_server_that_is_not_there_is_told() -> None:

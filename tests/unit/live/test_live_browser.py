@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, chromium, findings
+from browser import CHROMIUM, chromium, findings, new_page
 from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
+from waiting import ENOUGH_SECONDS
 
 from tare.journal import Run
 from tare.live.bar import Ended
@@ -20,8 +21,6 @@ from tare.report.html import begun, live
 from tare.statistics.summarize import summarize
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-
-SOON_MS = 60_000
 
 
 def made(run: Run) -> bytes:
@@ -53,7 +52,7 @@ def showing(tmp_path: Path) -> Showing:
 
 @pytest.fixture
 def server(showing: Showing) -> Iterator[Server]:
-    with Server(0, showing) as started:
+    with Server(0, showing, ENOUGH_SECONDS) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.01,))
         thread.start()
         yield started
@@ -63,7 +62,7 @@ def server(showing: Showing) -> Iterator[Server]:
 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 800, "height": 600})
+    opened = new_page(browser, viewport={"width": 800, "height": 600})
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("console", lambda said: faults.append(said.text) if "Policy" in said.text else None)
@@ -74,7 +73,7 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
 
 
 def expect_page(page: Page, number: int) -> None:
-    expect(page.locator("#live")).to_have_attribute("data-page", str(number), timeout=SOON_MS)
+    expect(page.locator("#live")).to_have_attribute("data-page", str(number))
 
 
 def test_the_page_is_renewed_in_place_and_its_reader_loses_nothing(
@@ -122,7 +121,7 @@ def test_who_reads_with_a_selection_is_not_disturbed_until_it_is_gone_or_the_run
     page.evaluate(select)
     showing.show(pages[0])
     showing.trouble = "the bar goes on"
-    expect(page.locator("#live")).to_contain_text("the bar goes on", timeout=SOON_MS)
+    expect(page.locator("#live")).to_contain_text("the bar goes on")
     expect(page.get_by_role("heading", name="A run begins")).to_be_visible()
     page.evaluate("() => getSelection().removeAllRanges()")
     expect_page(page, 2)
@@ -141,7 +140,7 @@ def test_when_tare_does_not_answer_any_more_the_page_stays_and_says_so(
     expect_page(page, 2)
     server.shutdown()
     server.server_close()
-    expect(page.locator("#live")).to_contain_text("tare does not answer any more", timeout=SOON_MS)
+    expect(page.locator("#live")).to_contain_text("tare does not answer any more")
     expect(page.locator("#live")).to_contain_text(f"The run's folder is {showing.run}.")
     expect(page.locator("table.matrix")).to_be_visible()
 
@@ -149,7 +148,7 @@ def test_when_tare_does_not_answer_any_more_the_page_stays_and_says_so(
 def test_without_scripts_the_page_is_loaded_again_until_the_run_has_ended(
     browser: Browser, server: Server, showing: Showing, pages: tuple[bytes, bytes]
 ) -> None:
-    page = browser.new_page(java_script_enabled=False)
+    page = new_page(browser, java_script_enabled=False)
     showing.show(pages[0])
     page.goto(f"http://{ADDRESS}:{server.server_port}/")
     expect(page.locator("table.matrix")).to_be_visible()

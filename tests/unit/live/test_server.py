@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS, wait_until
 
 from tare.live.server import Server
 from tare.live.serving import Showing
 
 PAGE = b'<!doctype html><main>the page</main><div id="live"></div>'
-PATIENT, IMPATIENT = 30.0, 0.3  # seconds of a connection
+PATIENT, IMPATIENT = ENOUGH_SECONDS, 0.3  # seconds of a connection
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def impatient(showing: Showing) -> Iterator[Server]:
 
 def said(server: Server, text: str, more: bytes = b"") -> bytes:
     """What the server says to a request; {port} is its port."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=ENOUGH_SECONDS) as connection:
         connection.sendall(text.replace("{port}", str(server.server_port)).replace("\n", "\r\n").encode() + more)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -67,7 +68,7 @@ def status(answer: bytes) -> int:
 
 
 def asked(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=ENOUGH_SECONDS)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     content = answer.read()
@@ -228,7 +229,7 @@ def test_what_has_not_changed_is_not_sent_again(server: Server, showing: Showing
     ],
 )
 def test_a_long_header_is_refused(server: Server, request_text: str) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=ENOUGH_SECONDS) as connection:
         connection.sendall(
             request_text.replace("{port}", str(server.server_port)).replace("\n", "\r\n").encode()[:16384]
         )
@@ -246,8 +247,8 @@ def test_what_is_no_request_is_refused_without_a_word_of_it(server: Server, text
 
 
 def test_a_request_that_comes_drop_by_drop_is_cut_off(impatient: Server) -> None:
-    with socket.create_connection(("127.0.0.1", impatient.server_port), timeout=10) as connection:
-        ended = time.monotonic() + 10
+    with socket.create_connection(("127.0.0.1", impatient.server_port), timeout=ENOUGH_SECONDS) as connection:
+        ended = time.monotonic() + ENOUGH_SECONDS
         with pytest.raises(OSError, match=r"reset|Broken pipe"):  # noqa: PT012 - the drops are what is refused
             while time.monotonic() < ended:
                 connection.sendall(b"G")
@@ -255,9 +256,9 @@ def test_a_request_that_comes_drop_by_drop_is_cut_off(impatient: Server) -> None
 
 
 def test_those_who_hang_do_not_keep_others_waiting_and_too_many_are_turned_away(server: Server) -> None:
-    hanging = [socket.create_connection(("127.0.0.1", server.server_port), timeout=10) for _ in range(15)]
+    hanging = [socket.create_connection(("127.0.0.1", server.server_port), timeout=ENOUGH_SECONDS) for _ in range(15)]
     assert asked(server, "/")[0].status == 200
-    hanging += [socket.create_connection(("127.0.0.1", server.server_port), timeout=10) for _ in range(10)]
+    hanging += [socket.create_connection(("127.0.0.1", server.server_port), timeout=ENOUGH_SECONDS) for _ in range(10)]
     assert hanging[-1].recv(1) == b""
     for each in hanging:
         each.close()
@@ -266,19 +267,16 @@ def test_those_who_hang_do_not_keep_others_waiting_and_too_many_are_turned_away(
 def test_a_reader_that_takes_nothing_is_left_and_the_file_is_closed(impatient: Server, tmp_path: Path) -> None:
     with (tmp_path / "raw/large.json").open("wb") as file:
         file.truncate(64 << 20)
-    with socket.create_connection(("127.0.0.1", impatient.server_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", impatient.server_port), timeout=ENOUGH_SECONDS) as connection:
         host = f"127.0.0.1:{impatient.server_port}"
         connection.sendall(f"GET /raw/large.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert connection.recv(4)
-        deadline = time.monotonic() + 10
-        while any("large.json" in each for each in _open_files()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not any("large.json" in each for each in _open_files())
+        wait_until(lambda: not any("large.json" in each for each in _open_files()))
 
 
 def test_a_browser_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
-        connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=ENOUGH_SECONDS)
         connection.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode())
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.close()

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from runs import make_run, pairs, write
+from waiting import ENOUGH_SECONDS as PATIENCE
+from waiting import comes_true
 
 from tare.errors import TareError, UsageError
 from tare.live.board import Now
@@ -23,7 +25,7 @@ from tare.live.serving import Making, Showing, _carry_out
 from tare.live.watch import LivePage, served
 
 WHOLE = pairs([1.0, 1.1, 1.2, 1.0], [1.0, 1.0, 1.1, 1.0])
-PATIENCE = 60.0
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 class Browser:
@@ -45,6 +47,15 @@ class Browser:
 
     def ask(self, page: int = 1) -> str:
         return self.get(f"/now?as={self._name}&page={page}")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process that serves, and those who wait for it, take their time."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(SUPPORT), *sys.path)))
+    monkeypatch.setattr("tare.live.watch._MODULE", "patient_serving")
+    for limit in ("_START_SECONDS", "_PAGE_SECONDS", "_END_SECONDS"):
+        monkeypatch.setattr(f"tare.live.watch.{limit}", PATIENCE)
 
 
 @pytest.fixture
@@ -73,8 +84,10 @@ def test_pages_come_with_trials_and_the_last_one_stays_until_those_who_watch_hav
         assert "nothing is measured yet" in watcher.ask()
         write(replace(WHOLE, folder=folder, trials=()))
         page.begin(folder, ())
-        page.note(Now(time.monotonic(), "dhrystone", "native", block=1, blocks=2))
-        assert "native, dhrystone, 0 s" in watcher.ask()
+        page.note(Now(since := time.monotonic() - 10, "dhrystone", "native", block=1, blocks=2))
+        going_on = re.search(r"native, dhrystone, (\d+) s", watcher.ask())
+        assert going_on
+        assert 10 <= int(going_on[1]) <= time.monotonic() - since + 1
         shutil.rmtree(folder)
         write(replace(WHOLE, folder=folder))
         page.renew()
@@ -112,7 +125,11 @@ def test_a_page_is_not_made_anew_before_it_is_time(said: list[str], tmp_path: Pa
         watcher = browser(said)
         page.begin(tmp_path / "run", ())
         watcher.ask()
-        for _ in range(3):
+        began = time.monotonic()
+        page.renew()
+        assert page._due > began + 2
+        page._due += PATIENCE
+        for _ in range(2):
             page.renew()
         assert 'data-page="2"' in watcher.ask()
 
@@ -173,17 +190,14 @@ def test_whatever_ends_the_run_ends_the_process(said: list[str]) -> None:
 def test_a_run_that_is_killed_takes_the_process_along() -> None:
     program = (
         "import time\nfrom tare.live.watch import served\n"
-        "with served(0, print) as page:\n    print(page._process.pid, flush=True)\n    time.sleep(60)\n"
+        "with served(0, print) as page:\n    print(page._process.pid, flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
         number = int([run.stdout.readline(), run.stdout.readline()][1])
         assert Path(f"/proc/{number}").exists()
         run.kill()
-        deadline = time.monotonic() + PATIENCE
-        while _alive(number) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not _alive(number)
+        assert comes_true(lambda: not _alive(number))
 
 
 def _alive(number: int) -> bool:
@@ -217,8 +231,9 @@ def test_a_thread_that_ends_while_all_get_their_cpus_does_not_end_the_server(
 
 
 def test_browsers_are_answered_when_a_cpu_has_nothing_else_to_do_and_not_on_those_that_are_measured(
-    said: list[str], tmp_path: Path
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TARE_TEST_PRIORITY", "1")
     write(replace(make_run(()), folder=tmp_path / "run"))
     allowed = os.sched_getaffinity(0)
     measured = {max(allowed)}

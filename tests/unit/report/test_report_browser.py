@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, PHONE, chromium, findings
+from browser import CHROMIUM, PHONE, chromium, findings, new_page
 from full_run import WORKLOADS, full_run
 from pages import html_of
 from playwright.sync_api import Browser, Page, expect
@@ -56,7 +56,7 @@ def visit(browser: Browser, report: Path) -> Iterator[Visit]:
     opened: list[Page] = []
 
     def visit(fragment: str = "", **options: Any) -> Page:
-        page = browser.new_page(**options)
+        page = new_page(browser, **options)
         opened.append(page)
         page.goto(f"{report.as_uri()}{fragment}")
         return page
@@ -78,7 +78,7 @@ def test_the_pages_own_script_runs_a_strangers_does_not_and_nothing_is_loaded(
     attack = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
     attacked = tmp_path / "index.html"
     attacked.write_text(report.read_text(encoding="utf-8").replace("</main>", f"{attack}</main>"), encoding="utf-8")
-    page = browser.new_page()
+    page = new_page(browser)
     loaded: list[str] = []
     page.on("requestfinished", lambda request: loaded.append(request.url))
     page.goto(attacked.as_uri())
@@ -222,7 +222,7 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 @pytest.mark.parametrize("how", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
 def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, ...], how: dict[str, Any]) -> None:
     for address in smaller:
-        page = browser.new_page(**how)
+        page = new_page(browser, **how)
         page.goto(address.as_uri())
         page.evaluate(OPEN_ALL)
         assert findings(page) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, chromium
+from browser import CHROMIUM, chromium, new_page
 from pages import Page, html_of
 from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
@@ -125,7 +125,7 @@ def test_a_strangers_label_stays_text() -> None:
 def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: Path, width: int) -> None:
     (tmp_path / "page.html").write_text(html_of(run_in_turns(BURST)), encoding="utf-8")
     with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 900})
+        page = new_page(browser, viewport={"width": width, "height": 900})
         page.goto((tmp_path / "page.html").as_uri())
         strip = page.locator(".drawings svg[aria-label^='Turns of block 3']")
         texts = strip.locator("text").evaluate_all(f"(all) => all.map((each) => [each.textContent, {BOX}])")
@@ -155,7 +155,7 @@ def test_of_very_many_blocks_the_first_are_drawn_and_the_rest_is_counted(monkeyp
 def test_the_block_of_a_trial_leads_to_the_turns_of_all_stacks_in_it(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(html_of(run_in_turns(BURST)), encoding="utf-8")
     with chromium() as browser:
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(f"{(tmp_path / 'page.html').as_uri()}#trials-0-3")
         page.locator("#trials-0-3 tbody tr").nth(2).locator("a[href^='#turns']").click()
         strip = page.locator("#turns-0-2")
