@@ -273,6 +273,10 @@ class Workload(ABC):
         """
         return self
 
+    def started_in(self, image: ImageWanted) -> Self:  # noqa: ARG002 - likewise
+        """Return it with what an image that is not there yet decides about its server; see `in_image`."""
+        return self
+
     def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:  # noqa: ARG002 - likewise
         """Return what is wrong with its settings in the image that a suite asks for, by setting."""
         return {}

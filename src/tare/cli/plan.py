@@ -19,7 +19,8 @@ from tare.journal import Run, load
 from tare.model import LimitsWanted
 from tare.report.limits import said_lowered
 from tare.report.numbers import percent
-from tare.running.schedule import Pace
+from tare.running.schedule import Pace, seconds_to_intervals
+from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
@@ -109,23 +110,38 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
         if said := said_lowered(planned.lowered):
             console.print(f"{planned.name}: {said}", markup=False, soft_wrap=True)
     total = _about(estimate(blocks, pace.seconds_of))
-    budget = f", ended by the budget after {format_duration(read.budget_seconds)}" if read.budget_seconds else ""
     without = "" if known else " without skips and emulated machines"
-    console.print(
-        f"\nin all at most about {total}{without}{budget}; what is decided earlier takes less", soft_wrap=True
-    )
+    ends = f"{_budget_in_words(read, pace)}; what is decided earlier takes less"
+    console.print(f"\nin all at most about {total}{without}{ends}", markup=False, soft_wrap=True)
+
+
+def _budget_in_words(read: Suite, pace: Pace) -> str:
+    """Return that the budget ends the run, and what it is too short for; empty without a budget."""
+    if not read.budget_seconds:
+        return ""
+    ends = f", ended by the budget after {format_duration(read.budget_seconds)}"
+    ready = seconds_to_intervals(to_run(read), pace)
+    late = [name for name, seconds in ready.items() if seconds > read.budget_seconds]
+    if not late or read.blocks < least_count():
+        return ends
+    of = f" of {', '.join(late)}" if len(late) < len(ready) else ""
+    needed = f"too short for the {least_count()} blocks that an interval{of} needs"
+    return f"{ends}, which is {needed} (about {_about(max(ready.values()))})"
 
 
 def _say_brought(console: Console, read: Suite) -> None:
     """List what the suite, which may be a stranger's, executes or opens outside tare."""
     lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
     for planned in read.workloads:
-        lines += [f"{planned.name}: {what}" for what in planned.workload.brings()]
+        lines += [f"{planned.name}: {what}" for what in planned.workload.started_in(read.image).brings()]
     for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
         if machine is not None:
             lines.append(f"{role}: as root on {machine.ssh}")
         if machine is not None and machine.ssh_config:
             lines.append(f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)")
+    source = read.image.source
+    if source and source.started.entry_point is None:
+        lines.append(f"image: {source}, whose entry point, if it has one, comes first")
     if lines:
         console.print("\nthis suite also executes or opens, outside tare:", soft_wrap=True)
     for line in dict.fromkeys(lines):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -98,6 +98,27 @@ class Course:
         return sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after
 
 
+def seconds_to_intervals(blocks: Sequence[Block], pace: Pace) -> Mapping[str, float]:
+    """Return the seconds until each workload has its minimum of blocks for an interval, as a run orders them.
+
+    Every workload gets its first block; then the quickest go first.
+    """
+    seconds = {block: estimate((block,), pace.seconds_of) for block in blocks}
+    first = sum(seconds[block] for block in blocks if block.index == 0)
+    others = _quickest_first([block for block in blocks if block.index], seconds)
+    return {block.workload: first + others.get(block.workload, 0.0) for block in blocks}
+
+
+def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float]) -> Mapping[str, float]:
+    """Return the seconds until each workload has its minimum of blocks, if the quickest go first."""
+    costs = {block.workload: 0.0 for block in blocks}
+    for block in blocks:
+        if block.index < least_count():
+            costs[block.workload] += seconds[block]
+    quickest = sorted(costs, key=lambda workload: costs[workload])
+    return dict(zip(quickest, accumulate(costs[workload] for workload in quickest), strict=True))
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks."""
@@ -130,7 +151,7 @@ class Schedule:
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
             return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
-        ready_in = self._seconds_to_intervals(seconds)
+        ready_in = _quickest_first(self.blocks, seconds)
         rounds = max(ready_in.values()) <= left
 
         def turn(block: Block) -> tuple[float, ...]:
@@ -147,15 +168,6 @@ class Schedule:
     def _in_plan(self, block: Block) -> tuple[int, int]:
         """Give a block's position in the plan: its round, and its workload's position in the suite."""
         return block.index, list(self.pace.workloads).index(block.workload)
-
-    def _seconds_to_intervals(self, seconds: Mapping[Block, float]) -> Mapping[str, float]:
-        """Give the seconds until each workload has its minimum of blocks, if the quickest go first."""
-        costs = {block.workload: 0.0 for block in self.blocks}
-        for block in self.blocks:
-            if block.index < least_count():
-                costs[block.workload] += seconds[block]
-        quickest = sorted(costs, key=lambda workload: costs[workload])
-        return dict(zip(quickest, accumulate(costs[workload] for workload in quickest), strict=True))
 
     def following(self, order: int) -> Step | None:
         """Give the step after one of the next block."""

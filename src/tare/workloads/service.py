@@ -123,6 +123,10 @@ class ServerOfYours(Workload):
         """The server's program."""
         return words_of(self.command)[:1]
 
+    def started_in(self, image: ImageWanted) -> Self:
+        """Return it with the command of an image that others have built, where the suite does not say one."""
+        return replace(self, command="") if image.source and self.command == _OWN else self
+
     def in_image(self, image: Image) -> Self:
         """Give it with the command and the port of an image that others have built, where the suite does not say them.
 

@@ -65,6 +65,61 @@ def test_a_plan_says_which_settings_are_lowered(tmp_path: Path, capsys: pytest.C
     assert "each instance of dhrystone: 1 CPU, 512 MiB, 4096 open files, measures for 500 ms at most\n" in planned
 
 
+def planned(folder: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
+    path = folder / "suite.toml"
+    path.write_text(text, encoding="utf-8")
+    code, out = said(capsys, "plan", path)
+    assert code == 0, out
+    return out
+
+
+TWO = (
+    '[suite]\nstacks = ["native"]\nbudget = "{budget}"\n[[workloads]]\nuse = "startup"\n[[workloads]]\nuse = "redis"\n'
+)
+SHORT = "which is too short for the 5 blocks that an interval"
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ("1s", f"ended by the budget after 1 s, {SHORT} needs (about "),
+        ("80s", f"ended by the budget after 1 min 20 s, {SHORT} of redis needs (about "),
+        ("3m", "ended by the budget after 3 min; what is decided earlier takes less"),
+    ],
+)
+def test_a_plan_says_for_what_the_budget_is_too_short(
+    budget: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in planned(tmp_path, capsys, TWO.format(budget=budget))
+
+
+def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TWO.format(budget="1s").replace("[[", "blocks = 4\n[[", 1)
+    assert "ended by the budget after 1 s; what" in planned(tmp_path, capsys, text)
+
+
+SERVER = '[suite]\nstacks = ["native"]\n{image}[[workloads]]\nuse = "service"\n{command}'
+
+
+@pytest.mark.parametrize(
+    ("image", "command", "named"),
+    [
+        ("", "", "/usr/lib/tare/micro --listen '{listen}'"),
+        ('[image]\nfrom = "oci:app"\n', "", "the image's own command"),
+        ('[image]\nfrom = "oci:app"\n', 'command = "--quick"\n', "--quick"),
+    ],
+)
+def test_a_plan_names_the_command_that_will_run(
+    image: str, command: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = planned(tmp_path, capsys, SERVER.format(image=image, command=command))
+    assert f"  service: in every instance, on bare metal too: {named}\n" in out
+    entry = "oci:/.*app, whose entry point, if it has one, comes first"
+    assert bool(re.search(entry, out)) is bool(image)
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
     code = run(app, [str(word) for word in words])
     captured = capsys.readouterr()
