@@ -2,10 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::{Application, Service, Step, http, redis};
+use crate::{Application, LONGEST_REQUEST, Service, Step, http, redis};
 
-/// The longest request, and so the most that is kept of one that is not whole.
-pub const LONGEST_REQUEST: usize = 16 * 1024;
 /// Requests wait while this much of an answer has not been sent.
 const ENOUGH_OUTPUT: usize = 16 * 1024;
 

@@ -19,6 +19,9 @@ use alloc::format;
 use alloc::string::String;
 use store::Store;
 
+/// The longest request, and so the most that is kept of one that is not whole.
+const LONGEST_REQUEST: usize = 16 * 1024;
+
 /// What answers at a TCP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::str;
 
-use crate::Step;
 use crate::store::Store;
+use crate::{LONGEST_REQUEST, Step};
 
 /// More words than any command here takes.
 const MOST_WORDS: usize = 16;
@@ -159,7 +159,7 @@ fn word(input: &[u8]) -> Result<Option<(&[u8], usize)>, &'static [u8]> {
         return Ok(None);
     };
     let length = number(&line[1..]).and_then(|length| usize::try_from(length).ok());
-    let Some(length) = length.filter(|length| *length <= crate::connection::LONGEST_REQUEST) else {
+    let Some(length) = length.filter(|length| *length <= LONGEST_REQUEST) else {
         return Err(b"-ERR Protocol error: invalid bulk length\r\n");
     };
     let end = start + length;
