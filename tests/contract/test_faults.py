@@ -43,7 +43,7 @@ class Missing(Dhrystone):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         assert setup.instance.inside is not None
-        output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=10)
+        output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=60)
         yield Raw(self.name, output.argv, output.text, output.seconds)
 
 

@@ -54,7 +54,7 @@ def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
     with ground.further.started(Startup(), limit_bytes) as another:
         inside = another.setup.instance.inside
         assert inside is not None
-        inside.run(*argv, timeout=30)
+        inside.run(*argv, timeout=60)
 
 
 def test_a_program_that_is_ended_for_lack_of_memory_is_told_from_one_that_fails(ground: Ground) -> None:

@@ -175,7 +175,7 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
     with started(replace(testbed, image=lone, volume_bytes=0), (technology,), 17008, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
-        output = inside.run(*lone.start, "given", "", "code=7", timeout=30, check=False)
+        output = inside.run(*lone.start, "given", "", "code=7", timeout=60, check=False)
         assert (output.text, output.exit_code) == (SEEN, 7)
         assert inside.read("/etc/hosts").startswith("127.0.0.1")  # though the image has no tools
         inside.write("/srv/written", "by tare")
@@ -191,12 +191,12 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
     with started(replace(testbed, image=of_a_kind, volume_bytes=0), (technology,), 17008, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
-        output = inside.run(*of_a_kind.start, "given", "code=7", timeout=30, check=False)
+        output = inside.run(*of_a_kind.start, "given", "code=7", timeout=60, check=False)
         assert (output.exit_code, output.text.splitlines()[0]) == (7, "user 4711 4711 4712 4712"), output.stderr
         assert "folder /srv/work" in output.text
         assert "argument [given]" in output.text
         assert "argument [code=7]" in output.text
-        left = inside.run(TOOLS, "ps", "-o", "stat,args", timeout=30).text.splitlines()[1:]
+        left = inside.run(TOOLS, "ps", "-o", "stat,args", timeout=60).text.splitlines()[1:]
         assert name == "native" or [line for line in left if line.startswith("Z")] == []  # all are buried
 
 
@@ -222,7 +222,7 @@ def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroun
     ):
         running.await_answer(testbed.client)
         url = f"http://{part.instance.address}:{workload.port}/"
-        assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=20).text == SERVED
+        assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=60).text == SERVED
         setup = Setup(part.instance, testbed.client, (), start=server.start)
         (throughput,) = read_values(workload, tuple(workload.measure(setup)))
         assert throughput.value > 10

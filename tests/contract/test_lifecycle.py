@@ -69,7 +69,7 @@ def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
 def _ended(inside: Host, *argv: str) -> tuple[int, str]:
     """Run a command, and give its exit code and its words; gVisor's sandbox may end with it, or hang."""
     try:
-        output = inside.run(*argv, timeout=20, check=False)
+        output = inside.run(*argv, timeout=60, check=False)
     except TrialFailed as error:
         return -1, str(error)
     return output.exit_code, output.stderr.decode()

@@ -137,7 +137,7 @@ def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers
             process = second.process
             assert process is not None
             while process.running():
-                inside.run("sleep", "0.05", timeout=9)
+                inside.run("sleep", "0.05", timeout=60)
             with pytest.raises(TrialFailed, match="does not answer"):
                 second.await_answer(testbed.client)
             assert "in use" in second.why()

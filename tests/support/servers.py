@@ -20,8 +20,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from waiting import ENOUGH_SECONDS
 
-_START_SECONDS = 20.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -35,7 +35,7 @@ def free_port() -> int:
 def said(url: str, post: bytes | None = None, **parameters: str) -> str:
     """Give what a server answers."""
     query = f"?{urlencode(parameters)}" if parameters else ""
-    with _DIRECT.open(f"{url}{query}", post, timeout=10) as answer:
+    with _DIRECT.open(f"{url}{query}", post, timeout=ENOUGH_SECONDS) as answer:
         text: str = answer.read().decode()
     return text
 
@@ -132,13 +132,13 @@ def _served(
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
+    deadline = time.monotonic() + ENOUGH_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
             with _DIRECT.open(url, timeout=2):

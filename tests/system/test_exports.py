@@ -36,7 +36,7 @@ def queries(folder: Path, to: str) -> list[tuple[str, str]]:
 def promtool(*words: str, given: bytes = b"") -> bytes:
     """Run Prometheus's own tool; gives what it says."""
     command = (program("prometheus", "promtool"), *words)
-    done = subprocess.run(command, input=given, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -16,7 +16,7 @@ from tare.hosts.ledger import Leftovers, keep, leftovers
 from tare.machines import Machine
 
 Clean = Callable[..., tuple[int, str]]
-SLOW = ("sh", "-c", "sleep 60", "tare-slow")
+SLOW = ("sh", "-c", "sleep 600", "tare-slow")
 NOWHERE = Machine("root@tare-nowhere.invalid")
 
 
@@ -33,7 +33,11 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(importlib.import_module("tare.cli.clean"), "_UNDO_SECONDS", 0.5)
+    cleaning = importlib.import_module("tare.cli.clean")
+    trouble_of = cleaning.trouble_of
+    monkeypatch.setattr(
+        cleaning, "trouble_of", lambda host, argv, seconds: trouble_of(host, argv, 0.5 if argv == SLOW else seconds)
+    )
 
     def call(*options: str) -> tuple[int, str]:
         code = run(app, ["clean", *options])

@@ -40,7 +40,7 @@ def daemon() -> Iterator[HTTPConnection]:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+            yield HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
         finally:
             server.shutdown()
             thread.join()
@@ -53,7 +53,7 @@ def asked(connection: HTTPConnection, target: str) -> tuple[int, list[str]]:
 
 
 def test_an_answer_is_sent_at_once() -> None:
-    with daemon() as connection, socket.create_connection((connection.host, connection.port), timeout=10) as raw:
+    with daemon() as connection, socket.create_connection((connection.host, connection.port), timeout=60) as raw:
         raw.sendall(b"GET /?q=word HTTP/1.0\r\n\r\n")
         assert raw.recv(65536).endswith(b'["word", "\\u00e4"]')
 

@@ -54,7 +54,7 @@ def test_programs_start_in_order_and_end_when_the_service_is_told_to() -> None:
         assert service.stdout is not None
         assert [service.stdout.readline().strip() for _ in range(2)] == [first, second]
         service.send_signal(signal.SIGTERM)
-        assert service.wait(30) == 0
+        assert service.wait(60) == 0
     assert not is_open(first)
     assert not is_open(second)
 
@@ -62,7 +62,7 @@ def test_programs_start_in_order_and_end_when_the_service_is_told_to() -> None:
 def test_one_that_ends_before_it_is_ready_ends_all() -> None:
     (port,) = ports(1)
     with started("raise SystemExit(3)", port) as service:
-        _, errors = service.communicate(timeout=30)
+        _, errors = service.communicate(timeout=60)
     assert service.returncode == 1
     assert "has ended with 3" in errors
     assert not is_open(port)

@@ -23,7 +23,7 @@ def test_a_disk_is_made_once_of_the_directory_as_large_as_said_and_its_inode_tab
     with_disk(LocalHost(), image)
     with_disk(LocalHost(), replace(image, disk_bytes=2 << 30))
     assert disk.stat().st_mtime_ns == made
-    said = LocalHost().run("/sbin/debugfs", "-R", "cat /file", str(disk), timeout=30).text
+    said = LocalHost().run("/sbin/debugfs", "-R", "cat /file", str(disk), timeout=60).text
     assert said == "text"
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS, in_time
 
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.guests import guest
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch
+from tare.launch import Launch, Timeline
 from tare.model import Image, Limits
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
@@ -27,7 +29,15 @@ def launch(tmp_path: Path) -> Launch:
     limits = Limits((1,), 64 << 20, 4096)
     folder = tmp_path / "tare-1"
     return Launch(
-        "tare-test-1", image, limits, network, (17007,), folder, network.ledger, lambda *_: None, start_seconds=0.3
+        "tare-test-1",
+        image,
+        limits,
+        network,
+        (17007,),
+        folder,
+        network.ledger,
+        lambda *_: None,
+        start_seconds=ENOUGH_SECONDS,
     )
 
 
@@ -48,9 +58,17 @@ def test_a_kernel_that_has_too_little_memory_to_boot_says_so(name: str, seconds:
     assert error.hint == "it had 64 MiB of memory, and its own kernel needs more"
 
 
-@pytest.mark.parametrize(("boots", "then"), [(1, "sleep 60"), (2, "")], ids=["it hangs", "it boots again"])
-def test_it_does_so_too_where_its_monitor_does_not_end(boots: int, then: str, launch: Launch) -> None:
-    assert type(failure(launch, boots * (SAMPLES / "64-mib.txt").read_text(), then)) is OutOfMemory
+def test_it_does_so_too_where_its_monitor_hangs(launch: Launch) -> None:
+    def hangs(seconds: float) -> None:
+        patient = replace(launch, start_seconds=0.3 * seconds, timeline=Timeline())
+        errors.append(failure(patient, (SAMPLES / "64-mib.txt").read_text(), "exec sleep 600"))
+
+    errors: list[TrialFailed] = []
+    in_time(hangs, lambda: type(errors[-1]) is OutOfMemory)
+
+
+def test_it_does_so_too_where_its_monitor_boots_it_again(launch: Launch) -> None:
+    assert type(failure(launch, 2 * (SAMPLES / "64-mib.txt").read_text())) is OutOfMemory
 
 
 def test_a_text_that_is_cut_off_before_the_reason_tells_no_lack_of_memory(launch: Launch) -> None:
@@ -71,8 +89,9 @@ def test_another_panic_is_told_by_its_words_and_not_by_the_last_line(launch: Lau
 
 
 def test_a_kernel_that_says_nothing_and_ends_or_hangs_is_told_with_its_memory(launch: Launch) -> None:
-    for then, kind, why in (("", TrialFailed, "ended: no output"), ("sleep 60", TimedOut, "printed nothing for 0.3 s")):
-        error = failure(launch, "", then)
+    hangs = ("exec sleep 600", 0.3, TimedOut, "printed nothing for 0.3 s")
+    for then, seconds, kind, why in (("", ENOUGH_SECONDS, TrialFailed, "ended: no output"), hangs):
+        error = failure(replace(launch, start_seconds=seconds), "", then)
         assert (type(error), str(error)) == (kind, f"the guest did not boot: {why}")
         assert error.hint == "its kernel said nothing; it had 64 MiB of memory"
 

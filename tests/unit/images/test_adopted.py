@@ -81,7 +81,7 @@ def start(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the image's program in a chroot, by root and with an environment and groups that it must not get."""
     command = ("chroot", "--groups=5,6", str(image.root), *image.start, *arguments)
     environment = {"PATH": os.environ["PATH"], "SECRET": "1", "TARE_RUN_1": "mark"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @needs_tools

@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 from fakes import LIMITS, bare_testbed
 from tare_fake.technology import Fake
+from waiting import ENOUGH_SECONDS
 
 from tare.contracts import Beside, Host, Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
@@ -181,8 +182,13 @@ def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> Non
         assert attempt._status == "ok"
 
 
-def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(tmp_path: Path) -> None:
-    slow = beside("slow", "echo still filling; sleep 600", ready="echo no table; exit 3")
+def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tare.running.service._LEAST_SECONDS", ENOUGH_SECONDS)
+    began = tmp_path / "began"
+    script = f"echo still filling; touch {began}; sleep 600"
+    slow = beside("slow", script, ready=f"until [ -e {began} ]; do sleep 0.01; done; echo no table; exit 3")
     slow = replace(slow, service=replace(slow.service, ready_seconds=0.3))
     with attempt_of(tmp_path, Shop((slow,))) as attempt:
         attempt.start()

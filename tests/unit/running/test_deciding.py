@@ -167,13 +167,15 @@ def test_deciding_is_quick_with_twenty_stacks_and_a_hundred_metrics() -> None:
     metrics = tuple(Metric(f"m{number}", f"M{number}", "1/s", "higher") for number in range(100))
     stacks = ("native", "native-again", *(f"s{number}" for number in range(18)))
     decisions = Decisions((WorkloadRecord("big", "big", "Big", metrics, None),), stacks, "native", "native-again", 0.03)
+    learning, deciding = [], []
     for block in range(30):
+        began = time.process_time()
         for place, stack in enumerate(stacks):
             values = [measured(metric.name, 100.0 + (7 * block + place) % 11) for metric in metrics]
             decisions.learn(make_trial(stack, block, values, "big"))
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
+        learned = time.process_time()
         decisions.decided()
-        took.append(time.perf_counter() - began)
-    assert sorted(took)[2] < 0.5  # the target, 50 ms, is measured by `make bench`: this machine may be busy
+        learning.append(learned - began)
+        deciding.append(time.process_time() - learned)
+    # About twice as long; `make bench` measures how long that is.
+    assert sorted(deciding[-5:])[2] < 20 * sorted(learning)[15]

@@ -205,7 +205,7 @@ def start(host: WithIncus, launch: Launch) -> Start:
 def test_an_instance_of_incus_is_started_entered_and_removed(host: WithIncus, start: Start) -> None:
     with start() as instance:
         assert instance.inside is not None
-        assert instance.inside.run("echo", "hello", timeout=20).text == "hello\n"
+        assert instance.inside.run("echo", "hello", timeout=60).text == "hello\n"
         assert instance.proof["incus"] == "6.0.4"
         assert instance.proof["liblxc"] == "6.0.4"
         assert instance.address == "198.18.0.10"

@@ -73,7 +73,7 @@ def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("PATH", f"{STAND_INS}:{os.environ['PATH']}")
     monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    return lambda *argv: subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    return lambda *argv: subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 
 from tare import plugins
 from tare.contracts import Instance
-from tare.errors import TrialFailed
+from tare.errors import TimedOut, TrialFailed
 from tare.guests import boot_medium
 from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
@@ -86,7 +85,7 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
         _answers_within_its_limits(instance, launch)
         assert instance.inside is not None
         assert disk in instance.inside.read("/proc/partitions")
-        link = instance.inside.run("readlink", "/sys/class/net/eth0/device/driver", timeout=30).text
+        link = instance.inside.run("readlink", "/sys/class/net/eth0/device/driver", timeout=60).text
         assert link.strip().endswith(f"/{driver}")
     assert _left(launch) == []
     if name == "vmware":
@@ -98,14 +97,13 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
 def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: Launch) -> None:
     technology = plugins.find("technologies", name)()
     technology.imported(LocalHost(), launch.image)
-    began = time.monotonic()
     huge = replace(launch, limits=replace(launch.limits, cpus=launch.limits.cpus * 300))
     with (
-        pytest.raises(TrialFailed, match=r"vCPU number is invalid|Invalid SMP CPUs"),
+        pytest.raises(TrialFailed, match=r"vCPU number is invalid|Invalid SMP CPUs") as caught,
         technology.launch(LocalHost(), huge),
     ):
         pytest.fail("it started")
-    assert time.monotonic() - began < 60
+    assert not isinstance(caught.value, TimedOut)
     assert _left(launch) == []
 
 
@@ -133,7 +131,7 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch, tmp_
 
 def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None:
     host = LocalHost()
-    host.run("mkdir", "-p", str(launch.folder), timeout=30)
+    host.run("mkdir", "-p", str(launch.folder), timeout=60)
     with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
         initrd = boot_medium.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
         words = boot_medium.command_line(launch)
@@ -183,7 +181,7 @@ def _answers_within_its_limits(instance: Instance, launch: Launch) -> None:
     memory = int(next(line for line in limits.splitlines() if line.startswith("memory: ")).split()[1])
     assert 0.85 * 512 * 2**20 <= memory <= 512 * 2**20
     knock = str(launch.image.root / "usr/lib/tare/knock")
-    answer = _run("ip", "netns", "exec", launch.network.client, knock, instance.address, "17007", "20").text
+    answer = _run("ip", "netns", "exec", launch.network.client, knock, instance.address, "17007", "60").text
     assert answer.split()[1] == "tare"
     names = [mark.name for mark in launch.timeline.marks]
     assert names == ["requested", "started", "kernel", "userspace"]

@@ -33,7 +33,7 @@ pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install t
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of openstacksdk, about itself
 
 HERE = LocalHost()
-WANTED = Wanted("tare-1-a", "m1.small", "debian-12", "private", "ssh-ed25519 AAAA", timeout_seconds=20.0)
+WANTED = Wanted("tare-1-a", "m1.small", "debian-12", "private", "ssh-ed25519 AAAA", timeout_seconds=60.0)
 
 
 @pytest.fixture
@@ -274,8 +274,8 @@ def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
     ledger = Ledger(tmp_path / "server.jsonl")
     with ledger.making(ssh_image.root), fresh_root(ledger, ssh_image, folder) as root:
         make_enterable(ledger, root)
-        HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=30)
-        HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=10)
+        HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=60)
+        HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=60)
         state.started = lambda found: HERE.write(f"{root}/etc/keys", f"{found['public_key']}\n")
         state.console = KEYS.format(HERE.read(f"{root}/etc/host_key.pub"))
         options = (f"ListenAddress={ADDRESS}", "HostKey=/etc/host_key", "AuthorizedKeysFile=/etc/keys", "UsePAM=no")
@@ -284,7 +284,7 @@ def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
             yield
 
 
-WHOLE = Openstack("stand-in", "m1.small", "debian-12", "private", user="root", timeout=30.0)
+WHOLE = Openstack("stand-in", "m1.small", "debian-12", "private", user="root", timeout=60.0)
 
 
 @pytest.mark.machine
@@ -294,7 +294,7 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, laun
     launch = replace(launch, image=ssh_image)
     with WHOLE.launch(HERE, launch) as instance:
         assert instance.inside is not None
-        assert instance.inside.run("id", "-u", timeout=30).text == "0\n"
+        assert instance.inside.run("id", "-u", timeout=60).text == "0\n"
         assert instance.address == ADDRESS
         assert instance.proof["flavor"] == "m1.small"
         assert [mark.name for mark in launch.timeline.marks] == ["requested", "started", "ready"]
@@ -310,7 +310,7 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, laun
 @pytest.mark.usefixtures("server")
 def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Launch, ssh_image: Image) -> None:
     other = launch.folder.with_name("other")
-    HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(other), timeout=30)
+    HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(other), timeout=60)
     state.console = KEYS.format(HERE.read(f"{other}.pub"))
     with (
         pytest.raises(TareError, match="the server's SSH host key is not the one on its console"),

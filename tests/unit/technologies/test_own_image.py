@@ -251,11 +251,11 @@ needs_qemu_img = pytest.mark.skipif(not shutil.which("qemu-img"), reason="apt-ge
 def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: Boot, tmp_path: Path) -> None:
     host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
     secret.write_bytes(bytes(1 << 16))
-    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
+    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     launch = replace(boot.launch, folder=tmp_path / "instance")
     (launch.folder / "written").mkdir(parents=True)
     overlay = _overlay(host, launch, str(disk), "raw")
-    told = host.run("qemu-img", "info", "--backing-chain", "--output=json", overlay, timeout=30).text
+    told = host.run("qemu-img", "info", "--backing-chain", "--output=json", overlay, timeout=60).text
     assert [each["filename"] for each in json.loads(told)] == [overlay, str(disk)]
 
 
@@ -263,7 +263,7 @@ def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: Boot, tmp
 def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) -> None:
     host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
     secret.write_bytes(bytes(1 << 16))
-    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=30)
+    host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     with pytest.raises(TrialFailed, match=rf"it is only a part of a disk: it refers to {secret}"):
         _overlay(host, boot.launch, str(disk), "qcow2")
 

@@ -161,7 +161,7 @@ def test_a_real_server_in_an_image_is_served_by_its_command_line_alone(
         assert [caution.kind for caution in instance.cautions] == ["emulated"]
         assert instance.proof["accelerator"] == "tcg"
         asked = ("chroot", str(launch.image.root), "redis-cli", "-h", address, "ping")
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
         assert said.stdout == "PONG\n"
 
 
