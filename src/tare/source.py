@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 _REGISTRY = "docker://"
+_STORES = (_REGISTRY, "docker-daemon:", "containers-storage:")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,14 @@ class Source:
     def __str__(self) -> str:
         """Write it as a suite does."""
         return f"{self.transport}{self.name}"
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it is a file or folder of this machine, and does not exist. A tag may follow its path."""
+        if self.transport in _STORES:
+            return False
+        path = self.name.partition(":")[0] if self.transport else self.name
+        return not (Path(self.name).exists() or Path(path).exists())
 
     def pinned(self, digest: str) -> str:
         """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""

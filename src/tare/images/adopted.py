@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts import VOLUME, Workload
-from tare.errors import Fault, SuiteError, TareError
+from tare.errors import Fault, SuiteError, TareError, UsageError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
@@ -45,10 +45,14 @@ _PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MU
 def wanted_image(
     wanted: ImageWanted, workloads: Iterable[Workload] | None, say: Callable[[str], None], again: str = ""
 ) -> Image:
-    """Give the image that a suite asks for, for these workloads; build it if it is not cached. Raises TareError.
+    """Give the image that a suite asks for, for these workloads; build it if it is not cached.
 
+    Raises TareError, and UsageError where the file of an image does not exist, also of one for a service beside.
     `again` is the origin that an earlier image of it had: from a registry, the very same one is taken.
     """
+    workloads = None if workloads is None else tuple(workloads)
+    beside = [each.image for workload in workloads or () for each in workload.beside]
+    _refuse_absent([wanted, *beside])
     remove_abandoned()
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
@@ -209,6 +213,13 @@ def packages_of(status: str) -> str:
 
 def _starter() -> Path:
     return program_folder() / "image/start.c"
+
+
+def _refuse_absent(wanted: Iterable[ImageWanted]) -> None:
+    for source in (each.source for each in wanted):
+        if source is not None and source.is_absent:
+            hint = "give the path of an image; a path is of the folder in which tare is called"
+            raise UsageError(f"{source}: there is no such file", hint)
 
 
 def _refuse_missing() -> None:

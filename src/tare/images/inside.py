@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError
+from tare.errors import TareError, UsageError
 
 _MOST_BYTES = 16 << 20
 
@@ -78,7 +78,9 @@ def hash_of_files(files: Sequence[tuple[str, str]]) -> str:
     digest = hashlib.sha256()
     for target, source in files:
         if not Path(source).exists():
-            raise TareError(f"{source}: there is no such file", "[image] files has the path in the image, and this one")
+            raise UsageError(
+                f"{source}: there is no such file", "[image] files has the path in the image, and this one"
+            )
         digest.update(repr(target).encode())
         for path, below in _below(Path(source)):
             digest.update(f"{below!r} {path.lstat().st_mode:o} ".encode())

@@ -6,20 +6,23 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oci_made import file, folder, layer, layout, link
 
-from tare.errors import TareError
+from tare.contracts import Beside
+from tare.errors import TareError, UsageError
 from tare.hosts.exec import START
-from tare.images.adopted import Adoption, configuration_of, lacking, packages_of
+from tare.images.adopted import Adoption, configuration_of, lacking, packages_of, wanted_image
 from tare.images.building import building
 from tare.images.inside import hash_of_files, put_files, text_in
-from tare.model import Image
+from tare.model import Image, ImageWanted, Service
 from tare.source import Source, Started
+from tare.suites.source import FILES, STORES, read_source
+from tare.workloads.application import OfSeveral
 
 BUSYBOX = Path("/bin/busybox")
 PROBE = Path(__file__).parents[2] / "support/probe.c"
@@ -283,8 +286,56 @@ def test_the_hash_of_files_follows_names_content_and_permissions(tmp_path: Path)
     (own / "there").chmod(0o700)
     seen.add(hash_of_files((("/a", str(own)),)))
     assert len(seen) == 5
-    with pytest.raises(TareError, match="there is no such file"):
+    with pytest.raises(UsageError, match="there is no such file"):
         hash_of_files((("/a", f"{own}/none"),))
+
+
+@pytest.mark.parametrize("name", ["docker-archive:none.tar", "oci-archive:none.tar:app:1", "oci:none", "none.tar"])
+def test_the_file_of_an_image_that_does_not_exist_is_a_mistake_of_the_user_and_named_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    source, said = read_source(name), list[str]()
+    beside = Beside("cache", ImageWanted(source=source), Service((), 0))
+    for wanted, workloads in ((ImageWanted(source=source), ()), (ImageWanted(), (OfOthers(service_beside=beside),))):
+        with pytest.raises(UsageError) as error:
+            wanted_image(wanted, workloads, said.append)
+        assert str(error.value) == f"{source}: there is no such file"
+        assert (str(error.value).count("none"), error.value.exit_code) == (1, 2)
+    assert (said, (tmp_path / "home").exists()) == ([], False)  # nothing was begun
+
+
+@dataclass(frozen=True)
+class OfOthers(OfSeveral):
+    """An application with this service beside."""
+
+    service_beside: Beside | None = None
+
+    @property
+    def beside(self) -> tuple[Beside, ...]:
+        return (self.service_beside,) if self.service_beside else ()
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("docker-archive:app.tar", False),
+        ("docker-archive:app.tar:name:tag", False),
+        ("app.tar", False),
+        ("app.tar:name", True),  # a path of a root file system has no tag
+        ("docker-archive:other.tar:app.tar", True),
+        ("docker-daemon:none", False),  # the daemon knows
+        ("docker://registry.example/none", False),
+        ("containers-storage:none", False),
+    ],
+)
+def test_only_what_is_of_this_machine_can_be_absent_here(name: str, absent: bool, tmp_path: Path) -> None:
+    (tmp_path / "app.tar").touch()
+    transport = next((each for each in (*FILES, *STORES) if name.startswith(each)), "")
+    rest = name.removeprefix(transport)
+    source = Source(transport, rest if transport in STORES else str(tmp_path / rest))
+    assert source.is_absent == absent
 
 
 def test_the_packages_of_a_debian_are_read_from_its_status() -> None:
