@@ -281,6 +281,10 @@ class Workload(ABC):
         """Return what is wrong with its settings in the image that a suite asks for, by setting."""
         return {}
 
+    def commanded(self, command: tuple[str, ...]) -> Self | None:  # noqa: ARG002 - most run none of the user's
+        """Return it with another command of the user's in the instance; None where the user gives it no command."""
+        return None
+
     @property
     def called(self) -> str:
         """The name by which the services of its application find its server; empty without others."""

@@ -60,7 +60,8 @@ class RunRecord:
     `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
     packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
     that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
-    built, with its digest. `beside` has the images of services beside those under test, by the services' names.
+    built, with its digest. `beside` has the images of services beside those under test, by the services' names. `own`
+    has the `command` and the `image` that a stack has of its own, by the stacks' names.
     """
 
     format: int
@@ -86,6 +87,7 @@ class RunRecord:
     sample_seconds: float = 0.1
     image_origin: str = ""
     beside: dict[str, str] = field(default_factory=dict)
+    own: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> Facts:

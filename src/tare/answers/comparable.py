@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tare.errors import UsageError
-from tare.journal import Run
+from tare.journal import Run, RunRecord
 from tare.machines import Facts
 from tare.model import Limits, Trial
 from tare.units import format_size
@@ -78,6 +78,7 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
         ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
         ("limits", _limits(before.trials), _limits(after.trials)),
         *_tuning(before, after),
+        *_own_programs(old, new, stacks),
     )
     lines = [
         f"{name}: {_said(first)} before, {_said(second)} after" for name, first, second in pairs if first != second
@@ -94,6 +95,15 @@ def _tuning(before: Run, after: Run) -> list[tuple[str, str, str]]:
         (each.name, old[each.name].now, each.now)
         for each in after.record.tuning
         if each.name in old and each.fits != old[each.name].fits
+    ]
+
+
+def _own_programs(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> list[tuple[str, str, str]]:
+    """Return the commands and images that stacks have of their own, in both runs."""
+    return [
+        (f"{stack}: its own {what}", old.own.get(stack, {}).get(what, ""), new.own.get(stack, {}).get(what, ""))
+        for stack in sorted(stacks)
+        for what in ("command", "image")
     ]
 
 

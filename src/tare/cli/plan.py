@@ -132,8 +132,13 @@ def _budget_in_words(read: Suite, pace: Pace) -> str:
 def _say_brought(console: Console, read: Suite) -> None:
     """List what the suite, which may be a stranger's, executes or opens outside tare."""
     lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
+    for stack in read.stacks:
+        lines += [f"{stack.name}: an image of its own: {stack.own.source}"] if stack.own.source else []
     for planned in read.workloads:
-        lines += [f"{planned.name}: {what}" for what in planned.workload.started_in(read.image).brings()]
+        for stack in read.stacks:
+            name = f"{planned.name} on {stack.name}" if stack.own.command else planned.name
+            own = stack.own.workload(planned.workload.started_in(stack.own.image(read.image)))
+            lines += [f"{name}: {what}" for what in own.brings()]
     for role, machine in (("server", read.hosts.server), ("client", read.hosts.client)):
         if machine is not None:
             lines.append(f"{role}: as root on {machine.ssh}")

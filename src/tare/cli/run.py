@@ -5,34 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import TypeAdapter
 
 from tare import __version__
 from tare.cli.console import Console
 from tare.cli.display import watching
 from tare.cli.ending import WHY, leave, show_end
+from tare.cli.resuming import check_same
 from tare.cli.stopping import stoppable
 from tare.contracts import Workload
 from tare.doctor.noise import assess
-from tare.errors import SuiteError, TareError, UsageError
+from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.tuning import look
-from tare.images.adopted import images_beside, lacking, wanted_image
+from tare.images.adopted import images_beside, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
 from tare.journal import FORMAT, Journal, Run, RunRecord, WorkloadRecord, holds_no_trial, load, make_within
 from tare.machines import Facts
 from tare.model import Image, Limits, Problem
 from tare.running.nesting import makes_machine, prepare_nested
+from tare.running.own_images import check_programs, own_images
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed, reached
 from tare.suites.suite import Suite, read_suite
@@ -44,13 +45,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """What a call of `tare run` works on; `resumed` is the run that it goes on with, `page` shows it in a browser."""
+    """What a call of `tare run` works on; `resumed` is the run that it goes on with, `page` shows it in a browser.
+
+    `own` are the images that stacks have of their own, once they are there.
+    """
 
     suite: Suite
     journal: Journal
     budget_seconds: float | None
     resumed: Run | None
     page: LivePage | None = None
+    own: Mapping[str, Image] = field(default_factory=dict)
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -104,10 +109,11 @@ def _measure(session: Session, console: Console) -> str:
         say = partial(console.print, style="dim", markup=False)
         image = wanted_image(session.suite.image, session.workloads, say, again)
         session = replace(session, suite=session.suite.in_image(image))
-        if missing := lacking(image, [name for each in session.workloads for name in each.programs]):
-            raise SuiteError(missing)
+        before = session.resumed.record.own if session.resumed else {}
+        own = own_images(session.suite, say, {name: each.get("image", "") for name, each in before.items()})
+        check_programs(session.suite, image, own)
         with _saying_what_stays(console), reached(session.suite.hosts, image) as machines:
-            return _work(session, machines, image, console)
+            return _work(replace(session, own=own), machines, image, console)
 
 
 def _session(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Session:
@@ -154,7 +160,8 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
     say = partial(console.print, style="dim", markup=False)
     if suite.hosts.server is not None:
         say(f"bringing the image to {suite.hosts.server.ssh}, which is done once")
-        carried(machines.server, image)
+        for each in (image, *session.own.values()):
+            carried(machines.server, each)
     unusable = find_unusable(suite.stacks, machines.server, say)
     nested = [stack for stack in suite.stacks if makes_machine(stack.layers) and stack.name not in unusable]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
@@ -175,11 +182,12 @@ def _work(session: Session, machines: Reached, image: Image, console: Console) -
         lent=session.journal.keep_lent,
         sample_seconds=suite.sample_seconds,
         beside=beside,
+        own=session.own,
     )
     _say_unusable(console, suite, unusable)
     record = _record(session, machines, wanted)
     if session.resumed is not None:
-        _check_same(session.resumed.record, record)
+        check_same(session.resumed.record, record)
     try:
         with prepared_testbed(machines, wanted, placement) as here:
             usable = [stack for stack in suite.stacks if stack.name not in unusable]
@@ -260,6 +268,7 @@ def _record(session: Session, machines: Reached, wanted: Wanted) -> RunRecord:
         tuning=look(machines.server.read),
         sample_seconds=suite.sample_seconds,
         beside=_beside(session, wanted),
+        own={stack.name: own for stack in suite.measured if (own := stack.own.described(wanted.own.get(stack.name)))},
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
@@ -283,35 +292,6 @@ def _create(journal: Journal, record: RunRecord, suite: Suite) -> None:
     except OSError as error:
         what = f"{journal.folder}: cannot be made: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "give another folder by --out") from error
-
-
-def _check_same(before: RunRecord, now: RunRecord) -> None:
-    """Refuse to go on with a run of another machine or image: its blocks would not be comparable."""
-    if before.machine != now.machine:
-        raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
-    if before.stacks != now.stacks:
-        raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
-    if (before.image, before.beside) != (now.image, now.beside):
-        raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
-    if other := _other_settings(before, now):
-        hint = "a file that the suite names may have changed: put it back as it was, or start a new run"
-        raise UsageError(f"settings are not those that the run began with: {', '.join(other)}", hint)
-    fitted = {each.name: each.fits for each in before.tuning}
-    if other := [each.name for each in now.tuning if fitted.get(each.name, each.fits) != each.fits]:
-        hint = "`tare tune` shows them: set them as they were, or start a new run"
-        raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
-
-
-def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
-    """Name the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
-    began = {each.name: each.settings for each in before.workloads}
-    written = TypeAdapter(dict[str, Any])
-    return [
-        f"{name} of {each.name}"
-        for each in now.workloads
-        for name, value in written.dump_python(each.settings, mode="json").items()
-        if began.get(each.name, {}).get(name, value) != value
-    ]
 
 
 def _print_problem(console: Console, stack: str, problems: tuple[Problem, ...]) -> None:

@@ -72,7 +72,7 @@ def _asked(name: str, suite: Path | None) -> Asked:
         hint = did_you_mean(name, names, f"its stacks are {', '.join(names)}")
         raise UsageError(f'{suite}: no stack named "{name}"', hint)
     workloads = tuple(planned.workload for planned in read.workloads)
-    return Asked(stack, read.hosts, read.limits, read.image, workloads)
+    return Asked(stack, read.hosts, read.limits, stack.own.image(read.image), workloads)
 
 
 def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:

@@ -16,11 +16,11 @@ from pydantic import AfterValidator, Field
 from tare import plugins
 from tare.errors import Fault, SuiteError, UsageError, did_you_mean
 from tare.loads.application import GIVEN_BY_TARE, Application, Load, OwnService, has_place
-from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import as_path
 from tare.model import ImageWanted, Release
 from tare.source import Source, Started
+from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.suites.document import Document, Key, parse_tables
 from tare.suites.image import as_place
 from tare.suites.source import EXAMPLE, STORES, read_source

@@ -18,7 +18,7 @@ from tare.report.escapes import in_markdown
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES
-from tare.report.words import firmness, resolution
+from tare.report.words import by_wish, firmness, resolution
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
 from tare.units import format_quantity
@@ -79,7 +79,7 @@ def remarks(answer: Answer) -> tuple[str, ...]:
     """Give all that is to be known beside the table: differences of the runs, and doubts."""
     sentences = list(answer.statements)
     if not answer.changes:
-        sentences += resolution(answer.summary)
+        sentences += [*by_wish(answer.summary), *resolution(answer.summary)]
     shown = shown_cells(answer)
     sentences += [*_notes(shown), *firmness(answer.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in shown for caution in cell.cautions))

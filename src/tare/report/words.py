@@ -36,7 +36,14 @@ def in_brief(summary: Summary, machine: Facts) -> tuple[str, ...]:
 def trust(summary: Summary) -> list[str]:
     """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
     firm = firmness([cell for cell in summary.headlines if cell.stack != summary.control])
-    return [*resolution(summary), *firm, *_too_fast(summary), *_stalling(summary), *_in_groups(summary)]
+    doubts = [*_too_fast(summary), *_stalling(summary), *_in_groups(summary)]
+    return [*by_wish(summary), *resolution(summary), *firm, *doubts]
+
+
+def by_wish(summary: Summary) -> list[str]:
+    """Name the stacks that run a program of their own: their ratios are of the programs, too."""
+    texts = tuple(f"{stack}: {what} {text}" for stack, what, text in summary.own)
+    return [f"By the suite's wish, stacks run programs of their own: {'; '.join(texts)}."] if texts else []
 
 
 def _in_groups(summary: Summary) -> list[str]:

@@ -19,6 +19,7 @@ from tare.model import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
 from tare.running.layers import Testbed, around, slots_for
 from tare.running.trial import Attempt
+from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
 from tare.telemetry.parsers import parse_available_bytes, read_as
 from tare.telemetry.sampler import not_kept, sampling, way_to
@@ -50,7 +51,8 @@ class Progress(Protocol):
 class Rounds:
     """Measures blocks. `references` are the names of the baseline and of its A/A control.
 
-    `seconds` is how long a trial may measure, None for as long as it takes.
+    `seconds` is how long a trial may measure, None for as long as it takes. `programs` are those that stacks run of
+    their own.
     """
 
     testbed: Testbed
@@ -58,6 +60,7 @@ class Rounds:
     references: Collection[str]
     seed: int
     seconds: float | None = None
+    programs: Mapping[str, OwnProgram] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[Ended]:
@@ -93,8 +96,9 @@ class Rounds:
         def started(exits: ExitStack, step: Step) -> Attempt:
             testbed.await_machines()
             progress.starts(step)
-            here = testbed.slot(slots[step.stack])
-            attempt = exits.enter_context(Attempt(here, step, self.stacks[step.stack], workload))
+            here = testbed.slot(slots[step.stack]).of(step.stack)
+            own = self._of_stack(workload, step.stack, here)
+            attempt = exits.enter_context(Attempt(here, step, self.stacks[step.stack], own))
             attempt.start()
             return attempt
 
@@ -112,6 +116,11 @@ class Rounds:
                 first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
             for attempt in stay:
                 yield self._ended(attempt, len(groups))
+
+    def _of_stack(self, workload: Workload, stack: str, testbed: Testbed) -> Workload:
+        """Return the workload as this stack runs it, with its own command and in its own image."""
+        own = self.programs[stack].workload(workload) if stack in self.programs else workload
+        return own.in_image(testbed.image) if stack in testbed.own else own
 
     def groups(self, steps: Steps, workload: Workload) -> tuple[Steps, tuple[Steps, ...]]:
         """Divide the steps of a block into those that stay for all of it, and groups that are there together."""

@@ -66,6 +66,11 @@ class Testbed:
     lend: Lend | None = None  # makes a testbed of a machine that a technology gives
     volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none
     beside: Mapping[ImageWanted, Image] = field(default_factory=dict)  # of services beside the one under test
+    own: Mapping[str, Image] = field(default_factory=dict)  # of stacks with an image of their own, by name
+
+    def of(self, stack: str) -> Testbed:
+        """Return the same testbed with the image of a stack."""
+        return replace(self, image=self.own[stack]) if stack in self.own else self
 
     @property
     def host(self) -> Host:

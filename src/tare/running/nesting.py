@@ -39,7 +39,7 @@ def prepare_nested(
             say(f"{name}: {text}")
 
         try:
-            prepare(testbed, stack.layers, tell)
+            prepare(testbed.of(stack.name), stack.layers, tell)
         except TareError as error:
             failed[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
     return failed

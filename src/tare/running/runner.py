@@ -87,7 +87,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, watch: Watch) -
     """
     suite = work.suite
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
-    rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed)
+    programs = {stack.name: stack.own for stack in suite.measured}
+    rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
     workloads = {planned.name: planned.workload for planned in suite.workloads}
     pace, decisions = Pace(workloads), decisions_of(suite)
     for trial in work.done:

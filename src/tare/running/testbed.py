@@ -117,7 +117,7 @@ class Wanted:
 
     `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
     with the facts of each lent machine. `sample_seconds` are those from one sample to the next. `beside` has the images
-    of services beside those under test.
+    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names.
     """
 
     image: Image
@@ -128,6 +128,7 @@ class Wanted:
     lent: Callable[[Facts], None] = lambda _: None
     sample_seconds: float = PERIOD_SECONDS
     beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
+    own: Mapping[str, Image] = field(default_factory=dict)
 
 
 @contextmanager
@@ -161,6 +162,7 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
             telemetry=wanted.telemetry,
             sample_seconds=wanted.sample_seconds,
             beside=wanted.beside,
+            own={name: _on(machines.server, each) for name, each in wanted.own.items()},
             outer=_on(server.host, wanted.outer) if wanted.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
             lend=_Lender(machines.hosts.client, wanted).testbed if machines.hosts.server is None else None,
@@ -263,7 +265,7 @@ def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], N
         if len(stack.layers) == 1:
             say(f"preparing {stack.name}")
             try:
-                stack.layers[0].imported(testbed.host, testbed.image)
+                stack.layers[0].imported(testbed.host, testbed.of(stack.name).image)
             except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
                 failed[stack.name] = (_problem(in_words(error)),)
     return failed

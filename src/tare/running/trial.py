@@ -222,6 +222,8 @@ class Attempt:
         cold_read_bytes = cold.read_bytes() if cold else None
         instance = whole(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
+        if self.step.stack in testbed.own:
+            notes.proof += (("image", testbed.image.origin or testbed.image.digest),)
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
         if instance.inside is not None:
             notes.file_systems = file_systems_under(instance.inside, workload.paths)

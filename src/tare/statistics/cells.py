@@ -186,7 +186,8 @@ class Summary:
     `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
     1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
     say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
-    `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`.
+    `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`. `own` is
+    what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which.
     """
 
     suite: str
@@ -202,6 +203,7 @@ class Summary:
     effects: tuple[Effects | None, ...]
     overall: Overall
     measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
+    own: tuple[tuple[str, str, str], ...] = ()
 
     def of(self, workload: str) -> tuple[Cell, ...]:
         """All cells of a workload, headline apart."""

@@ -82,6 +82,12 @@ def summarize(run: Run) -> Summary:
         ),
         overall=rank(stacks, counting, reference, run.record.margin),
         measured=tuple(head for each in workloads for head in each.headlines),
+        own=tuple(
+            (stack, what, text)
+            for stack, own in run.record.own.items()
+            if stack in stacks and stack != run.record.control
+            for what, text in own.items()
+        ),
     )
 
 
@@ -121,7 +127,7 @@ def together(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
 def _doubted(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
     """Doubt what is better than bare metal by more than the margin: something else than the stack differs.
 
-    Only where the run says that its baseline is bare metal, and that the stack is not.
+    Only where the run says that its baseline is bare metal, and that the stack is not, and both run the same program.
     """
     if not _is_bare_metal(record, record.baseline):
         return tuple(cells)
@@ -129,7 +135,10 @@ def _doubted(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
     caution = Caution("faster-than-bare-metal", text)
     return tuple(
         with_caution(cell, caution)
-        if cell.beats(record.margin) and cell.stack in record.families and not _is_bare_metal(record, cell.stack)
+        if cell.beats(record.margin)
+        and cell.stack in record.families
+        and not _is_bare_metal(record, cell.stack)
+        and record.own.get(cell.stack) == record.own.get(record.baseline)
         else cell
         for cell in cells
     )

@@ -7,20 +7,22 @@ stack has its settings by layer, in tables below that, as `[stacks.NAME.docker]`
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from tare import plugins
 from tare.errors import Fault, SuiteError, nearest
 from tare.suites.document import Catalogue, Document, Key
+from tare.suites.own_program import OWN, OwnProgram, read_own_program
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Technologies nested, inner first, each with its settings."""
+    """Technologies nested, inner first, each with its settings; and what it runs of its own."""
 
     name: str
     layers: tuple[Any, ...]
+    own: OwnProgram = field(default_factory=OwnProgram)
 
 
 def split(stack: str) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
         if name in stacks:
             document.fault(key, f'"{name}" is listed twice', "remove one; other settings need a table [stacks.NAME]")
         elif name in variants:
-            stacks[name] = Stack(name, variants[name])
+            stacks[name] = Stack(name, variants[name], _own(document, ("stacks", name)))
         else:
             likely = _likely(document, name, variants)
             meant.add(likely)
@@ -74,19 +76,36 @@ def _variant(document: Document, name: str) -> tuple[Any, ...]:
         _check_layers(document, key, likely)
     elif stack in document.catalogue.names("technologies") and _nestable(document, (*key, "stack"), stack):
         technology = document.plugin((*key, "stack"), "technologies", stack)
-        return (document.build(key, technology, ("stack",)),) if technology else ()
+        return (document.build(key, technology, ("stack", *_own_keys(document, stack))),) if technology else ()
     return _nested(document, (*key, "stack"), stack, likely)
+
+
+def _own_keys(document: Document, stack: str) -> tuple[str, ...]:
+    """Return the keys of a variant that say what it runs of its own: none that is a setting of its technology."""
+    technology = document.catalogue.find("technologies", stack) if "/" not in stack else None
+    settings = {each.name for each in fields(technology)} if technology else set()
+    return tuple(name for name in OWN if name not in settings)
+
+
+def _own(document: Document, key: Key) -> OwnProgram:
+    """Read what the stack of a table runs of its own."""
+    stack = document.table(key).get("stack")
+    if not isinstance(stack, str):
+        return OwnProgram()
+    if any(name not in document.catalogue.names("technologies") for name in split(stack)):
+        return OwnProgram()
+    return read_own_program(document, key, _own_keys(document, stack))
 
 
 def _check_layers(document: Document, key: Key, stack: str) -> None:
     """Refuse keys that are not tables of a nested stack's layers."""
     names = split(stack)
     for setting, value in document.table(key).items():
-        if setting != "stack" and not isinstance(value, dict):
+        if setting not in {"stack", *OWN} and not isinstance(value, dict):
             tables = " or ".join(f"[{'.'.join(map(str, key))}.{each}]" for each in names if each)
             hint = f"write it below {tables}"
             document.fault((*key, setting), f"{stack} takes its settings by layer", hint)
-    document.refuse_unknown(key, ("stack", *names))
+    document.refuse_unknown(key, ("stack", *OWN, *names))
 
 
 def _likely(document: Document, stack: str, variants: Collection[str]) -> str:

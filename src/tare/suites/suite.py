@@ -93,7 +93,7 @@ class Suite:
     def measured(self) -> tuple[Stack, ...]:
         """The stacks and the A/A control."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
-        return (*self.stacks, Stack(self.control, baseline.layers))
+        return (*self.stacks, replace(baseline, name=self.control))
 
 
 def _control_of(baseline: str) -> str:
@@ -202,6 +202,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     baseline = _read_baseline(document)
     image = _read_brought(document, workloads, image)
     _check_in_image(document, workloads, image)
+    _check_own_programs(document, stacks, workloads)
     if document.faults or document.elsewhere:
         return None
     return Suite(
@@ -294,6 +295,19 @@ def _check_in_image(document: Document, workloads: Sequence[Planned], image: Ima
         if isinstance(planned.workload, Workload):
             for setting, fault in planned.workload.faults_in(image).items():
                 document.fault(("workloads", index, setting), fault.what, fault.hint)
+
+
+def _check_own_programs(document: Document, stacks: Sequence[Stack], workloads: Sequence[Planned]) -> None:
+    """Refuse own commands that no workload takes, and own images where an image cannot be chosen."""
+    known = [planned.workload for planned in workloads if isinstance(planned.workload, Workload)]
+    for stack in stacks:
+        own, key = stack.own, ("stacks", stack.name)
+        if own.command and known and not any(workload.commanded(own.command) for workload in known):
+            what = "no workload of this suite runs a command of yours"
+            document.fault((*key, "command"), what, 'use = "command", "service" or "application" has one')
+        if own.source and stack.layers and getattr(stack.layers[-1], "gives_machine", False):
+            what = f"the machine that {stack.layers[-1].name} gives gets the image of the run"
+            document.fault((*key, "image"), what, "leave image out, or measure the versions in two suites")
 
 
 def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:

@@ -128,6 +128,11 @@ class OfSeveral(Workload):
         """Those of the load."""
         return self.application.load.files
 
+    def commanded(self, command: tuple[str, ...]) -> Self:
+        """Return it with another command of the service under test."""
+        application = self.application
+        return replace(self, folder=replace(application, under_test=replace(application.under_test, command=command)))
+
     def in_image(self, image: Image) -> Self:
         """Give it with the port that the image of the service under test exposes, where the application says none.
 

@@ -23,17 +23,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Host, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.exec import WORDS
-from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.own_metrics import OwnMetric, values_of
 from tare.loads.used import METRICS, measured, read_used
 from tare.model import Metric, Raw, Value
+from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
 
 _MOST_RUNS = 20  # within a duration
@@ -80,6 +80,10 @@ class Command(Workload):
     def programs(self) -> Sequence[str]:
         """The command's program; that which prepares it may bring it."""
         return words_of(self.prepare or self.command)[:1]
+
+    def commanded(self, command: tuple[str, ...]) -> Self:
+        """Return it with another command."""
+        return replace(self, command=command)
 
     @property
     def rounds(self) -> int:

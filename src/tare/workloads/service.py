@@ -36,13 +36,13 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup, Workload
 from tare.errors import Fault
 from tare.images.micro import SERVER
-from tare.loads.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.loads.http import HTTP_PORT
 from tare.loads.load import ClientCounts, exposed_port, rising_rates
 from tare.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request, Requests, as_path
 from tare.model import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
+from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
 
 
@@ -126,6 +126,10 @@ class ServerOfYours(Workload):
     def started_in(self, image: ImageWanted) -> Self:
         """Return it with the command of an image that others have built, where the suite does not say one."""
         return replace(self, command="") if image.source and self.command == _OWN else self
+
+    def commanded(self, command: tuple[str, ...]) -> Self:
+        """Return it with another command."""
+        return replace(self, command=command)
 
     def in_image(self, image: Image) -> Self:
         """Give it with the command and the port of an image that others have built, where the suite does not say them.

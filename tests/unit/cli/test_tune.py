@@ -15,6 +15,7 @@ from runs import make_run, make_trial
 
 from tare.__main__ import run
 from tare.cli import app
+from tare.cli.resuming import check_same
 from tare.errors import UsageError
 from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
@@ -133,20 +134,18 @@ def test_only_root_may_and_wrong_words_are_refused(tune: Tune, system: Path, mon
 
 
 def test_a_run_is_not_resumed_while_other_settings_hold_but_what_it_does_not_know_is_no_matter() -> None:
-    same = importlib.import_module("tare.cli.run")._check_same
     began = make_run([make_trial("native", 0, [])]).record
 
     def tuned(**fits: bool) -> RunRecord:
         return replace(began, tuning=tuple(Tuning(name, "1", "2", fits=each) for name, each in fits.items()))
 
-    same(tuned(ASLR=True, interrupts=False), tuned(ASLR=True, interrupts=False))
-    same(began, tuned(ASLR=True))
+    check_same(tuned(ASLR=True, interrupts=False), tuned(ASLR=True, interrupts=False))
+    check_same(began, tuned(ASLR=True))
     with pytest.raises(UsageError, match=r"settings of the machine .* began with: ASLR$"):
-        same(tuned(ASLR=True, interrupts=False), tuned(ASLR=False, interrupts=False))
+        check_same(tuned(ASLR=True, interrupts=False), tuned(ASLR=False, interrupts=False))
 
 
 def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path: Path) -> None:
-    same = importlib.import_module("tare.cli.run")._check_same
     plain = make_run([make_trial("native", 0, [])]).record
 
     def with_path(path: str) -> RunRecord:
@@ -156,10 +155,12 @@ def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path:
 
     Journal(tmp_path / "run").create(with_path("/a"), "")
     began = load(tmp_path / "run").record
-    same(began, with_path("/a"))
-    same(replace(began, workloads=(replace(began.workloads[0], settings={}),)), with_path("/a"))  # of an older tare
+    check_same(began, with_path("/a"))
+    check_same(
+        replace(began, workloads=(replace(began.workloads[0], settings={}),)), with_path("/a")
+    )  # of an older tare
     with pytest.raises(UsageError, match=r"began with: requests of app$"):
-        same(began, with_path("/b"))
+        check_same(began, with_path("/b"))
 
 
 def test_clean_leaves_the_record(tune: Tune, tmp_path: Path, system: Path) -> None:

@@ -1,0 +1,92 @@
+"""Stacks of a suite with a command or an image of their own: two versions of a program in one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shelf import REDIS, faults, read
+
+from tare.errors import SuiteError
+from tare.model import ImageWanted
+from tare.source import Source
+from tare.suites.own_program import OwnProgram
+from tare.suites.suite import Suite, parse_suite
+from tare.workloads.command import Command
+
+SQUEEZE = '[[workloads]]\nuse = "command"\nname = "squeeze"\ncommand = "gzip -6 file"\n'
+
+
+def versions(old: str, new: str, rest: str = SQUEEZE) -> str:
+    head = '[suite]\nstacks = ["old", "new"]\n'
+    return f'{head}[stacks.old]\nstack = "crun"\n{old}\n[stacks.new]\nstack = "crun"\n{new}\n{rest}'
+
+
+def own(suite: Suite) -> dict[str, OwnProgram]:
+    return {stack.name: stack.own for stack in suite.measured}
+
+
+def test_stacks_of_one_technology_have_commands_of_their_own_and_the_control_has_the_baselines() -> None:
+    suite = parse_suite(versions('command = "gzip -6 file"', 'command = ["gzip", "-8", "file"]'), "versions.toml")
+    old, new = OwnProgram(("gzip", "-6", "file")), OwnProgram(("gzip", "-8", "file"))
+    assert own(suite) == {"old": old, "new": new, "old-again": old}
+    (planned,) = suite.workloads
+    assert isinstance(planned.workload, Command)
+    assert new.workload(planned.workload) == Command(("gzip", "-8", "file"))
+    assert OwnProgram().workload(planned.workload) is planned.workload
+
+
+def test_a_stack_has_an_image_of_its_own_which_is_started_as_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = '[image]\nfrom = "docker-archive:1.tar"\ncredentials = "/key"\nfiles = { "/srv/a" = "/own/a" }\n'
+    suite = parse_suite(versions("", 'image = "docker-archive:2.tar"', image + SQUEEZE), "versions.toml")
+    assert own(suite)["old"].image(suite.image) == suite.image
+    source = Source("docker-archive:", f"{tmp_path}/2.tar", "/key")
+    assert own(suite)["new"].image(suite.image) == ImageWanted(source=source, files=(("/srv/a", "/own/a"),))
+
+
+def test_an_application_takes_the_command_of_a_stack_for_its_service_under_test() -> None:
+    suite = parse_suite(
+        versions("", 'command = "web --port {port}"', '[[workloads]]\nuse = "application"\n'), "versions.toml"
+    )
+    workload = own(suite)["new"].workload(suite.workloads[0].workload)
+    service = workload.service("10.0.0.2")
+    assert service is not None
+    assert service.argv == ("web", "--port", "18080")
+
+
+def test_nested_stacks_have_programs_of_their_own_beside_the_settings_of_their_layers() -> None:
+    table = '[stacks.new]\nstack = "docker/qemu"\nimage = "docker://app:2"\n[stacks.new.docker]\nstorage = "2KiB"\n'
+    suite = read(f'[suite]\nstacks = ["new"]\n{table}{REDIS}')
+    assert own(suite)["new"] == OwnProgram(source=Source("docker://", "app:2"))
+
+
+@pytest.mark.parametrize(("table", "what", "hint"), [
+    (
+        "command = \"gzip 'x\"", "stacks.new.command: \"gzip 'x\" cannot be used",
+        "it cannot be split into words: no closing quotation",
+    ),
+    ('image = "dokcer://app"', 'stacks.new.image: "dokcer://app": "dokcer:" is no kind of image', "docker://"),
+    ('image = ""', 'stacks.new.image: "" names no image', "docker-archive:"),
+    ('comand = "gzip"', "stacks.new.comand: unknown key", 'did you mean "command"?'),
+])  # fmt: skip
+def test_a_wrong_program_of_its_own_is_a_fault_of_its_key(table: str, what: str, hint: str) -> None:
+    ((said, told),) = faults(f'[suite]\nstacks = ["new"]\n[stacks.new]\nstack = "docker"\n{table}\n{REDIS}')
+    assert said == f"quick.toml: {what}"
+    assert hint in told
+
+
+def test_a_machine_that_is_given_runs_the_image_of_the_run() -> None:
+    table = '[stacks.new]\nstack = "docker/lender"\nimage = "docker://app:2"\n[stacks.new.lender]\ncloud = "mine"\n'
+    ((said, _),) = faults(f'[suite]\nstacks = ["new"]\n{table}{REDIS}')
+    assert said == "quick.toml: stacks.new.image: the machine that lender gives gets the image of the run"
+
+
+def test_a_command_that_no_workload_takes_is_a_fault() -> None:
+    with pytest.raises(SuiteError) as raised:
+        parse_suite(versions("", 'command = "gzip"', '[[workloads]]\nuse = "startup"\n'), "versions.toml")
+    (fault,) = raised.value.faults
+    assert fault.what == "versions.toml: stacks.new.command: no workload of this suite runs a command of yours"
+    assert fault.hint == 'use = "command", "service" or "application" has one'
