@@ -16,8 +16,8 @@ from multiprocessing import get_context
 
 from markupsafe import Markup
 
+from tare.report.html.inline import draw
 from tare.report.looks import Spec
-from tare.report.svg import draw
 
 _NOTHING: Spec = {"mark": "point", "data": {"values": []}}
 _PEN: ContextVar[ProcessPoolExecutor | None] = ContextVar("_PEN", default=None)
