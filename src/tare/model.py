@@ -17,6 +17,7 @@ Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unik
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
+SERVICE_READY = "service-ready"  # the metric that each trial with a server has, in seconds from the server's start
 
 
 # --- hosts ---------------------------------------------------------------------------------------------------------

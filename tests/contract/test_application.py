@@ -59,5 +59,6 @@ def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Tes
             pass
         trial, _ = attempt.end()
     assert (trial.reason, trial.status) == ("", "ok")
-    assert [(value.metric, value.value) for value in trial.values] == [("status", 200.0)]
+    status, ready = trial.values
+    assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
     assert testbed.alive == []

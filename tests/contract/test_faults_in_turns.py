@@ -122,4 +122,4 @@ def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
     assert fault.reason in (broken.reason or "")
     assert broken.values == ()
     assert [trial.status for trial in others] == ["ok", "ok"]
-    assert {len(trial.values[-1].turns) for trial in others} == {workload.rounds}
+    assert {len(trial.values[0].turns) for trial in others} == {workload.rounds}

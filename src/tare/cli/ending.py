@@ -14,7 +14,7 @@ from tare.journal import Run, load
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, means
-from tare.report.words import in_brief
+from tare.report.words import in_brief, readiness
 from tare.running.failing import FAILING
 from tare.statistics.summarize import summarize
 from tare.units import format_duration
@@ -41,7 +41,7 @@ def show_end(folder: Path, console: Console, stopped: str) -> Path | None:
         out.print(matrix(summary, console.width))
         if table := means(summary):
             out.print(table)
-        out.print(" ".join(in_brief(summary, run.record.measured_on)), markup=False)
+        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary)]), markup=False)
         report = _report(run, console)
     for trial in failed[: 0 if stopped == FAILING else 5]:  # for one reason, which `leave` has
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)

@@ -12,7 +12,7 @@ from tare.cli.console import Console
 from tare.contracts import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load, load_raw, rewrite
-from tare.model import Trial
+from tare.model import SERVICE_READY, Trial
 from tare.running.values import read_values
 from tare.suites.suite import Planned, read_suite
 
@@ -52,4 +52,5 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
         if trial.status == "failed":
             return trial
         return replace(trial, status="failed", reason=str(fault), hint=fault.hint, values=())
-    return replace(trial, status="ok", reason="", hint="", values=values)
+    kept = tuple(value for value in trial.values if value.metric == SERVICE_READY)  # no output has it
+    return replace(trial, status="ok", reason="", hint="", values=(*values, *kept))

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 
 from tare.machines import Facts
+from tare.model import SERVICE_READY
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Summary
-from tare.units import format_quantity, format_size
+from tare.units import format_duration, format_quantity, format_size
 
 _NAMED = 6  # in a sentence
+_APART_SECONDS = 1.0  # between the readiness of servers
+_WAITS = "That differs by seconds, and no other value shows it: look for what the server of"
 _HIDDEN = "decided on values in steps that are larger than their noise, which is not firm"
 
 
@@ -20,6 +23,7 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
     sentences = [
         *in_brief(summary, machine),
         *_beside(summary),
+        *readiness(summary),
         *_unranked(summary),
         *_too_few(summary),
         *trust(summary),
@@ -86,6 +90,21 @@ def resolution(summary: Summary) -> list[str]:
     if different:
         doubt = "something on this machine favors a trial over another: doubt differences of this size"
         sentences.append(f"A/A found {summary.baseline} different from itself in {listing(different)}: {doubt}.")
+    return sentences
+
+
+def readiness(summary: Summary) -> list[str]:
+    """Say when the servers were ready, which no other value has in it, with a hint where stacks differ by seconds."""
+    sentences = []
+    for workload in summary.workloads:
+        cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
+        seconds = {cell.stack: cell.mean or 0.0 for cell in cells if cell.stack != summary.control}
+        if not seconds:
+            continue
+        known = tuple(f"{format_duration(each)} ({stack})" for stack, each in seconds.items())
+        sentences.append(f"The server of {workload} was ready {listing(known)} after its start.")
+        if max(seconds.values()) - min(seconds.values()) >= _APART_SECONDS:
+            sentences.append(f"{_WAITS} {workload} waits for at its start, such as the look-up of a name.")
     return sentences
 
 

@@ -98,18 +98,20 @@ class Server:
     called: str = ""  # its name in an application
     place: Place | None = None  # None where it is built into the instance
     network: SharedNetwork | None = None  # None unless other programs can have its port
+    began: float = 0.0  # when it was started, on the monotonic clock
 
     def asking(self, client: Host) -> Host:
         """Give the client for loads that are ended when the server has: some go on without it for ever."""
         return client.serving(self.purpose) if isinstance(client, ExecHost) else client
 
-    def await_answer(self, client: Host, patience_seconds: float | None = None) -> None:
+    def await_answer(self, client: Host, patience_seconds: float | None = None) -> float | None:
         """Wait until it is ready for the client.
 
+        Return the seconds since its start; None where there is no server, or where the instance's start is its own.
         Raises TimedOut, or TrialFailed once it has ended, and where another program answers in its place.
         """
         if self.service is None or self.address is None:
-            return
+            return None
         patience_seconds = patience_seconds or self.service.ready_seconds
         end = time.monotonic() + patience_seconds
         if self.service.port:
@@ -120,6 +122,7 @@ class Server:
             self._await_page(self.service, self.address, client, end)
         if self.service.ready_argv and self.place is not None:
             self._await_command(self.service, self.place, end)
+        return time.monotonic() - self.began if self.process else None
 
     def _await_connection(self, service: Service, address: str, client: Host, patience_seconds: float) -> None:
         knock = (KNOCK, address, str(service.port), f"{patience_seconds:g}", "connect")
@@ -239,8 +242,9 @@ def running(place: Place, service: Service, purpose: Purpose, called: str = "") 
     for path, text in service.files:
         place.put(path, text)
     printed: deque[str] = deque(maxlen=_LINES)
+    began = time.monotonic()
     with place.inside.spawn(*argv) as process:
-        server = Server(place.address, service, process, printed, purpose, called, place)
+        server = Server(place.address, service, process, printed, purpose, called, place, began=began)
 
         def hear(line: Line | None) -> None:
             if line is None:

@@ -32,7 +32,7 @@ from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
-from tare.running.values import read_values
+from tare.running.values import read_values, service_ready
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
@@ -56,6 +56,7 @@ class _Notes(Notes):
     cautions: list[Caution] = field(default_factory=list)
     layers: tuple[Layer, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
+    ready_seconds: float | None = None  # of the server
 
 
 @dataclass
@@ -237,7 +238,7 @@ class Attempt:
         innermost, purpose = parts[-1], self._neighbors.purpose
         serving = served(innermost.instance, workload, testbed.image, purpose, innermost.host)
         self._server = self._open.enter_context(serving)
-        self._server.await_answer(within.client)
+        notes.ready_seconds = self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
         # Where stacks take turns, the others are alive in their slots.
         alone = workload.rounds == 1
@@ -314,7 +315,7 @@ class Attempt:
         notes.cautions += client_cautions(notes.raw, edges.spent.busy_share)
         notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share) if edges.others else ()
         notes.cautions += cache_cautions(notes.raw)
-        notes.values = read_values(self._workload, notes.raw)
+        notes.values = (*read_values(self._workload, notes.raw), *service_ready(notes.ready_seconds))
 
 
 _LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")

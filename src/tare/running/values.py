@@ -10,7 +10,7 @@ from statistics import fmean
 
 from tare.contracts import Workload
 from tare.errors import TrialFailed
-from tare.model import Measured, Metric, Raw, Value
+from tare.model import SERVICE_READY, Measured, Metric, Raw, Value
 
 Key = tuple[str, float | None]  # a metric and a point
 
@@ -36,6 +36,11 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
         _measured(metrics[metric], point, values, labels.get((metric, point), ""))
         for (metric, point), values in turns.items()
     )
+
+
+def service_ready(seconds: float | None) -> tuple[Measured, ...]:
+    """Return the time until a trial's server was ready as a value, which decides nothing; none without a server."""
+    return () if seconds is None else (Measured(SERVICE_READY, None, seconds, "s", "lower"),)
 
 
 def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, ...]:

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 
 from pages import Page, html_of
-from runs import DHRYSTONE, MACHINE, believable_run, make_run, measured
+from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured
 
-from tare.model import Caution, Metric
+from tare.model import Caution, Measured, Metric, Trial
 from tare.report import find
-from tare.report.words import answer, in_brief, trust
+from tare.report.words import answer, in_brief, readiness, trust
 from tare.statistics.summarize import summarize
 
 
@@ -130,3 +130,28 @@ def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
         ("dhrystone", "higher"),
         ("dhrystone delay", "lower"),
     }
+
+
+def served(stack: str, block: int, *ready: float) -> Trial:
+    values = [measured("speed", 100.0), *(Measured("service-ready", None, each, "s", "lower") for each in ready)]
+    return make_trial(stack, block, values)
+
+
+def test_servers_that_are_ready_seconds_apart_are_told_with_a_hint_and_decide_nothing() -> None:
+    run = make_run([served(stack, block, ready) for block in (0, 1) for stack, ready in (("native", 12.0), ("a", 2.0))])
+    summary = summarize(run)
+    assert [rule.metrics for rule in summary.rules] == [("speed",)]
+    told, hint = readiness(summary)
+    assert told == "The server of dhrystone was ready 12 s (native) and 2 s (a) after its start."
+    assert hint.startswith(
+        "That differs by seconds, and no other value shows it: look for what the server of dhrystone"
+    )
+    assert {told, hint} <= set(answer(summary, MACHINE))
+    html = html_of(run)
+    assert "From request to first answer" in html
+    assert told in html
+
+
+def test_servers_that_are_ready_about_together_have_no_hint_and_older_runs_say_nothing() -> None:
+    assert len(readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
+    assert readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fakes import LIMITS, Bench, Watcher
+from fakes import LIMITS, Bench, Watcher, record, suite
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
+from tare.cli.reparse import _read_again
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
+from tare.journal import Journal
 from tare.launch import Launch, Technology
 from tare.model import Image, Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
@@ -105,11 +107,39 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
             time.sleep(0.01)
         trial, raw = attempt.end()
     if not ends:
-        assert (trial.status, [value.value for value in trial.values]) == ("ok", [100.0])
+        assert (trial.status, trial.values[0].value) == ("ok", 100.0)
         return
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.startswith("sh ended in the instance: it said 'cannot listen: in use'; ")
     assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
+
+
+@dataclass(frozen=True)
+class Slow(GivenUp):
+    """A server that is ready when it has slept."""
+
+    def service(self, listen: str) -> Service:
+        script = 'sleep 0.3; touch "$1.ready"; read -r _ <"$1"'
+        ready = ("test", "-e", f"{self.pipe}.ready")
+        return replace(super().service(listen), argv=("sh", "-c", script, "server", self.pipe), ready_argv=ready)
+
+
+def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: str, tmp_path: Path) -> None:
+    testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
+    with Attempt(testbed, STEP, (Reachable(),), workload := Slow(pipe, ends=False)) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.take_turn(0, time.monotonic()):
+            pass
+        trial, raw = attempt.end()
+    speed, ready = trial.values
+    assert (speed.metric, speed.value) == ("speed", 100.0)
+    assert (ready.metric, ready.point, ready.unit, ready.better) == ("service-ready", None, "s", "lower")
+    assert ready.value >= 0.3  # it has slept
+    journal = Journal(tmp_path / "kept")
+    journal.create(record(suite("a:")), "")
+    journal.append((trial, raw))
+    assert _read_again(tmp_path / "kept", trial, workload).values == (speed, ready)
 
 
 def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_before() -> None:

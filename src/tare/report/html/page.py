@@ -42,7 +42,7 @@ from tare.report.numbers import (
     state,
     tolerated,
 )
-from tare.report.words import answer, steadiness
+from tare.report.words import answer, readiness, steadiness
 from tare.statistics.cells import Cell, Standing, Summary
 from tare.statistics.summarize import records
 from tare.units import format_duration, format_size
@@ -143,6 +143,7 @@ class Page:
     sections: tuple[Section, ...]
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
+    ready: tuple[str, ...]
     costs: tuple[Drawing, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -193,6 +194,7 @@ def page(summary: Summary, run: Run) -> Page:
         sections=sections,
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
+        ready=tuple(readiness(summary)),
         costs=costs(run, summary) if drawn else (),
         layers=layers(run, summary),
         machines=_machines(run),
