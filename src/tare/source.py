@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 _REGISTRY = "docker://"
-_STORES = (_REGISTRY, "docker-daemon:", "containers-storage:")
+_ENGINES = ("containers-storage:", "docker-daemon:")
+_OF_ENGINES = "localhost/"  # so engines name what they have built; Podman even writes it itself
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,22 @@ class Source:
     @property
     def is_absent(self) -> bool:
         """Whether it is a file or folder of this machine, and does not exist. A tag may follow its path."""
-        if self.transport in _STORES:
+        if self.transport in (_REGISTRY, *_ENGINES):
             return False
         path = self.name.partition(":")[0] if self.transport else self.name
         return not (Path(self.name).exists() or Path(path).exists())
+
+    def places(self) -> tuple[Source, ...]:
+        """Return the places where the image may be, in their order.
+
+        What engines have built on this machine is in Podman's store or Docker's; only then is a registry asked.
+        """
+        if self.transport != _REGISTRY or not self.name.startswith(_OF_ENGINES):
+            return (self,)
+        tagged = "@" in self.name or ":" in self.name
+        name = self.name if tagged else f"{self.name}:latest"  # Docker's daemon has no default
+        stores = (replace(self, transport=store, name=name) for store in _ENGINES)
+        return (*stores, self)
 
     def pinned(self, digest: str) -> str:
         """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""

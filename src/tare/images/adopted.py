@@ -128,7 +128,13 @@ class Adoption:
 
     def _image(self, images: Path, say: Callable[[str], None]) -> Image:
         say(f"image: looking at {self.source}")
-        digest = copying.digest_of(self.source, self.scratch)
+        source, digest = copying.located(self.source, self.scratch)
+        if source != self.source:
+            say(f"image: it is {source}")
+        return replace(self, source=source).of_digest(digest, images, say)
+
+    def of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
+        """Give the image of this digest, which is made unless it is cached."""
         link = images / ADOPTED / self._key(digest)
         if not (link.exists() and in_use(link.resolve())):
             say(f"image: copying {self.source}")

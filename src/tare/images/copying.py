@@ -31,6 +31,10 @@ _MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
 _FORMS = 4  # of what is unpacked: layers, directory, archive and disk
 
 
+class Refused(TareError):
+    """skopeo cannot get an image from where it was looked for."""
+
+
 def _rule(what: str, hint: str, *patterns: str) -> tuple[re.Pattern[str], str, str]:
     return re.compile("|".join(patterns)), what, hint
 
@@ -87,6 +91,24 @@ _REFUSALS = (
 def this_architecture() -> str:
     """Give Go's name of this machine's architecture."""
     return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
+
+
+def located(source: Source, scratch: Path) -> tuple[Source, str]:
+    """Return the first of the image's places that has it, and the digest there; raises TareError.
+
+    If no place has it, the error names each of them with its reason.
+    """
+    places = source.places()
+    refusals = []
+    for place in places:
+        try:
+            return place, digest_of(place, scratch)
+        except Refused as error:
+            refusals.append(error)
+    if len(refusals) == 1:
+        raise refusals[0]
+    what = f"{source}: it is in none of {len(places)} places: {'; '.join(map(str, refusals))}"
+    raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a store of its own")
 
 
 def digest_of(source: Source, scratch: Path) -> str:
@@ -160,15 +182,15 @@ def _skopeo(source: Source, *arguments: str, seconds: float) -> Output:
     return output
 
 
-def refusal(source: Source, printed: str) -> TareError:
+def refusal(source: Source, printed: str) -> Refused:
     """Turn what skopeo printed into an error of ours."""
     found = _MESSAGE.findall(printed)
     words = (found[-1] if found else printed.strip()).replace('\\"', '"')
     last = words.removeprefix(f'Error parsing image name "{source}": ')[-300:]
     for pattern, what, hint in _REFUSALS:
         if pattern.search(words):
-            return TareError(f"{source}: {what}: {last}", hint)
-    return TareError(f"{source}: skopeo cannot copy it: {last}", f"try by hand: skopeo inspect {source}")
+            return Refused(f"{source}: {what}: {last}", hint)
+    return Refused(f"{source}: skopeo cannot copy it: {last}", f"try by hand: skopeo inspect {source}")
 
 
 def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:

@@ -219,6 +219,9 @@ class _Conversion:
             return ""
         if "build" not in service:
             return f"docker://{image}"
+        if image.startswith("localhost/"):  # engines name so what they build: `Source.places` begins with theirs
+            self._leave_out(f"{key}.build", f"{image} is taken from Podman or Docker: build it before, as root")
+            return f"docker://{image}"
         tagged = "@" in image or ":" in image.rpartition("/")[2]
         image = image if tagged else f"{image}:latest"
         self._leave_out(f"{key}.build", f"{image} is taken from Docker: build it before: docker compose build")

@@ -337,6 +337,79 @@ def test_a_registry_without_the_image_is_told(plain: Path, made: Path, scratch: 
                 copying.digest_of(Source("docker://", f"{address}/{name}"), scratch)
 
 
+LOCAL = Source("docker://", "localhost/tare-test-app:1")
+
+
+@pytest.fixture
+def podman_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of Podman's that is this test's own; skopeo reads the same settings."""
+    store = tmp_path / "store"
+    roots = f'driver = "vfs"\ngraphroot = "{store}/graph"\nrunroot = "{store}/run"\n'
+    (tmp_path / "storage.conf").write_text(f"[storage]\n{roots}")
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "storage.conf"))
+
+
+@pytest.mark.skipif(not shutil.which("podman"), reason="apt-get install podman")
+@pytest.mark.usefixtures("podman_store")
+def test_what_podman_has_built_here_is_found_before_a_registry_is_asked(tmp_path: Path, scratch: Path) -> None:
+    (tmp_path / "app.tar").write_bytes(APP)
+    podman = ("podman", "import", "--quiet", str(tmp_path / "app.tar"), LOCAL.name)
+    subprocess.run(podman, check=True, capture_output=True, timeout=60)
+    found, digest = copying.located(LOCAL, scratch)
+    assert found == Source("containers-storage:", LOCAL.name)
+    assert digest == copying.digest_of(found, scratch)
+    assert names(taken(found, scratch)) == ["app", "app/old", "app/run"]
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "bin").mkdir()
+    program = folder / "bin/skopeo"
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+
+
+def test_what_docker_has_built_here_is_found_where_podman_has_it_not(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = "echo 'level=fatal msg=\"it does not resolve to an image ID\"' >&2; exit 1"
+    stand_in(tmp_path, monkeypatch, f"case $* in *docker-daemon:*) echo {{}} ;; *) {absent} ;; esac")
+    found, digest = copying.located(Source("docker://", "localhost/app"), scratch)
+    assert found == Source("docker-daemon:", "localhost/app:latest")
+    assert digest == f"sha256:{hashlib.sha256(b'{}' + bytes((10,))).hexdigest()}"
+
+
+@pytest.mark.usefixtures("podman_store")
+def test_an_image_that_is_nowhere_is_told_with_every_place(scratch: Path) -> None:
+    with pytest.raises(TareError) as refused:
+        copying.located(LOCAL, scratch)
+    what, name = str(refused.value), LOCAL.name
+    assert what.startswith(f"{LOCAL}: it is in none of 3 places: containers-storage:{name}: there is no image of this")
+    assert f"; docker-daemon:{name}: " in what
+    assert f"; docker://{name}: the registry does not answer" in what
+    assert "podman build or docker build" in refused.value.hint
+
+
+def test_what_is_wrong_with_an_image_that_was_found_is_said_of_it_alone(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, """echo '{"config": {"digest": "a"}, "layers": [{"digest": "b", "size": 99}]}'""")
+    with pytest.raises(TareError, match="the image is damaged") as refused:
+        copying.located(LOCAL, scratch)
+    assert "places" not in str(refused.value)
+
+
+def test_only_names_of_engines_are_looked_for_in_their_stores() -> None:
+    assert [str(place) for place in LOCAL.places()] == [
+        f"containers-storage:{LOCAL.name}",
+        f"docker-daemon:{LOCAL.name}",
+        f"docker://{LOCAL.name}",
+    ]
+    for name in ("localhost:5000/app:1", "registry.example/localhost/app", "nginx"):
+        assert Source("docker://", name).places() == (Source("docker://", name),)
+    assert Source("oci:", "localhost/app").places() == (Source("oci:", "localhost/app"),)
+
+
 def test_an_image_that_dockers_daemon_does_not_have_is_told() -> None:
     said = (  # by skopeo 1.9.3 and Docker 20.10
         'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '

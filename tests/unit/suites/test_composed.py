@@ -217,6 +217,16 @@ def test_what_the_file_builds_has_the_name_that_compose_gives_it(around: Around,
     )
 
 
+def test_an_image_of_this_machine_is_left_to_the_engine_that_has_it() -> None:
+    image = "image: localhost/shop:1, expose: [80]"
+    plain, built = of(f"services:\n  a: {{{image}}}\n"), of(f"services:\n  a: {{build: ., {image}}}\n")
+    assert 'from = "docker://localhost/shop:1"' in plain.text
+    assert 'from = "docker://localhost/shop:1"' in built.text
+    assert built.left_out == (
+        "services.a.build: localhost/shop:1 is taken from Podman or Docker: build it before, as root",
+    )
+
+
 FILES = {"a.env": "A=1\nB=2\n", "sub/b.env": "B=$X\nexport C='$X'\n", "odd.env": "A=1\n???\n"}
 SEVERAL = ONE + "    env_file: [a.env, {path: ./sub/b.env}, {path: none.env, required: false}]\n"
 
