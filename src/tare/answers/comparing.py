@@ -15,9 +15,10 @@ from tare.errors import TareError, UsageError, did_you_mean
 from tare.journal import Run
 from tare.model import Trial
 from tare.statistics.anytime import CONFIDENCE, least_count
-from tare.statistics.cells import Cell, Summary, in_words
+from tare.statistics.cells import Cell, in_words
 from tare.statistics.changes import Change, changes, own_changes
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 
 Kind = Literal["worse", "better", "different", "undecided"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -14,12 +14,13 @@ from tare.answers.comparable import constants
 from tare.journal import Run, WorkloadRecord
 from tare.model import Measured, Metric, Trial
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.grid import arrange
 from tare.statistics.outcomes import latest, outcome
 from tare.statistics.ratios import block_ratio
 from tare.statistics.regions import Seen
 from tare.statistics.summarize import records, summarize
+from tare.statistics.summary import Summary
 from tare.suites.stacks import split
 
 _EMULATED = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, write_within
-from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 
 Render = Callable[[Summary, Run], Mapping[str, bytes]]
 

@@ -13,7 +13,8 @@ from tare.machines import Facts
 from tare.report.numbers import TIMES_FROM, cut, listing, percent, resolved
 from tare.report.words import place
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import CautionCount, Cell, Standing, Summary
+from tare.statistics.cells import CautionCount, Cell, Standing
+from tare.statistics.summary import Summary
 
 _NAMED = 3  # in a sentence
 _LINES = 8  # of a part

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from tare.journal import Run
 from tare.model import Caution
-from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.file_systems import with_file_systems_compared
+from tare.statistics.summary import Summary
 
 VALUES = (
     "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",

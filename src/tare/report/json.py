@@ -8,7 +8,8 @@ from typing import Any
 
 from tare import __version__
 from tare.journal import Run
-from tare.statistics.cells import Cell, Standing, Summary
+from tare.statistics.cells import Cell, Standing
+from tare.statistics.summary import Summary
 
 FORMAT = 2
 

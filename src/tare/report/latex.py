@@ -9,8 +9,9 @@ from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
 from tare.report.numbers import cut, estimate, interval, percent, plus_minus, point, reason, relative_sd, state
 from tare.report.words import answer
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
 from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
 
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}

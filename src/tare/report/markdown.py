@@ -7,7 +7,8 @@ from tare.report.comparison import row
 from tare.report.escapes import in_markdown
 from tare.report.numbers import cut, percent, reason
 from tare.report.words import answer
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
+from tare.statistics.summary import Summary
 
 _HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _MOST = 60_000  # letters: GitHub takes 65,536 in a comment

@@ -15,11 +15,11 @@ from tare.model import Trial
 from tare.report.escapes import in_markdown
 from tare.report.numbers import plus_minus, point
 from tare.statistics.bootstrap import Interval
-from tare.statistics.cells import Summary
 from tare.statistics.classical import GroupTest, PairTest, PapersWay, Row, papers_way
 from tare.statistics.grid import Grid, Key, arrange
 from tare.statistics.outcomes import latest
 from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
 
 _HEAD = (
     *("stack", "n", "mean ± SD", "relative SD", "of {baseline}", "Tukey p", "Games-Howell p", "Dunn p"),

@@ -9,7 +9,7 @@ import vl_convert
 from tare.journal import Run
 from tare.report.escapes import in_latex
 from tare.report.plots import Plot, plots
-from tare.statistics.cells import Summary
+from tare.statistics.summary import Summary
 
 # Seven tenths of a chart's own size, or as much as the page has room for.
 _FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}

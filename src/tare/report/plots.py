@@ -11,8 +11,8 @@ from tare.journal import Run, WorkloadRecord
 from tare.report.html.drawing import Drawing
 from tare.report.html.drawings import MOST_DRAWN, costs, headlines_map, starts, workload_drawings
 from tare.report.looks import Spec
-from tare.statistics.cells import Summary
 from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import vl_convert
 
 from tare.journal import Run
 from tare.report.plots import plots
-from tare.statistics.cells import Summary
+from tare.statistics.summary import Summary
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:

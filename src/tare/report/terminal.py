@@ -11,7 +11,8 @@ from rich.text import Text
 
 from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
 from tare.report.words import trust
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
+from tare.statistics.summary import Summary
 from tare.units import format_quantity
 
 STYLES = {

@@ -9,7 +9,8 @@ from tare.machines import Facts
 from tare.model import SERVICE_READY
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Summary
+from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule
+from tare.statistics.summary import Summary
 from tare.units import format_duration, format_quantity, format_size
 
 _NAMED = 6  # in a sentence

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from tare.model import Better, Caution
-from tare.statistics.effects import Effects
-
-if TYPE_CHECKING:
-    from tare.statistics.headlines import Headline
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
@@ -177,53 +173,3 @@ class Overall:
     standings: tuple[Standing, ...]
     tied: tuple[str, ...]
     missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Everything that can be said of a run's values.
-
-    `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
-    1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
-    say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
-    `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`. `own` is
-    what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which.
-    """
-
-    suite: str
-    baseline: str
-    control: str
-    confidence: float
-    margin: float
-    stacks: tuple[str, ...]
-    workloads: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    headlines: tuple[Cell, ...]
-    rules: tuple[HeadlineRule, ...]
-    effects: tuple[Effects | None, ...]
-    overall: Overall
-    measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
-    own: tuple[tuple[str, str, str], ...] = ()
-
-    def of(self, workload: str) -> tuple[Cell, ...]:
-        """All cells of a workload, headline apart."""
-        return tuple(cell for cell in self.cells if cell.workload == workload)
-
-    def headline(self, name: str, stack: str) -> Cell:
-        """Find the cell of a headline on a stack, by its name, which for a workload's first headline is the workload's.
-
-        Every pair has one, if only to say why it has no value.
-        """
-        return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
-
-    def effect(self, name: str) -> Effects | None:
-        """Tell what moved the values of a headline beside the stacks; None where there is too little."""
-        return self.effects[next(at for at, rule in enumerate(self.rules) if rule.name == name)]
-
-    def rule(self, name: str) -> HeadlineRule:
-        """How a headline was made."""
-        return next(rule for rule in self.rules if rule.name == name)
-
-    def rules_of(self, workload: str) -> tuple[HeadlineRule, ...]:
-        """How all headlines of a workload were made."""
-        return tuple(rule for rule in self.rules if rule.workload == workload)

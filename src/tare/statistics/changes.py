@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE, least_count
-from tare.statistics.cells import Cell, Summary, in_words
+from tare.statistics.cells import Cell, in_words
 from tare.statistics.headlines import Headline
 from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
 from tare.statistics.summarize import together
+from tare.statistics.summary import Summary
 
 _LEAST = least_count()  # blocks in each run: fewer have no interval of their own
 

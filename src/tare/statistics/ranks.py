@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import e_bh
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
 from tare.statistics.headlines import Headline
 from tare.statistics.ratios import Reference, compare_together
+from tare.statistics.summary import Summary
 
 _MOST = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model import Better, Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
-from tare.statistics.cells import CautionCount, Cell, Summary, Verdict, in_words, with_caution
+from tare.statistics.cells import CautionCount, Cell, Verdict, in_words, with_caution
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
@@ -24,6 +24,7 @@ from tare.statistics.ratios import Ratio, Reference, backwards, compare_together
 from tare.statistics.rounds import Differences, differences
 from tare.statistics.shapes import shapes
 from tare.statistics.stalls import unevenness, unevenness_of
+from tare.statistics.summary import Summary
 
 
 @dataclass(frozen=True)

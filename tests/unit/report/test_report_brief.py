@@ -15,8 +15,9 @@ from tare.model import Caution
 from tare.report.brief import _IN_PLAIN_WORDS, Brief, Part, bounds, brief, roughly
 from tare.report.html.front import RankingRow, front
 from tare.report.html.trials import anchors
-from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 
 
 def brief_of(summary: Summary) -> Brief:

@@ -15,8 +15,8 @@ from tare.journal import Run
 from tare.model import Caution, Family, Metric, Trial
 from tare.report import find, formats
 from tare.report.terminal import matrix
-from tare.statistics.cells import Summary
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 
 STACKS = ("native", "native-again", "docker", "crun", "<b>")
 POINTS = {

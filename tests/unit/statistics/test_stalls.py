@@ -17,12 +17,13 @@ from tare.report import csv as report_csv
 from tare.report import html as report_html
 from tare.report import json as report_json
 from tare.report.words import trust
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
 from tare.statistics.center import center
 from tare.statistics.ratios import Reference
 from tare.statistics.rounds import beside_baseline, beside_mean
 from tare.statistics.stalls import Slow, are_slow, count_slow, log_evidence
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 
 STACKS = ("native", "docker", "crun", "native-again")
 BOTH = Reference(0, 3)

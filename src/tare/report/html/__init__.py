@@ -18,7 +18,7 @@ from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report.html.compared import ComparedPage, compared_page
 from tare.report.html.page import Page, page
-from tare.statistics.cells import Summary
+from tare.statistics.summary import Summary
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:

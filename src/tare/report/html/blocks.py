@@ -11,7 +11,7 @@ from tare.journal import Run
 from tare.report.figures import PACES, STOLEN, VISIBLE, TurnBar
 from tare.report.html.small import AXIS, label, small, time_axis
 from tare.report.html.turns import blocks_of, stretch
-from tare.statistics.cells import Summary
+from tare.statistics.summary import Summary
 
 _TURNS = 16_000  # of the whole page; each takes some ten bytes
 _LEAST, _MOST = 200, 500  # of a block

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.report.numbers import listing
-from tare.statistics.cells import CautionCount, Cell, Summary
+from tare.statistics.cells import CautionCount, Cell
+from tare.statistics.summary import Summary
 
 # Texts that differ in a number only are many; the journal has them all.
 _MOST_TEXTS = 3

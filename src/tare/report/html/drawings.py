@@ -12,7 +12,8 @@ from tare.report import figures, heat
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.swept import swept_drawings
 from tare.report.html.turns import strips
-from tare.statistics.cells import HeadlineRule, Summary
+from tare.statistics.cells import HeadlineRule
+from tare.statistics.summary import Summary
 from tare.units import format_duration, format_size
 
 MOST_DRAWN = 60

@@ -9,8 +9,9 @@ from tare.journal import Run
 from tare.report.brief import Brief, brief, roughly
 from tare.report.html.trials import Anchors
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import Cell, HeadlineRule, Summary
+from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.ranks import Rank, Ranking, rankings
+from tare.statistics.summary import Summary
 
 
 @dataclass(frozen=True)

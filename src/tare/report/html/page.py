@@ -43,8 +43,9 @@ from tare.report.numbers import (
     tolerated,
 )
 from tare.report.words import answer, readiness, steadiness
-from tare.statistics.cells import Cell, Standing, Summary
+from tare.statistics.cells import Cell, Standing
 from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
 from tare.units import format_duration, format_size
 
 

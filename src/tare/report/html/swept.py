@@ -11,7 +11,8 @@ from tare.report import curves
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.over_time import over_time
 from tare.report.numbers import point
-from tare.statistics.cells import Cell, Summary
+from tare.statistics.cells import Cell
+from tare.statistics.summary import Summary
 
 _SPREAD = "-sd"  # the end of the name of a metric that is the standard deviation of another one
 _PERCENTILE = re.compile(r"p(\d{2})(\d*)|(median)")

@@ -21,8 +21,8 @@ from tare.report.commands import alike
 from tare.report.html.blocks import TurnsShown
 from tare.report.html.traces import trace
 from tare.report.numbers import point, scale
-from tare.statistics.cells import Summary
 from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
 from tare.units import format_duration, format_quantity
 
 _ROWS, _LETTERS = 500, 150_000  # of the whole page

@@ -11,9 +11,9 @@ from statistics import fmean, median
 from tare.journal import Run
 from tare.model import Measured, Trial, Turn
 from tare.report.figures import SLOWEST, TurnBar
-from tare.statistics.cells import Summary
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW
+from tare.statistics.summary import Summary
 
 _MOST = 500  # turns in a drawing: each takes about a hundred bytes of the page
 _NAMED = 4
