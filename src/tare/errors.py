@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tare.model import Output
 
 _QUOTED_FIRST, _QUOTED_LAST = 300, 150
+_PART = 0.75  # likeness of parts of names, as difflib counts it; more than of whole names, as parts are short
 
 
 class TareError(Exception):
@@ -97,8 +98,20 @@ class Fault:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Give the known name that was probably meant; empty if none is near."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
+    """Return the known name that was probably meant; empty if none is near.
+
+    If none is near as a whole, it is the one with the most parts, each of which is near a part of this name:
+    `ngnix-throughput` may mean `nginx`.
+    """
+    if whole := difflib.get_close_matches(name, sorted(known), n=1):
+        return whole[0]
+    parts = name.split("-")
+    near = [each for each in sorted(known) if all(_is_near(part, parts) for part in each.split("-"))]
+    return max(near, key=lambda each: each.count("-"), default="")
+
+
+def _is_near(part: str, parts: Sequence[str]) -> bool:
+    return bool(difflib.get_close_matches(part, parts, n=1, cutoff=_PART))
 
 
 def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint
 from typing import Any, Literal
 
-from tare.errors import UsageError
+from tare.errors import UsageError, did_you_mean
 
 Kind = Literal["technologies", "workloads"]
 _ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload"}
@@ -39,7 +39,8 @@ def _places(kind: Kind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None
 def find(kind: Kind, name: str) -> type[Any]:
     """Give a plug-in's class by name; raises UsageError if there is none or it is broken."""
     if name not in names(kind):
-        raise UsageError(f"no {_ONE[kind]} named {name!r}", f"`tare {kind}` lists them")
+        hint = did_you_mean(name, names(kind), f"`tare {kind}` lists them")
+        raise UsageError(f"no {_ONE[kind]} named {name!r}", hint)
     plugin = _found(kind, name)
     contract: type[Any] = importlib.import_module(f"tare.{kind}").CONTRACT
     if lacking := _lacking(plugin, contract):
