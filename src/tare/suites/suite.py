@@ -201,7 +201,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
     image = _read_brought(document, workloads, image)
-    _check_in_image(document, workloads, image)
+    _check_in_image(document, workloads, stacks, image)
     _check_own_programs(document, stacks, workloads)
     if document.faults or document.elsewhere:
         return None
@@ -287,14 +287,20 @@ def _read_brought(document: Document, workloads: Sequence[Planned], own: ImageWa
     return brought or own
 
 
-def _check_in_image(document: Document, workloads: Sequence[Planned], image: ImageWanted) -> None:
-    """Refuse settings of workloads that cannot be right in the run's image, if that has no fault itself."""
+def _check_in_image(
+    document: Document, workloads: Sequence[Planned], stacks: Sequence[Stack], image: ImageWanted
+) -> None:
+    """Refuse settings of workloads, and commands of stacks, that cannot be right in their image."""
     if any(key[0] == "image" for key in document.faults):
         return
-    for index, planned in enumerate(workloads):
-        if isinstance(planned.workload, Workload):
-            for setting, fault in planned.workload.faults_in(image).items():
+    for index, workload in enumerate(planned.workload for planned in workloads):
+        if isinstance(workload, Workload):
+            for setting, fault in workload.faults_in(image).items():
                 document.fault(("workloads", index, setting), fault.what, fault.hint)
+            for stack in stacks:
+                own = stack.own.workload(workload) if stack.own.command else workload
+                for fault in own.faults_in(stack.own.image(image)).values() if own != workload else ():
+                    document.fault(("stacks", stack.name, "command"), fault.what, fault.hint)
 
 
 def _check_own_programs(document: Document, stacks: Sequence[Stack], workloads: Sequence[Planned]) -> None:
