@@ -157,9 +157,7 @@ class ServerOfYours(Workload):
             return {}
         what = f"the server is not told port {self.port}: neither command nor files have {{port}}"
         hint = "write {port} where the command or a text of files says on which port the server listens"
-        return {
-            "port": Fault(f"the server is not told port {self.port}: neither command nor files have {{port}}", hint)
-        }
+        return {"port": Fault(what, hint)}
 
     @property
     def client_packages(self) -> Sequence[str]:
