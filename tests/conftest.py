@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from images_built import RECIPES, build_images, build_runsc
 
 from plug_ins import lists, processes
@@ -32,6 +33,10 @@ _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
 # of Podman's, both of which are named by numbers, or a network namespace that is gone.
 _OURS = re.compile("tare-|^inode-|^netns-")
 _DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 State = dict[str, frozenset[str]]
 

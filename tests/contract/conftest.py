@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from todays import todays_runsc
+from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
 from plug_ins import lists, own, processes
 from tare import plugins
@@ -50,7 +51,6 @@ pgrep -l '^({"|".join(sorted(processes()))})$'
 {{ {"; ".join(map(shlex.join, sorted(lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """
-_PATIENCE_SECONDS = 15.0
 PORT = 16379
 MEMORY_BYTES = 512 << 20
 OPEN_FILES = 4096

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.control_groups import (
@@ -53,7 +54,6 @@ ON_VERSION_1 = Layout(
     },
     ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/freezer"),
 )
-SECONDS = 30.0
 
 
 def test_version_2_has_one_tree_for_all_controllers() -> None:

@@ -63,7 +63,7 @@ def test_a_port_in_use_fails_the_trial_even_where_the_other_server_gives_the_pag
     (tmp_path / "file").write_text(page(workload.size))
     where = ("--bind", testbed.network.machine_address, "--directory", str(tmp_path))
     with testbed.host.spawn("python3", "-u", "-m", "http.server", *where, str(workload.port)) as other:
-        other.read_line(20)
+        other.read_line(60)
         trial = measured(testbed, workload, Native(network="host"))
     assert trial.status == "failed"
     assert "/usr/sbin/lighttpd ended in the instance: it said" in trial.reason

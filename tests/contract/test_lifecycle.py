@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS
 
 from tare.contracts import Host, Instance
 from tare.errors import TrialFailed
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.machine
 
 Start = Callable[[], AbstractContextManager[Instance]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-ENOUGH_SECONDS = 60.0
 HOG = ("dd", "if=/dev/zero", "of=/dev/null", "count=1")  # it fills a buffer of one block
 
 

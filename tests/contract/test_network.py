@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
@@ -18,7 +19,6 @@ from tare.model import Image
 pytestmark = pytest.mark.machine
 
 HOST = LocalHost()
-SECONDS = 30.0
 LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
 
 

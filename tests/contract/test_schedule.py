@@ -86,5 +86,5 @@ def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: 
 
 def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: Testbed) -> None:
     latency, raw = _measured(testbed, "/srv/tare-schedule.lua", after_seconds=0.5)
-    assert latency["p90"] < STALL_SECONDS / 4
+    assert latency["p90"] < STALL_SECONDS / 2  # with them, a tenth would be of 0.6 s and more
     assert raw.client_limit.startswith("at 250/s, the client itself sent ")

@@ -151,7 +151,7 @@ def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbe
         LocalHost().spawn(sys.executable, "-c", ELSEWHERE.replace("{port}", "18092")) as other,
         started(testbed, (Native(network="host"),), None, Notes()) as (part,),
     ):
-        other.read_line(20)
+        other.read_line(60)
         absent, present = replace(NGINX, command="sleep 600", port=18092), NGINX
         with (
             served(part.instance, absent, host=part.host) as server,

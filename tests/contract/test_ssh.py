@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from ssh_machines import Lab, lab
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.hosts import ssh
@@ -18,8 +19,6 @@ from tare.machines import Machine
 from tare.model import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
-
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

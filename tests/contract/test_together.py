@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from waiting import ENOUGH_SECONDS
 
 from tare import plugins
 from tare.contracts import VOLUME
@@ -20,7 +21,6 @@ from tare.telemetry.footprint import footprint
 pytestmark = pytest.mark.machine
 
 PORT = 16379  # where redis listens here, and the unikernels' own server
-ENOUGH_SECONDS = 120.0
 PATIENCE = "100"  # seconds: unikernels that ask their cards all the time leave the others little of the CPUs
 REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save", "", "--dbfilename")
 

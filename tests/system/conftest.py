@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS
 from whole_runs import SUITE
 
 from tare.__main__ import run
@@ -17,7 +18,6 @@ from tare.cli import app
 
 TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none
-ENOUGH_SECONDS = 120.0
 PLUG_INS = str(Path(__file__).parents[1] / "plug_ins")
 
 Call = Callable[..., subprocess.CompletedProcess[str]]

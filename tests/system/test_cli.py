@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from waiting import ENOUGH_SECONDS
 from whole_runs import SERVED
 
 from plug_ins import own
@@ -25,7 +26,6 @@ from tare.suites.suite import read_suite
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Quickly = Callable[..., tuple[int, str, str]]
 TARE = Path(sys.executable).parent / "tare"
-ENOUGH_SECONDS = 120
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.toml"))
 FAMILIES: set[Family] = {"bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"}

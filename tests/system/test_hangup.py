@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts.local import read_text
 from tare.journal import load
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.machine
 TARE = Path(sys.executable).parent / "tare"
 Call = Callable[..., subprocess.CompletedProcess[str]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-SECONDS = 60.0
 READY_SECONDS = 300.0  # an image may have to be built first
 INTERRUPTED = 130
 SUITE = """\

@@ -13,6 +13,7 @@ import openstack_stand_in as stand_in
 import pytest
 from openstack_stand_in import KEYS, Json, State
 from ssh_machines import Lab, lab
+from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
 from tare.journal import load
@@ -181,7 +182,7 @@ def test_the_server_of_a_run_that_was_killed_is_deleted_by_clean(
     cloud.stuck = True
     with nothing_left():
         with begin("run", _suite(tmp_path, _stack("metal", "native/openstack")), "--out", tmp_path / "run") as process:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + ENOUGH_SECONDS
             while not cloud.servers and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.1)
         assert cloud.left == ["keypair", "server"]

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts.local import read_text
 
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.machine
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-SECONDS = 60.0
 SUITE = """\
 [suite]
 stacks = ["crun"]
@@ -51,7 +51,7 @@ def test_ip_netns_of_others_complains_of_nothing_during_a_run_nor_after_it_was_k
                 assert ip("-n", name, "-brief", "link", "show", "lo").stdout.startswith("lo "), name
             assert ip("netns").stderr == complaints
             process.kill()
-            process.wait(20)
+            process.wait(SECONDS)
             assert ip("netns").stderr == complaints
         cleaned = tare("clean")
         assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean"), cleaned.stderr

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS
 from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.local import read_text
@@ -43,13 +44,13 @@ def test_a_container_in_an_emulated_machine(
     with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / "run") as process:
         assert process.wait(500) == 0, read_text(str(tmp_path / "said"))
     with nothing_left(), begin("run", tmp_path / "suite.toml", "--out", tmp_path / "run2") as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + ENOUGH_SECONDS
         while "stacks, results in" not in read_text(str(tmp_path / "said")):  # all is prepared
             assert process.poll() is None, read_text(str(tmp_path / "said"))
             assert time.monotonic() < deadline
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == INTERRUPTED
+        assert process.wait(ENOUGH_SECONDS) == INTERRUPTED
     assert ONCE not in read_text(str(tmp_path / "said"))  # the disk of the first run was kept
     for disk in (home / "images").glob("nested-*.qcow2"):  # it is found again wherever the folder is then
         info = subprocess.run(("qemu-img", "info", "-U", "--output=json", disk), capture_output=True, check=True)

@@ -11,12 +11,15 @@ from pathlib import Path
 import duckdb
 import pytest
 from ssh_machines import Lab, lab
+from waiting import ENOUGH_SECONDS as SECONDS
+from waiting import wait_until
 from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, read_text
 from tare.hosts.ssh import machine
 from tare.journal import load
+from tare.launch import START_SECONDS
 from tare.machines import Machine
 from tare.model import Image, Trial
 from tare.telemetry.edges import Edges
@@ -28,7 +31,6 @@ pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-SECONDS = 60.0
 WORKLOADS = f"""{IMAGE}
 [[workloads]]
 use = "redis"
@@ -115,7 +117,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     # Every start is told in the order of its moments, though two clocks have taken part.
     for trial in run.trials:
         moments = {mark.name: mark.seconds for mark in trial.timeline}
-        assert 0 <= moments["started"] <= moments["ready"] < SECONDS
+        assert 0 <= moments["started"] <= moments["ready"] < START_SECONDS
     assert there.left() == ""
 
 
@@ -146,8 +148,8 @@ def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, 
     for trial in run.of("command"):
         slept, *_ = trial.values
         waited = [turn.seconds for turn in trial.turns if not turn.warm_up]
-        assert 0.02 <= min(slept.turns) < 0.0235  # as on this machine
-        # The word goes there, and the answer comes back, 2 ms each.
+        assert min(slept.turns) >= 0.02
+        # The word goes there, and the answer comes back, 2 ms each, and neither is in what it took by its own clock.
         assert all(there - own >= 0.004 for there, own in zip(waited, slept.turns, strict=True))
     assert_in_turns(run.of("command"))
     assert_in_turns(run.of("dhrystone"))
@@ -164,7 +166,8 @@ def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there
         pid = int(process.read_line(SECONDS).text)
         quiet = Quiet(host, lambda: (pid,))
         edges, states = Edges(host, Spent((0,)), quiet), []
-        for _ in range(6):
+        deadline = time.monotonic() + SECONDS
+        while "T" not in states and time.monotonic() < deadline:  # a busy machine gives it its CPU late
             edges.begin()
             time.sleep(0.1)
             edges.end(0.0)
@@ -227,7 +230,7 @@ def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
         _wait(lambda: "redis-benchmark" in _programs(there, "client"), process)
         assert "redis-server" in _programs(there, "server")
         process.kill()
-        process.wait(20)
+        process.wait(SECONDS)
     cleaned = tare("clean")
     assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean"), cleaned.stderr
     assert _programs(there, "client") & {"redis-benchmark", "run"} == set()
@@ -253,8 +256,10 @@ def test_a_machine_that_is_not_there_ends_the_run_before_it_begins(tare: Call, t
 
 
 def _wait(until: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not until():
-        assert time.monotonic() < deadline
+    def has_come() -> bool:
+        if until():
+            return True
         assert process.poll() is None
-        time.sleep(0.1)
+        return False
+
+    wait_until(has_come)

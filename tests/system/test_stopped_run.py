@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS, wait_until
 from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
 from tare.hosts.local import read_text
@@ -23,7 +24,6 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Started = tuple[Path, subprocess.Popen[str]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-ENOUGH_SECONDS = 60.0
 
 
 def lines(run: Path) -> int:
@@ -52,7 +52,7 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
 ) -> None:
     run, process = half_done
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(ENOUGH_SECONDS) == 130
     said = read_text(str(tmp_path / "said"))
     assert f"go on with: tare run --resume {run}" in said
     assert "Traceback" not in said
@@ -85,7 +85,7 @@ def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
 ) -> None:
     run, process = half_done
     process.kill()
-    process.wait(20)
+    process.wait(ENOUGH_SECONDS)
     assert list((ready_home / "ledger").iterdir())
     assert f"tare-{process.pid:x}-client" in namespaces()
 
@@ -112,11 +112,8 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.kill()
-        process.wait(20)
-    deadline = time.monotonic() + 5
-    while carrying(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert carrying(mark) == []
+        process.wait(ENOUGH_SECONDS)
+    wait_until(lambda: not carrying(mark))
     assert tare("clean").returncode == 0
     assert not list((ready_home / "ledger").iterdir())
 
@@ -149,7 +146,7 @@ def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             process.kill()
-            process.wait(20)
+            process.wait(ENOUGH_SECONDS)
         while not at_once and is_monitored(f"tare-{process.pid:x}-"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -198,6 +195,6 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGHUP)  # impatience does no harm
-        assert process.wait(20) == 130
+        assert process.wait(ENOUGH_SECONDS) == 130
     assert load(run).trials == ()
     assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))

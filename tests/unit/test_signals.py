@@ -12,5 +12,5 @@ TESTS = Path(__file__).parent
 def test_tests_of_interrupts_pass_where_they_were_started_to_ignore_them() -> None:
     chosen = (f"{TESTS / 'hosts/test_process.py'}", "-k", "interrupt", "-p", "no:cacheprovider")
     argv = ("env", "--ignore-signal=INT,TERM", sys.executable, "-m", "pytest", "-q", *chosen)
-    done = subprocess.run(argv, cwd=TESTS.parents[1], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, cwd=TESTS.parents[1], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout

@@ -76,7 +76,7 @@ class _Now:
     what: Step | Turns
     following: Step | None
     left: TimeLeft
-    since: float = field(default_factory=time.monotonic)
+    since: float
 
     def told(self, running: float) -> tuple[str, str]:
         """Say what is going on, and what comes next."""
@@ -120,11 +120,11 @@ class Screen:
 
     def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
         """Show what runs."""
-        self._now = _Now(step, following, left)
+        self._now = _Now(step, following, left, time.monotonic())
 
     def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
         """Show which turns these are."""
-        self._now = _Now(begun, None, left)
+        self._now = _Now(begun, None, left, time.monotonic())
         self._rows.worth_drawing = True
 
     def turn_ended(self, step: Step, raw: Raw) -> None:

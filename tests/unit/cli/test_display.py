@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
+import pytest
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from runs import make_run, make_trial, measured
@@ -50,6 +52,11 @@ def run_of_two_blocks() -> Run:
 def plain() -> tuple[Console, StringIO]:
     file = StringIO()
     return Console(file=file, force_terminal=False, width=60), file
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tare.cli.display.time", SimpleNamespace(monotonic=lambda: 1000.0))
 
 
 def screen(run: Run | None = None) -> tuple[Screen, Console]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import Watcher
 from pydantic import TypeAdapter
+from waiting import ENOUGH_SECONDS
 
 from tare.live.board import Now, read_board
 from tare.live.watch import LivePage, Watched, served
@@ -26,7 +29,9 @@ LEFT = TimeLeft(blocks_done=2, blocks=10, spent_seconds=30.0, left_seconds=125.0
 
 
 @pytest.fixture
-def page() -> Iterator[LivePage]:
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[LivePage]:
+    monkeypatch.setattr("tare.live.watch._START_SECONDS", ENOUGH_SECONDS)
+    monkeypatch.setattr("tare.live.watch._NOTE_SECONDS", ENOUGH_SECONDS)  # between two notes
     with served(0, lambda _: None) as live:
         yield live
 
@@ -56,11 +61,18 @@ def test_what_a_run_does_is_noted_and_passed_on(page: LivePage, tmp_path: Path) 
     assert (len(terminal.turns), terminal.blocks) == (1, [BLOCK])
 
 
-def test_turns_are_noted_at_most_twice_a_second(page: LivePage, tmp_path: Path) -> None:
+def test_turns_are_noted_at_most_twice_a_second(
+    page: LivePage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("tare.live.watch._NOTE_SECONDS", 0.5)
+    monkeypatch.setattr("tare.live.watch.time", SimpleNamespace(monotonic=lambda: now[0]))
     watched = page.with_page(Watcher(tmp_path / "trials.jsonl"), {})
-    _begin(watched, 0)
-    watched.turns_begin(Turns(BLOCK, 1, 10, 2), LEFT)
-    assert noted(page).turn == 1
+    told = []
+    for number, now[0] in enumerate((1000.0, 1000.4, 1000.6, 1001.0, 1001.2)):
+        watched.turns_begin(Turns(BLOCK, number, 10, 2), LEFT)
+        told.append(noted(page).turn)
+    assert told == [1, 1, 3, 3, 5]
 
 
 def test_each_note_reads_the_latest_turn_of_one_stack_those_first_of_which_nothing_is_told(
@@ -85,5 +97,5 @@ def test_each_note_reads_the_latest_turn_of_one_stack_those_first_of_which_nothi
 
 
 def _begin(watched: Watched, number: int) -> None:
-    watched._noted = 0.0
+    watched._noted = -math.inf
     watched.turns_begin(Turns(BLOCK, number, 10, 2), LEFT)

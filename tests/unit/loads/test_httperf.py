@@ -211,13 +211,13 @@ def test_one_thread_is_not_enough_for_several_cpus() -> None:
 
 def test_several_programs_run_at_the_same_time_and_all_that_they_print_is_kept() -> None:
     """Each waits for both others: they write a line to a pipe that one of them reads."""
-    output = LocalHost().run("sh", "-c", _TOGETHER, "sh", "3", "sh", "-c", 'echo "$1"', "sh", "two words", timeout=9)
+    output = LocalHost().run("sh", "-c", _TOGETHER, "sh", "3", "sh", "-c", 'echo "$1"', "sh", "two words", timeout=60)
     assert output.text == 3 * "two words\n"
 
 
 def test_the_exit_code_of_a_failed_program_is_seen() -> None:
     with pytest.raises(TrialFailed, match="exit code 7"):
-        LocalHost().run("sh", "-c", _TOGETHER, "sh", "2", "sh", "-c", "exit 7", timeout=9)
+        LocalHost().run("sh", "-c", _TOGETHER, "sh", "2", "sh", "-c", "exit 7", timeout=60)
 
 
 def test_how_many_ports_wait_is_kept_with_the_output_and_cpu_time_is_not() -> None:

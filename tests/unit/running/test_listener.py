@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 from fakes import LIMITS, Bench, Watcher
 from tare_fake.technology import Fake
+from waiting import ENOUGH_SECONDS
 
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
@@ -41,7 +42,7 @@ time.sleep(600)
 def listening(address: str = HERE, *further: str) -> Iterator[tuple[int, int]]:
     """Start another program that listens; yield its process and its port."""
     with LocalHost().spawn(sys.executable, "-c", LISTEN, address, *further) as process:
-        yield process.pid, int(process.read_line(20).text)
+        yield process.pid, int(process.read_line(ENOUGH_SECONDS).text)
 
 
 def network(*pids: int, host: Host | None = None, address: str = HERE) -> SharedNetwork:
