@@ -13,7 +13,7 @@ from tare.errors import TareError
 from tare.journal import Run, load
 from tare.report import write_report
 from tare.report.numbers import clean
-from tare.report.terminal import matrix, means
+from tare.report.terminal import matrix, usual_values
 from tare.report.words import in_brief, readiness
 from tare.running.failing import FAILING
 from tare.statistics.summarize import summarize
@@ -39,7 +39,7 @@ def show_end(folder: Path, console: Console, stopped: str) -> Path | None:
         summary = summarize(run)
         out = Console(file=sys.stdout, highlight=False)
         out.print(matrix(summary, console.width))
-        if table := means(summary):
+        if table := usual_values(summary):
             out.print(table)
         out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary)]), markup=False)
         report = _report(run, console)

@@ -210,7 +210,12 @@ def _read(summary: Summary) -> str:
     names = summary.overall.workloads
     if len(names) < 2 or not any(each.verdict == "worse" for each in summary.overall.standings):
         return read
-    return f"{read} Speed without a workload's name is that over {listing(names)} together."
+    inverse = "; of what is better if it is less, the inverse counts" if _has_inverse(summary, names) else ""
+    return f"{read} Speed without a workload's name is that over {listing(names)} together{inverse}."
+
+
+def _has_inverse(summary: Summary, names: Sequence[str]) -> bool:
+    return any(summary.rule(name).better == "lower" for name in names)
 
 
 def _undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:

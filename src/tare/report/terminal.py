@@ -60,26 +60,37 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     return _finish(tables, summary, notes)
 
 
-def means(summary: Summary) -> Table | None:
-    """Make the table of what was measured in the end: the mean over trials of each metric of a single workload.
+def usual_values(summary: Summary) -> Table | None:
+    """Make the table of what was measured in the end: the usual value of each metric of a single workload.
 
-    Gives None where there are several workloads, or a sweep, whose points would not fit.
+    Two values of a column stand to each other as their percentages do. Return None where there are several workloads,
+    or a sweep, whose points would not fit.
     """
     if len(summary.workloads) != 1 or any(cell.point is not None for cell in summary.cells):
         return None
     found = {(cell.stack, cell.metric): cell for cell in summary.cells}
     metrics = {cell.metric: "↑" if cell.better == "higher" else "↓" for cell in summary.cells}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("mean", no_wrap=True, overflow="ellipsis", max_width=26)
+    table.add_column("usual", no_wrap=True, overflow="ellipsis", max_width=26)
     for metric, arrow in metrics.items():
         table.add_column(Text(f"{clean(metric)} {arrow}"))
     for stack in summary.stacks:
-        table.add_row(Text(clean(stack)), *(_mean(found.get((stack, metric))) for metric in metrics))
-    return table
+        table.add_row(Text(clean(stack)), *(_usual(found.get((stack, metric))) for metric in metrics))
+    whole = Table.grid(padding=0)
+    whole.add_row(table)
+    baseline = f"usual: {clean(summary.baseline)}'s geometric mean over its blocks"
+    whole.add_row(Text(f"{baseline}; of others that times their ratio, from the blocks of both", style="dim"))
+    if any(cell.usual is None and cell.mean is not None for cell in found.values()):
+        whole.add_row(Text("* mean of all trials, as there is no ratio", style="dim"))
+    return whole
 
 
-def _mean(cell: Cell | None) -> Text:
-    return Text("-" if cell is None or cell.mean is None else clean(format_quantity(cell.mean, cell.unit)))
+def _usual(cell: Cell | None) -> Text:
+    if cell is None or cell.mean is None:
+        return Text("-")
+    if cell.usual is None:
+        return Text(f"{clean(format_quantity(cell.mean, cell.unit))}*")
+    return Text(clean(format_quantity(cell.usual, cell.unit)))
 
 
 @dataclass(frozen=True)

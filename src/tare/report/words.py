@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tare.machines import Facts
 from tare.model import SERVICE_READY
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule
+from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Standing
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_quantity, format_size
 
@@ -212,13 +213,15 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _cheapest(summary: Summary, opening: str) -> list[str]:
-    overall, baseline = summary.overall, summary.baseline
+    overall = summary.overall
     best = overall.standings[0]
     others = f"the cheapest of {len(overall.standings)} stacks was" if len(overall.standings) > 1 else "the stack"
-    verb = "it kept" if len(overall.standings) > 1 else "kept"
+    verb = "kept" if not _as_time(summary) else "took" if _is_time(summary) else "had"
+    verb = f"it {verb}" if len(overall.standings) > 1 else verb
     comma = ":" if len(overall.standings) > 1 else ""
-    text = f"{opening}, {others} {best.stack}{comma} {verb} {estimate(best)} of {baseline}'s speed"
-    sentences = [f"{text} {interval(best)} over {listing(overall.workloads)}."]
+    text = f"{opening}, {others} {best.stack}{comma} {verb} {stands(summary, best)}"
+    inverse = "; where less is better, the inverse is the speed" if _mixed(summary) else ""
+    sentences = [f"{text} over {listing(overall.workloads)}{inverse}."]
     if overall.tied:
         sentences.append(f"{listing(overall.tied)} cannot be told from {best.stack}.")
     return sentences
@@ -246,7 +249,39 @@ def _dearest(summary: Summary) -> list[str]:
     if len(standings) < 2 or standings[-1].verdict != "worse":
         return []
     last = standings[-1]
-    return [f"The most expensive was {last.stack}, at {estimate(last)} of {summary.baseline}'s speed {interval(last)}."]
+    return [f"The most expensive was {last.stack}, at {stands(summary, last)}."]
+
+
+def stands(summary: Summary, standing: Standing) -> str:
+    """Say how a stack stands to the baseline, as the table does: `97 % of native's speed [95, 99]`, or `of its time`.
+
+    The ranking is by speed. Where it is of one headline of which less is better, the table has the inverse of that.
+    """
+    if not _as_time(summary):
+        return f"{estimate(standing)} of {summary.baseline}'s speed {interval(standing)}"
+    low, high = (None if end is None else 1 / end for end in (standing.high, standing.low))
+    shown = replace(standing, speed=1 / standing.speed, low=low, high=high)
+    what = "time" if _is_time(summary) else _title_of(summary)
+    return f"{estimate(shown)} of {summary.baseline}'s {what} {interval(shown)}"
+
+
+def _as_time(summary: Summary) -> bool:
+    """Return whether the ranking is of one headline of which less is better, such as a time."""
+    rules = [summary.rule(name) for name in summary.overall.workloads]
+    return len(rules) == 1 and rules[0].better == "lower"
+
+
+def _mixed(summary: Summary) -> bool:
+    rules = [summary.rule(name) for name in summary.overall.workloads]
+    return len(rules) > 1 and any(rule.better == "lower" for rule in rules)
+
+
+def _is_time(summary: Summary) -> bool:
+    return any(cell.unit == "s" for cell in summary.headlines if cell.headline == summary.overall.workloads[0])
+
+
+def _title_of(summary: Summary) -> str:
+    return summary.rule(summary.overall.workloads[0]).text.lower()
 
 
 def _beside(summary: Summary) -> list[str]:
@@ -255,7 +290,7 @@ def _beside(summary: Summary) -> list[str]:
     own_names = (summary.baseline, summary.control)
     for rule in summary.rules:
         cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.mean is not None]
-        others = sorted((cell for cell in cells if cell.stack not in own_names), key=lambda cell: cell.mean or 0.0)
+        others = sorted((cell for cell in cells if cell.stack not in own_names), key=_value)
         if rule.overall or not others:
             continue
         own = next((cell for cell in cells if cell.verdict == "baseline"), None)
@@ -309,4 +344,9 @@ def _doubts(summary: Summary) -> list[str]:
 
 
 def _quantity(cell: Cell) -> str:
-    return format_quantity(cell.mean or 0.0, cell.unit)
+    return format_quantity(_value(cell), cell.unit)
+
+
+def _value(cell: Cell) -> float:
+    """Return the usual value, or the mean over trials where there is no ratio."""
+    return (cell.mean or 0.0) if cell.usual is None else cell.usual

@@ -6,10 +6,11 @@ import json
 from dataclasses import replace
 
 from pages import Page, html_of
-from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured
+from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model import Caution, Measured, Metric, Trial
 from tare.report import find
+from tare.report.numbers import estimate, interval
 from tare.report.words import answer, in_brief, readiness, trust
 from tare.statistics.summarize import summarize
 
@@ -26,6 +27,30 @@ def test_the_answer_names_the_cheapest_and_what_cannot_be_told_apart() -> None:
     assert any(
         "gvisor (failed in nginx: nginx did not answer on port 8080 within 20 s)" in sentence for sentence in sentences
     )
+
+
+def test_a_ranking_of_one_time_is_told_as_a_time_as_in_the_table() -> None:
+    run = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
+    trials = tuple(replace(t, values=tuple(replace(v, unit="s") for v in t.values)) for t in run.trials)
+    record = replace(DHRYSTONE, metrics=(Metric("speed", "Time", "s", "lower"),))
+    summary = summarize(replace(run, record=replace(run.record, workloads=(record,)), trials=trials))
+    cell = summary.headline("dhrystone", "docker")
+    said = in_brief(summary, MACHINE)[0]
+    assert "the stack docker took 110.0 % of native's time [107.1, 112.9] over dhrystone." in said
+    assert f"{estimate(cell)} of native's time {interval(cell)}" in said
+    assert "speed" not in said
+
+
+def test_a_ranking_over_times_and_speeds_says_that_it_inverts_the_times() -> None:
+    more = pairs([9.0, 9.1, 8.9, 9.05, 8.95], [10.0] * 5)
+    less = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
+    times = replace(less.record.workloads[0], name="times")
+    trials = (*more.trials, *(replace(trial, workload="times", trial=f"t-{trial.trial}") for trial in less.trials))
+    record = replace(more.record, workloads=(*more.record.workloads, times))
+    said = in_brief(summarize(replace(more, record=record, trials=trials)), MACHINE)[0]
+    assert "docker kept 90.5 % of native's speed" in said
+    assert said.endswith(" over dhrystone and times; where less is better, the inverse is the speed.")
+    assert "inverse" not in in_brief(summarize(more), MACHINE)[0]
 
 
 def test_in_brief_the_answer_says_which_stacks_are_cheap_and_which_are_not() -> None:

@@ -10,7 +10,7 @@ from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pair
 from tare.journal import Run
 from tare.model import Metric
 from tare.report.numbers import cut, plus_minus
-from tare.report.terminal import matrix, means
+from tare.report.terminal import matrix, usual_values
 from tare.statistics.summarize import summarize
 
 
@@ -24,7 +24,7 @@ def _lines(run: Run, width: int = 100) -> list[str]:
 
 def _means(run: Run) -> list[list[str]] | None:
     console = Console(width=100, file=io.StringIO(), color_system=None)
-    if (table := means(summarize(run))) is None:
+    if (table := usual_values(summarize(run))) is None:
         return None
     console.print(table)
     output = console.file
@@ -101,15 +101,41 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "[blink]no[/blink]" in text
 
 
-def test_a_single_workload_has_the_means_of_all_its_metrics_below_the_matrix() -> None:
+def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_matrix() -> None:
     record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("time", "Time", "s", "lower", headline=False)))
     values = [measured("speed", 12_000.0), measured("time", 0.25, better="lower")]
     trials = [make_trial("native", 0, values), make_trial("docker", 0, [measured("speed", 1000.0)])]
     found = _means(make_run(trials, [record]))
     assert found is not None
-    assert found[1] == ["mean", "speed", "↑", "time", "↓"]
+    assert found[1] == ["usual", "speed", "↑", "time", "↓"]
     assert found[3] == ["native", "12k", "iterations/s", "250", "ms"]
     assert found[4] == ["docker", "1k", "iterations/s", "-"]
+
+
+def test_usual_values_stand_to_each_other_as_the_percentages_do_also_where_stacks_have_other_blocks() -> None:
+    # Docker is measured in slow blocks alone: the means over trials would say 250 %.
+    run = pairs([20.0, 19.9, 20.2, 20.1, 19.8], [4.0] * 10 + [10.0, 9.9, 10.1, 10.05, 9.95], better="lower")
+    late = tuple(replace(trial, block=trial.block + 10) if trial.stack == "docker" else trial for trial in run.trials)
+    summary = summarize(replace(run, trials=late))
+    native, docker = (summary.headline("dhrystone", stack) for stack in ("native", "docker"))
+    assert native.n == 15
+    assert native.usual == pytest.approx(4 ** (2 / 3) * 10 ** (1 / 3), rel=1e-3)
+    assert docker.ratio == pytest.approx(2.0, rel=1e-2)
+    assert (docker.mean or 0) / (native.mean or 1) > 3
+    assert (docker.usual or 0) / (native.usual or 1) == pytest.approx(docker.ratio)
+    table = _means(replace(run, trials=late))
+    assert table is not None
+    assert [row[:2] for row in table[3:5]] == [["native", "5.43"], ["docker", "10.9"]]
+
+
+def test_a_value_without_a_ratio_is_a_mean_and_says_so() -> None:
+    run = pairs([0.0, 3.0], [1.0, 1.0])
+    found = _means(run)
+    assert found is not None
+    assert found[4][:2] == ["docker", "1.5"]
+    assert found[4][-1].endswith("*")
+    assert "* mean of all trials, as there is no ratio" in " ".join(" ".join(row) for row in found)
+    assert "*" not in str(_means(pairs([1.0, 3.0], [1.0, 1.0])))
 
 
 def test_several_workloads_or_a_sweep_have_no_such_table() -> None:

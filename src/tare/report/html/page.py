@@ -46,7 +46,7 @@ from tare.report.words import answer, readiness, steadiness
 from tare.statistics.cells import Cell, Standing
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
-from tare.units import format_duration, format_size
+from tare.units import format_duration, format_quantity, format_size
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ class ValueRow:
     metric: str
     point: str
     stack: str
+    usual: str
+    usual_sort: str
     spread: str
     mean: str
     relative_sd: str
@@ -333,6 +335,8 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
         metric=titles.get(cell.metric, cell.metric),
         point=point(cell.point, unit),
         stack=cell.stack,
+        usual="" if cell.usual is None else format_quantity(cell.usual, cell.unit),
+        usual_sort="" if cell.usual is None else f"{cell.usual:.6g}",
         spread=plus_minus(cell.mean, cell.sd, cell.unit) if cell.mean is not None else "",
         mean="" if cell.mean is None else f"{cell.mean:.6g}",
         relative_sd=relative_sd(cell),
