@@ -6,7 +6,6 @@ bottleneck, not the server.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Annotated
 
@@ -14,34 +13,14 @@ from pydantic import AfterValidator, Field
 
 from tare.contracts import Host, Setup
 from tare.errors import Fault, SuiteError, TrialFailed
+from tare.loads.settings import rising
 from tare.model import Image, Raw
 
 MOST_CLIENTS = 1000
 LEAST_RATE, MOST_RATE = 10, 10_000_000
 
-
-def rising_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the numbers of clients; raises ValueError unless they rise and are from 1 to 1000."""
-    if not clients:
-        raise ValueError("give at least one number of clients, for example [1, 50, 200]")
-    if clients[0] < 1 or clients[-1] > MOST_CLIENTS:
-        raise ValueError(f"a number of clients is from 1 to {MOST_CLIENTS}")
-    if any(later <= earlier for earlier, later in itertools.pairwise(clients)):
-        raise ValueError("numbers of clients rise, each one given once, for example [1, 50, 200]")
-    return clients
-
-
-def rising_rates(rates: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the rates; raises ValueError unless they rise and are from 10 to 10,000,000 a second."""
-    if not rates:
-        raise ValueError("give at least one rate, for example [1000, 2000]")
-    if rates[0] < LEAST_RATE or rates[-1] > MOST_RATE:
-        raise ValueError(f"a rate is from {LEAST_RATE} to {MOST_RATE} a second")
-    if any(later <= earlier for earlier, later in itertools.pairwise(rates)):
-        raise ValueError("rates rise, each one given once, for example [1000, 2000]")
-    return rates
-
-
+rising_clients = rising("numbers of clients", 1, MOST_CLIENTS)
+rising_rates = rising("rates a second", LEAST_RATE, MOST_RATE)
 ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]

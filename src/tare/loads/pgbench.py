@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
@@ -27,6 +27,7 @@ from tare.loads.load import (
     server_port,
     while_sending,
 )
+from tare.loads.settings import EachOnce, each_once
 from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration
@@ -55,12 +56,6 @@ _HINT = "`tare show` has the whole output; it is that of pgbench 15 or later"
 _PROBES, _FIRST_PROBE, _LEAST = 4, 10, 5  # transactions of each client
 _MOST_CLIENTS = 250
 _FILLING_SECONDS, _FILLING_LIMIT_SECONDS = 1.0, 60.0  # for each 100,000 rows
-
-
-def _each_once(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    if not modes or len(set(modes)) < len(modes):
-        raise ValueError('give tpc-b, select or both, each once, for example ["tpc-b", "select"]')
-    return modes
 
 
 @dataclass(frozen=True)
@@ -114,14 +109,14 @@ class PgbenchLoad(Workload):
     sweep: ClassVar[Sweep | None] = Sweep("clients")
     client_packages: ClassVar[tuple[str, ...]] = ("postgresql",)  # has pgbench, and its server
 
-    modes: Annotated[tuple[Mode, ...], AfterValidator(_each_once)] = ("tpc-b", "select")
+    modes: EachOnce[Mode] = ("tpc-b", "select")
     clients: ClientCounts = (1, 8)
     scale: Annotated[int, Field(ge=1, le=1000)] = 8
     duration: Annotated[Duration, Field(gt=0, le=600)] = 2.0
 
     def __post_init__(self) -> None:
         """Raise ValueError for modes or numbers of clients that cannot be measured."""
-        _each_once(self.modes)
+        each_once(self.modes)
         rising_clients(self.clients)
         most = min(_MOST_CLIENTS, self.scale) if "tpc-b" in self.modes else _MOST_CLIENTS
         if self.clients[-1] > most:

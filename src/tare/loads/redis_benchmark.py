@@ -20,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.loads.load import ClientCounts, measured_load, rising_clients, server_address, server_port, while_sending
+from tare.loads.settings import EachOnce, each_once
 from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
@@ -39,12 +40,6 @@ _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
 
-def _each_once(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    if not operations or len(set(operations)) < len(operations):
-        raise ValueError('give GET, SET or both, each once, for example ["GET", "SET"]')
-    return operations
-
-
 @dataclass(frozen=True)
 class RedisLoad(Workload):
     """redis-benchmark sets and gets one short key again and again. A plug-in provides the server."""
@@ -57,7 +52,7 @@ class RedisLoad(Workload):
     sweep: ClassVar[Sweep | None] = Sweep("clients")
     client_packages: ClassVar[tuple[str, ...]] = ("redis-tools",)
 
-    operations: Annotated[tuple[Operation, ...], AfterValidator(_each_once)] = ("GET", "SET")
+    operations: EachOnce[Operation] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)
     pipeline: Annotated[int, Field(ge=1, le=128)] = 1
     keep_alive: bool = True
@@ -65,7 +60,7 @@ class RedisLoad(Workload):
 
     def __post_init__(self) -> None:
         """Raise ValueError for operations or numbers of clients that cannot be measured."""
-        _each_once(self.operations)
+        each_once(self.operations)
         rising_clients(self.clients)
 
     @property

@@ -31,10 +31,12 @@ from pydantic import AfterValidator, Field
 from tare.contracts import Setup
 from tare.errors import TrialFailed, printed
 from tare.loads.disk import OnDisk
+from tare.loads.settings import EachOnce, rising
 from tare.model import Metric, Raw, Sweep, Value
 from tare.units import Duration
 
 Mode = Literal["plain", "fsync", "sync"]
+Processes = Annotated[tuple[int, ...], AfterValidator(rising("numbers of processes", 1, 256))]
 _BYTES_EACH = 32 * 1024**2  # what the files of a process take at most
 _LOAD = "/usr/share/dbench/client.txt"
 _OPTIONS: dict[Mode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
@@ -50,18 +52,6 @@ _END = rf" *0  cleanup{_MARK}\n\n Operation +Count +AvgLat +MaxLat\n -+\n(?: \w+
 _TROUBLE = re.compile(r"^(?!failed to create barrier semaphore)(?:[\[(]|.*(?:failed|FAILED|ERROR)).*$", re.MULTILINE)
 _ALL_ENDED = re.compile(r"^ *0  cleanup", re.MULTILINE)
 _HINT = "`tare show` has the whole output; it is that of `dbench`, version 4"
-
-
-def _rising(processes: tuple[int, ...]) -> tuple[int, ...]:
-    if not processes or not all(earlier < later for earlier, later in itertools.pairwise(processes)):
-        raise ValueError("numbers of processes rise, each one given once, for example [1, 2, 4, 8]")
-    return processes
-
-
-def _each_once(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    if not modes or len(set(modes)) < len(modes):
-        raise ValueError('give plain, fsync, sync or several, each once, for example ["plain", "fsync"]')
-    return modes
 
 
 def _whole_seconds(duration: float) -> float:
@@ -83,8 +73,8 @@ class Dbench(OnDisk):
     sweep: ClassVar[Sweep | None] = Sweep("processes")
     packages: ClassVar[tuple[str, ...]] = ("dbench",)
 
-    modes: Annotated[tuple[Mode, ...], AfterValidator(_each_once)] = ("plain", "fsync", "sync")
-    processes: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], AfterValidator(_rising)] = (1, 2, 4, 8)
+    modes: EachOnce[Mode] = ("plain", "fsync", "sync")
+    processes: Processes = (1, 2, 4, 8)
     duration: Annotated[Duration, Field(ge=5, le=3600), AfterValidator(_whole_seconds)] = 5.0
 
     @property

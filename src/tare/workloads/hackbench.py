@@ -15,7 +15,6 @@ kind and number.
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -23,23 +22,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator
 
 from tare.loads.perf_bench import Bench, SameLoops
+from tare.loads.settings import EachOnce, rising
 from tare.model import Metric, Sweep
 
 Kind = Literal["sockets", "pipes"]
 _RECEIVERS = _SENDERS = 20  # of a group
 _MOST_GROUPS = 50  # 2000 processes
-
-
-def _rising(groups: tuple[int, ...]) -> tuple[int, ...]:
-    if not groups or any(later <= earlier for earlier, later in itertools.pairwise((0, *groups, _MOST_GROUPS + 1))):
-        raise ValueError(f"numbers of groups rise from 1 to {_MOST_GROUPS} at most, for example [1, 4]")
-    return groups
-
-
-def _each_once(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    if not kinds or len(set(kinds)) < len(kinds):
-        raise ValueError('give sockets, pipes or both, each once, for example ["sockets", "pipes"]')
-    return kinds
 
 
 @dataclass(frozen=True)
@@ -55,8 +43,8 @@ class Hackbench(SameLoops):
     sweep: ClassVar[Sweep | None] = Sweep("groups")
     usual_rate: ClassVar[float] = 1500.0  # of one group
 
-    kinds: Annotated[tuple[Kind, ...], AfterValidator(_each_once)] = ("sockets", "pipes")
-    groups: Annotated[tuple[int, ...], AfterValidator(_rising)] = (1,)
+    kinds: EachOnce[Kind] = ("sockets", "pipes")
+    groups: Annotated[tuple[int, ...], AfterValidator(rising("numbers of groups", 1, _MOST_GROUPS))] = (1,)
 
     @property
     def turn_seconds(self) -> float:

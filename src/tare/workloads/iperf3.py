@@ -22,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed
 from tare.loads.iperf3 import Sending, Sent, Server, read_received, send
 from tare.loads.load import server_address, server_port, while_sending
+from tare.loads.settings import EachOnce, each_once
 from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
 from tare.model import Metric, Raw, Service, Value
 from tare.units import Duration, Size
@@ -47,12 +48,6 @@ def _metrics(mode: Mode) -> tuple[Metric, ...]:
     return throughput, loss, Metric(f"{mode}-jitter", f"{title}: jitter", "s", "lower", headline=False)
 
 
-def _each_once(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    if not modes or len(set(modes)) < len(modes):
-        raise ValueError('give modes, each once, for example ["tcp", "udp"]')
-    return modes
-
-
 @dataclass(frozen=True)
 class Iperf3(Workload):
     """Throughput, loss and jitter of the network."""
@@ -65,7 +60,7 @@ class Iperf3(Workload):
     datagrams: ClassVar[bool] = True
     usual_port: ClassVar[int] = 5201
 
-    modes: Annotated[tuple[Mode, ...], AfterValidator(_each_once)] = ("tcp", "tcp-capped", "udp")
+    modes: EachOnce[Mode] = ("tcp", "tcp-capped", "udp")
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     omit: Annotated[Duration, Field(ge=0, le=3600)] = 0.1
     streams: Annotated[int, Field(ge=1, le=128)] = 1
@@ -73,7 +68,7 @@ class Iperf3(Workload):
 
     def __post_init__(self) -> None:
         """Raise ValueError for modes that cannot be measured."""
-        _each_once(self.modes)
+        each_once(self.modes)
 
     @property
     def port(self) -> int:

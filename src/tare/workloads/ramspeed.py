@@ -23,12 +23,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
 from tare.contracts import Setup, Workload
 from tare.errors import TrialFailed, printed
+from tare.loads.settings import EachOnce, each_once
 from tare.loads.turns import SLOWEST, limit_seconds
 from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
@@ -45,14 +46,10 @@ def _whole_steps(size_bytes: int) -> int:
     return size_bytes
 
 
-def _each_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(set(entries)) < len(entries):
-        raise ValueError("give each of them once")
-    return entries
-
-
 BlockSize = Annotated[Size, AfterValidator(_whole_steps)]
-BlockSizes = Annotated[tuple[BlockSize, ...], Field(max_length=32), AfterValidator(_each_once)]
+BlockSizes = Annotated[
+    tuple[BlockSize, ...], Field(max_length=32), AfterValidator(lambda sizes: each_once(sizes) if sizes else sizes)
+]
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Ramspeed(Workload):
     sweep: ClassVar[Sweep | None] = Sweep("block size", "bytes")
     shortened_by: ClassVar[str] = "passes"
 
-    kinds: Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_each_once)] = ("integer", "float", "sse")
+    kinds: EachOnce[Kind] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
     bytes_per_pass: BlockSize = 64 * 1024**2

@@ -107,7 +107,7 @@ def test_numbers_of_clients_that_rise_are_taken(clients: tuple[int, ...]) -> Non
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
-        ((), "at least one number"),
+        ((), "rise, from 1 to 1000, for example"),
         ((0,), "from 1 to 1000"),
         ((-5, 1), "from 1 to 1000"),
         ((1, 1001), "from 1 to 1000"),

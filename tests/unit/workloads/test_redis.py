@@ -299,7 +299,7 @@ def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[s
     ("operations", "clients"), [((), (1,)), (("GET", "GET"), (1,)), (("GET",), ()), (("GET",), (2, 1))]
 )
 def test_wrong_settings_are_refused_in_python_too(operations: tuple[Operation, ...], clients: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="for example"):
+    with pytest.raises(ValueError, match=r"at least one|twice|rise"):
         Redis(operations=operations, clients=clients)
 
 

@@ -214,7 +214,7 @@ def test_metrics_of_a_suite_are_read() -> None:
         ('requests = "none"\n', 'workloads[0].requests: "none" cannot be used / there is no such file: /'),
         ('requests = [{path = "x"}]\n', "workloads[0].requests: a list cannot be used / request 1: a path begins"),
         ("clients = [0]\n", "workloads[0].clients: a list cannot be used"),
-        ("rates = [2000, 1000]\n", "workloads[0].rates: a list cannot be used / rates rise"),
+        ("rates = [2000, 1000]\n", "workloads[0].rates: a list cannot be used / give rates a second that rise"),
         ("rates = [10]\n", "workloads[0]: 10 requests a second need a duration of 100s"),
         ('load = "hey"\n', "workloads[0]: a load of yours has metrics"),
         ('packages = ["Python 3"]\n', 'workloads[0].packages[0]: "Python 3" cannot be used / write names of Debian'),
