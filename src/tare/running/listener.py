@@ -54,7 +54,7 @@ class SharedNetwork:
     def _owners(self, sockets: frozenset[str], *where: str) -> Mapping[str, set[int]]:
         """Return the processes that have each of the sockets open, by the start of a `find` command."""
         names = [word for socket in sorted(sockets) for word in ("-o", "-lname", rf"socket:\[{socket}\]")]
-        find = ("find", *where, "(", *names[1:], ")", "-printf", "%h %l\n")
+        find = ("find", *where, "(", *names[1:], ")", "-printf", r"%h %l\n")
         owners: dict[str, set[int]] = {}
         for line in self.host.run(*find, timeout=_SECONDS, check=False).text.splitlines():
             folder, socket = line.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from waiting import ENOUGH_SECONDS
 
 from tare.contracts import Host, Instance, Setup, Workload
 from tare.errors import TrialFailed
+from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.launch import Launch
@@ -50,20 +52,38 @@ def network(*pids: int, host: Host | None = None, address: str = HERE) -> Shared
     return SharedNetwork(host or LocalHost(), instance)
 
 
-def test_the_instances_own_listener_is_taken() -> None:
+class ThroughAShell(ExecHost):
+    """This machine behind a shell that gets one text, as a machine over SSH is."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalHost(), "sh", "-c")
+        self.supervisor = ""
+
+    def wrap(self, *argv: str) -> tuple[str, ...]:
+        return (*self.prefix, shlex.join(argv))
+
+
+HOSTS = pytest.mark.parametrize("host", [LocalHost(), ThroughAShell()], ids=["here", "through a shell"])
+
+
+@HOSTS
+def test_the_instances_own_listener_is_taken(host: Host) -> None:
     with listening() as (pid, port):
-        network(pid).refuse_foreign(port)
-        network(1, pid).refuse_foreign(port)
+        network(pid, host=host).refuse_foreign(port)
+        network(1, pid, host=host).refuse_foreign(port)
 
 
+@HOSTS
 @pytest.mark.parametrize("address", [HERE, "0.0.0.0"])  # noqa: S104 - only this machine asks
-def test_a_listener_of_another_program_is_refused_with_its_name_its_number_and_the_port(address: str) -> None:
+def test_a_listener_of_another_program_is_refused_with_its_name_its_number_and_the_port(
+    address: str, host: Host
+) -> None:
     with (
         listening(address) as (pid, port),
         LocalHost().spawn("sleep", "600") as own,
         pytest.raises(TrialFailed) as error,
     ):
-        network(own.pid).refuse_foreign(port)
+        network(own.pid, host=host).refuse_foreign(port)
     program = Path(sys.executable).resolve().name[:15]  # as long as the kernel keeps it
     assert str(error.value).startswith(f"another program answers on port {port}: {program[:6]}")
     assert str(error.value).endswith(f"(process {pid}), which is not the instance's")
