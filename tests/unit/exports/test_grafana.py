@@ -10,7 +10,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from sampled import BEGAN, sampled_run
 
-from tare.exports.grafana import INFLUX, PANELS, PROMETHEUS, Source, dashboard, texts
+from tare.exports.grafana import INFLUX, PROMETHEUS, Source, dashboard, texts
 from tare.exports.samples import samples_of
 from tare.journal import load
 
@@ -110,7 +110,7 @@ def test_a_dashboard_is_one_to_grafanas_schema(source: Source) -> None:
 @SOURCES
 def test_panels_have_numbers_of_their_own_and_do_not_overlap(source: Source) -> None:
     panels = dashboard("a run", (0, 1), source)["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels) == len(PANELS)
+    assert len({panel["id"] for panel in panels}) == len(panels) == 13
     taken = [
         (x, y)
         for place in (panel["gridPos"] for panel in panels)
@@ -129,12 +129,75 @@ def test_every_variable_of_a_query_is_one_of_the_dashboard(source: Source) -> No
     assert '"repeat": "stack"' in json.dumps(made)
 
 
+def test_prometheus_is_asked_for_rates_and_values_of_stacks_and_of_the_host() -> None:
+    made = targets(PROMETHEUS)
+    chosen = 'run="$run",workload=~"$workload",block=~"$block"'
+    assert made["CPU, user mode"] == [
+        {
+            "expr": f'max by (stack) (rate(tare_cpu_seconds_total{{scope="instance",{chosen},stack=~"$stack",'
+            'mode="user"}[$window]))',
+            "legendFormat": "{{stack}}",
+            "range": True,
+        }
+    ]
+    assert [target["legendFormat"] for target in made["CPU of $stack"]] == ["user", "system"]
+    assert [target["legendFormat"] for target in made["Network"]] == ["{{stack}} received", "{{stack}} sent"]
+    (memory,) = made["Memory: resident set sizes"]
+    assert memory["expr"] == (
+        f'max by (stack) (last_over_time(tare_memory_bytes{{scope="instance",{chosen},stack=~"$stack"}}[$window]))'
+    )
+    (disks,) = made["Disks of the host, time at work"]
+    assert disks["expr"] == f'max by (run) (rate(tare_disk_busy_seconds_total{{scope="host",{chosen}}}[$window]))'
+    assert queries(PROMETHEUS)["block"] == (
+        'label_values(tare_cpu_seconds_total{run="$run",workload=~"$workload"}, block)'
+    )
+
+
+def test_influxdb_is_asked_for_rates_and_values_of_stacks_and_of_the_host() -> None:
+    made = targets(INFLUX)
+    chosen = " AND ".join(f'"{name}" =~ /^${{{name}:regex}}$/' for name in ("run", "workload", "block"))
+    within = "AND $timeFilter GROUP BY time($window)"
+    of_a_stack = (
+        f'FROM "tare" WHERE "scope" = \'instance\' AND {chosen} AND "stack" =~ /^${{stack:regex}}$/ '
+        f'{within}, "stack" fill(none)'
+    )
+    assert made["CPU, user mode"] == [
+        {
+            "query": f'SELECT non_negative_derivative(last("cpu_user"), 1s) {of_a_stack}',
+            "rawQuery": True,
+            "resultFormat": "time_series",
+            "alias": "$tag_stack",
+        }
+    ]
+    (memory,) = made["Memory: resident set sizes"]
+    assert memory["query"] == f'SELECT last("memory_bytes") {of_a_stack}'
+    (disks,) = made["Disks of the host, time at work"]
+    of_the_host = f'FROM "tare" WHERE "scope" = \'host\' AND {chosen} {within} fill(none)'
+    assert disks["query"] == f'SELECT non_negative_derivative(last("disk_busy"), 1s) {of_the_host}'
+    assert queries(INFLUX)["run"] == 'SHOW TAG VALUES FROM "tare" WITH KEY = "run"'
+    assert queries(INFLUX)["workload"].endswith('WITH KEY = "workload" WHERE "run" =~ /^${run:regex}$/')
+
+
 @SOURCES
 def test_the_dashboard_of_a_run_shows_it_over_its_time(source: Source, tmp_path: Path) -> None:
     made = json.loads("".join(texts(samples_of(load(sampled_run(tmp_path / "run", count=11))), source)))
     run = next(variable for variable in made["templating"]["list"] if variable["name"] == "run")
     assert run["current"] == {"text": "run", "value": "run"}
     assert {*made["time"].values()} == {moment(BEGAN), moment(BEGAN + 61)}
+
+
+def targets(source: Source) -> dict[str, list[dict[str, Any]]]:
+    """The queries of each panel, by its title."""
+    of_all = {"refId", "datasource"}
+    return {
+        panel["title"]: [{name: target[name] for name in target.keys() - of_all} for target in panel["targets"]]
+        for panel in dashboard("a run", (0, 1), source)["panels"]
+    }
+
+
+def queries(source: Source) -> dict[str, str]:
+    """The queries for the values of the variables."""
+    return {each["name"]: each["query"] for each in dashboard("a run", (0, 1), source)["templating"]["list"]}
 
 
 def moment(seconds: float) -> str:
