@@ -65,6 +65,11 @@ class Judgements:
     run: Run
     all: tuple[Judged, ...]
 
+    @property
+    def fit(self) -> bool:
+        """Whether a claim is about what the run has measured, comparable or not."""
+        return any(judged.judgement != "not tested" for judged in self.all)
+
     def of(self, judgement: Judgement) -> tuple[Judged, ...]:
         """Give the claims with this judgement."""
         return tuple(judged for judged in self.all if judged.judgement == judgement)
@@ -81,6 +86,8 @@ def judge(run: Run, claims: Claims) -> Judgements:
 def nothing_judged(judgements: Judgements) -> TareError:
     """Give the error of a run that says nothing of any claim."""
     counts = ", ".join(f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.of(judgement)))
+    if not judgements.fit:
+        counts = f"none of {len(judgements.all)} is about what it has measured" if judgements.all else ""
     tests = [judged.test for judged in judgements.all if judged.test]
     hint = max(tests, key=tests.count) if tests else "write claims that a run can test (docs/claims.md)"
     return TareError(f"{judgements.run.folder}: no claim can be judged by this run: {counts or 'there is none'}", hint)

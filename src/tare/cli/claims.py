@@ -54,6 +54,8 @@ def _print(judgements: Judgements, *, every: bool) -> None:
     if every or any(judged.findings for judged in judgements.all):
         console.print(table(judgements, console.width, every=every))
         console.print(clean(legend(judgements)), style="dim", soft_wrap=True)
+    if not judgements.fit:  # which the error says
+        return
     for line in (*differences(judgements), *remarks(judgements)):
         console.print(clean(line), style="dim", soft_wrap=True)
     console.print(clean(sentence(judgements)), style="bold", soft_wrap=True)

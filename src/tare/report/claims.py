@@ -41,6 +41,8 @@ _NONE = ("", "", "")
 
 def sentence(judgements: Judgements) -> str:
     """Say in one sentence what came of it."""
+    if not judgements.fit:
+        return f"None of {len(judgements.all)} claims is about what this run has measured."
     counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.of(name)))
     return f"Of {len(judgements.all)} claims, {listing(counts)}."
 

@@ -198,7 +198,7 @@ def test_what_would_test_a_claim_names_a_suite_or_what_it_must_have() -> None:
 
 def test_a_run_that_says_nothing_of_any_claim_is_an_error_that_tells_what_would() -> None:
     error = nothing_judged(judge(RUN, claims({"stack": "podman"}, {"workload": "fio"})))
-    assert str(error) == "run: no claim can be judged by this run: 2 not tested"
+    assert str(error) == "run: no claim can be judged by this run: none of 2 is about what it has measured"
     assert (error.hint, error.exit_code) == ("tare run examples/quick.toml", 3)
 
 

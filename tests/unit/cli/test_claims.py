@@ -103,10 +103,21 @@ def test_a_run_that_tests_no_claim_exits_with_3_and_says_what_would(
     assert tare(run, "--claims", of_file(run, {"workload": "fio"}), "--fail-on", "not-tested") == 3
     printed = capsys.readouterr()
     assert printed.err == (
-        f"error: {run}: no claim can be judged by this run: 1 not tested\nhint: tare run examples/quick.toml\n"
+        f"error: {run}: no claim can be judged by this run: none of 1 is about what it has measured\n"
+        "hint: tare run examples/quick.toml\n"
     )
-    assert printed.out.endswith("Of 1 claims, 1 not tested.\n")
+    assert printed.out == ""
+    assert tare(run, "--claims", of_file(run, {"workload": "fio"}), "--all") == 3
+    assert "the run has no workload fio; test: tare run" in " ".join(capsys.readouterr().out.split())
     assert tare(write(make_run([], folder=run.parent / "empty"))) == 3
+
+
+def test_a_run_whose_claims_cannot_be_compared_has_its_sentence(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other: dict[str, object] = {"settings": {"passes": 7}}
+    assert tare(run, "--claims", of_file(run, other, {"workload": "fio"})) == 3
+    printed = capsys.readouterr()
+    assert printed.out.endswith("Of 2 claims, 1 not tested and 1 not comparable.\n")
+    assert "no claim can be judged by this run: 1 not tested, 1 not comparable\n" in printed.err
 
 
 def test_json_has_every_claim_and_every_cell(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

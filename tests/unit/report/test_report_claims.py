@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from claimed import claims
+from claimed import claims, text_of
 from pages import Page, html_of
-from runs import believable_run, pairs
+from runs import DHRYSTONE, believable_run, pairs
 
 from tare.answers.claim_file import published, read_claims
 from tare.answers.judging import judge
@@ -57,6 +60,26 @@ def test_the_page_has_the_published_claims() -> None:
     assert f"Published claims, put to the test Of {len(read_claims(published()).claims)} claims" in page.text
     assert "#claims" in page.named("href")
     assert "vtmark-2021" in page.text
+
+
+def test_a_page_whose_run_fits_no_published_claim_has_no_section_of_them() -> None:
+    other = pairs([1.0] * 6, [1.0] * 6)
+    own = replace(other.record, workloads=(replace(DHRYSTONE, name="mine", use="command"),))
+    page = Page(
+        html_of(replace(other, trials=tuple(replace(each, workload="mine") for each in other.trials), record=own))
+    )
+    assert "#claims" not in page.named("href")
+    assert "Published claims" not in page.text
+    assert "not tested" not in page.text
+
+
+def test_claims_that_were_asked_for_are_on_the_page_even_if_none_fits(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text_of({"stack": "podman"}), encoding="utf-8")
+    page = Page(html_of(replace(SLOWER, claims=(str(mine),))))
+    assert "#claims" in page.named("href")
+    assert "None of 1 claims is about what this run has measured." in page.text
+    assert "the run has no stack podman" in page.text
 
 
 def test_claims_that_cannot_be_read_leave_the_page_whole(monkeypatch: pytest.MonkeyPatch) -> None:

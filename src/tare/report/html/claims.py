@@ -38,7 +38,7 @@ class ClaimRow:
 
 @dataclass(frozen=True)
 class ClaimsSection:
-    """All of the section; `trouble` says why there are no claims."""
+    """All of the section; `trouble` says why there are no claims. It is shown unless the papers' do not fit the run."""
 
     sentence: str
     legend: str
@@ -47,6 +47,7 @@ class ClaimsSection:
     remarks: tuple[str, ...]
     sources: tuple[tuple[str, str], ...]
     trouble: str = ""
+    shown: bool = True
 
 
 def claims_section(run: Run, places: Anchors) -> ClaimsSection:
@@ -55,7 +56,8 @@ def claims_section(run: Run, places: Anchors) -> ClaimsSection:
         claims = _read(run.claims)
     except UsageError as error:  # a broken plug-in breaks only itself
         return ClaimsSection("", "", (), (), (), (), f"The published claims could not be read: {error}.")
-    return section(judge(run, claims), places)
+    judgements = judge(run, claims)
+    return replace(section(judgements, places), shown=judgements.fit or bool(run.claims))
 
 
 def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
