@@ -336,6 +336,11 @@ class Workload(ABC):
         return 0
 
     @property
+    def without_pause(self) -> bool:
+        """Whether its clients ask again as soon as they have an answer, so that some CPU is busy unless one waits."""
+        return False
+
+    @property
     def shortened_by(self) -> str:
         """The setting that a bound of time lowers; the workload may be without it."""
         return "duration"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -19,7 +21,9 @@ from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import Server, served
+from tare.running.trial import Attempt
 from tare.running.values import read_values
+from tare.suites.plan import Step
 from tare.technologies.native import Native
 from tare.workloads.service import ServerOfYours
 
@@ -62,6 +66,23 @@ NGINX = ServerOfYours(
 )
 
 
+# It takes one connection at a time, and sleeps for 40 ms before each answer.
+SLEEPER = r"""
+use IO::Socket::INET;
+my $server = IO::Socket::INET->new(LocalAddr => "{listen}", LocalPort => {port}, Listen => 9, ReuseAddr => 1) or die;
+while (my $client = $server->accept) {
+    while (defined(my $line = <$client>)) {
+        next unless $line =~ /^\r?\n/;
+        select(undef, undef, undef, 0.04);
+        print $client "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    }
+}
+"""
+SLOW = ServerOfYours(command="perl /srv/sleeper", files={"/srv/sleeper": SLEEPER}, clients=(1,), duration=2.0)
+QUIET_WITHIN_SECONDS = 30.0
+LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use together on a machine that rests
+
+
 @contextmanager
 def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[Server, Setup, Host]]:
     with (
@@ -81,6 +102,28 @@ def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(test
     assert [(value.metric, value.point, len(value.turns)) for value in values] == [("throughput", 1.0, 5)]
     assert len(lines) > 30
     assert [line for number, line in enumerate(lines) if line != LINES[number % 3]] == []
+
+
+@pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (ServerOfYours(clients=(1,), duration=0.5), False)])
+def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one_does_not(
+    testbed: Testbed, workload: ServerOfYours, waits: bool
+) -> None:
+    until = time.monotonic() + QUIET_WITHIN_SECONDS
+    while True:
+        with Attempt(testbed, Step("service-0", "service", "native", 0, 0), (Native(),), workload) as attempt:
+            attempt.start()
+            attempt.measure_from(0)
+            while attempt.take_turn(0, time.monotonic()):
+                pass
+            busy_cpus = fmean(attempt._notes.busy_cpus["clients 1"])
+            trial, _ = attempt.end()
+        assert trial.status == "ok", trial.reason
+        told = "waiting" in {caution.kind for caution in trial.cautions}
+        if told or not waits or busy_cpus < LITTLE:
+            break
+        if time.monotonic() > until:
+            pytest.skip("other work keeps the server's CPU busy: whoever waits cannot be seen")
+    assert told is waits
 
 
 def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:

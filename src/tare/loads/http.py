@@ -119,6 +119,11 @@ class HttpLoad(WrkLoad):
         rising_clients(self.clients)
 
     @property
+    def without_pause(self) -> bool:
+        """Each of its clients asks again at once."""
+        return True
+
+    @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration."""
         return rounds_of(self.duration)

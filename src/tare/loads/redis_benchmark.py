@@ -69,6 +69,11 @@ class RedisLoad(Workload):
         return REDIS_PORT
 
     @property
+    def without_pause(self) -> bool:
+        """Each of its clients asks again at once."""
+        return True
+
+    @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration, fewer with many clients."""
         return rounds_of(self.duration, self._turn_seconds)

@@ -36,6 +36,7 @@ _IN_PLAIN_WORDS = {
     "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
     "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
     "coarse-values": "the values come in large steps, so chance may be larger than it looks",
+    "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
     "unlike-itself": "",
     "faster-than-bare-metal": "",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tare.contracts import Instance
@@ -17,6 +17,7 @@ from tare.telemetry.parsers import parse_swapped_pages, read_as
 from tare.units import format_duration
 
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
+_WAITING = 0.1  # of a CPU, for server and load together: twice the work of both would then change a tenth
 _SEEN = 0.9  # the share of what a workload moves past all caches that disks must see
 _LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
 _GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
@@ -94,6 +95,24 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
         return said
     text = f"the load had no CPU time to spare at {', '.join(bound)}"
     return (*said, Caution("client-bound", text))
+
+
+def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
+    """Warn if neither the server nor a load without pauses was busy: what such a value shows is a wait.
+
+    `server_cpus` tells, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
+    mean over the turns of a point counts.
+    """
+    clients: dict[str, list[float]] = defaultdict(list)
+    for entry in raw:
+        if entry.client_cpu is not None:
+            clients[entry.label].append(entry.client_cpu)
+    busy = {label: fmean(own) + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
+    waiting = [label for label, cpus in busy.items() if cpus < _WAITING]
+    if not waiting:
+        return ()
+    text = f"neither the server nor the load was busy at {', '.join(waiting)}: this is a wait, not a cost"
+    return (Caution("waiting", text),)
 
 
 def side_cautions(client_busy: float | None, server_busy: float | None) -> tuple[Caution, ...]:

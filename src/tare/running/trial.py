@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,7 @@ from tare.running.doubts import (
     refuse_swapping,
     seen_limits,
     side_cautions,
+    waiting_cautions,
 )
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
@@ -57,6 +58,7 @@ class _Notes(Notes):
     layers: tuple[Layer, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
     ready_seconds: float | None = None  # of the server
+    busy_cpus: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the instance, by label
 
 
 @dataclass
@@ -286,6 +288,8 @@ class Attempt:
         self._notes.raw.append(raw)
         rest_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
         steal = going.edges.end(rest_seconds)
+        if going.edges.spent.latest is not None and not raw.warm_up:
+            self._notes.busy_cpus[raw.label].append(going.edges.spent.latest)
         self._notes.turns.append(Turn(raw.label, number, began - since, seconds, steal, raw.warm_up))
         return raw
 
@@ -314,6 +318,7 @@ class Attempt:
         edges = going.edges
         notes.cautions += client_cautions(notes.raw, edges.spent.busy_share)
         notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share) if edges.others else ()
+        notes.cautions += waiting_cautions(notes.raw, notes.busy_cpus) if self._workload.without_pause else ()
         notes.cautions += cache_cautions(notes.raw)
         notes.values = (*read_values(self._workload, notes.raw), *service_ready(notes.ready_seconds))
 

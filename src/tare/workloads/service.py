@@ -165,6 +165,11 @@ class ServerOfYours(Workload):
         return (*self.driver.client_packages, *self.load_packages, "curl")
 
     @property
+    def without_pause(self) -> bool:
+        """As the load asks."""
+        return self.driver.without_pause
+
+    @property
     def rounds(self) -> int:
         """As the load is divided."""
         return self.driver.rounds

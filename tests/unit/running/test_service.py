@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -140,6 +142,55 @@ def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: st
     journal.create(record(suite("a:")), "")
     journal.append((trial, raw))
     assert _read_again(tmp_path / "kept", trial, workload).values == (speed, ready)
+
+
+@dataclass(frozen=True)
+class Driven(GivenUp):
+    """Its load says that it used this share of a CPU in each of two turns."""
+
+    client_cpu: float = 0.0
+    without_pause: ClassVar[bool] = True
+    rounds: ClassVar[int] = 2
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - as above
+        yield Raw("all", ("load",), "100", 0.1, warm_up=True)
+        for _ in range(self.rounds):
+            yield Raw("all", ("load",), "100", 0.1, client_cpu=self.client_cpu)
+
+
+@dataclass(frozen=True)
+class AtARate(Driven):
+    """The same, of a load that rests between its requests."""
+
+    without_pause: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(
+    ("workload", "server_ticks", "waits"),
+    [(Driven, 1, True), (Driven, 19, False), (partial(Driven, client_cpu=0.5), 1, False), (AtARate, 1, False)],
+)
+def test_a_trial_bears_a_caution_where_server_and_load_waited(
+    workload: Callable[..., Workload], server_ticks: int, waits: bool, pipe: str, tmp_path: Path
+) -> None:
+    testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
+    looks = itertools.count()
+
+    def machine(*_: object) -> dict[str, str]:
+        """Return what its CPU did: 100 ticks between two looks, in some of which it was busy."""
+        at = next(looks)
+        ticks = f"{server_ticks * at} 0 0 {(100 - server_ticks) * at} 0 0 0 0 0 0"
+        return {"/proc/stat": f"cpu  {ticks}\ncpu0 {ticks}\n"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tare.telemetry.edges.texts_of", machine)
+        with Attempt(testbed, STEP, (Reachable(),), workload(pipe=pipe, ends=False)) as attempt:
+            attempt.start()
+            attempt.measure_from(0)
+            while attempt.take_turn(0, time.monotonic()):
+                pass
+            trial, _ = attempt.end()
+    assert trial.status == "ok", trial.reason
+    assert ("waiting" in {caution.kind for caution in trial.cautions}) is waits
 
 
 def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_before() -> None:

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from tare import plugins
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.launch import Technology, Timeline
 from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
-from tare.running.doubts import client_cautions, limit_cautions
+from tare.running.doubts import client_cautions, limit_cautions, waiting_cautions
 from tare.running.layers import _mark_answer, around, start_seconds
 from tare.running.trial import _since_requested
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
+from tare.workloads.service import ServerOfYours
 
 ASKED = Limits((2, 3), 512 << 20, 4096)
 AS_ASKED = SeenLimits(2, 512 << 20, 4096)
@@ -73,6 +75,21 @@ def test_a_load_without_time_to_spare_is_client_bound_where_the_server_was_not_b
     raw = (_raw("GET 1", 0.3), _raw("GET 50", 0.95), _raw("GET 200", 1.0))
     text = "the load had no CPU time to spare at GET 50, GET 200"
     assert client_cautions(raw, server_busy) == (Caution("client-bound", text),)
+
+
+def test_a_point_at_which_neither_server_nor_load_was_busy_is_a_wait() -> None:
+    raw = (_raw("clients 1", 0.01), _raw("clients 1", 0.03), _raw("clients 50", 0.05), _raw("clients 99", None))
+    text = "neither the server nor the load was busy at clients 1: this is a wait, not a cost"
+    busy_cpus = {"clients 1": [0.0, 0.1], "clients 50": [0.06], "clients 99": [0.0]}
+    assert waiting_cautions(raw, busy_cpus) == (Caution("waiting", text),)
+    assert waiting_cautions(raw, {}) == ()  # nobody knows
+
+
+def test_only_loads_whose_clients_ask_without_a_pause_can_be_told_from_waits() -> None:
+    """Others rest between requests, as they are meant to."""
+    without = {name for name in plugins.names("workloads") if plugins.find("workloads", name)().without_pause}
+    assert without == {"micro-http", "micro-redis", "nginx", "redis", "service"}
+    assert not ServerOfYours(rates=(1000,)).without_pause
 
 
 def test_a_load_is_judged_by_the_mean_of_its_turns() -> None:

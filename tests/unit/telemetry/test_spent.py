@@ -24,6 +24,26 @@ def test_how_busy_cpus_were_is_counted_over_turns_alone(cpus: tuple[int, ...], s
     assert spent.busy_share == (None if share is None else pytest.approx(share))
 
 
+@pytest.mark.parametrize(
+    ("first", "rest_seconds", "busy_cpus"),
+    [
+        ("cpu0 50 0 50 500 0", 0.0, 1.0),  # it is idle, and the other one works all the time
+        ("cpu0 80 0 50 470 0", 0.0, 1.3),
+        ("cpu0 50 0 50 440 60", 0.0, 1.6),  # a disk lets it wait
+        ("cpu0 50 0 50 500 0", 0.2, 1.25),
+        ("", 0.0, 1.0),
+    ],
+)
+def test_of_the_latest_turn_is_known_how_many_cpus_were_busy(first: str, rest_seconds: float, busy_cpus: float) -> None:
+    spent = Spent((0, 1))
+    spent.begin(BEFORE)
+    spent.end(AFTER.replace("cpu0 50 0 50 500 0", first), rest_seconds)
+    assert spent.latest == pytest.approx(busy_cpus)
+    spent.begin("")
+    spent.end("", 0.0)
+    assert spent.latest is None
+
+
 def test_what_was_begun_and_is_no_turn_does_not_count() -> None:
     spent = Spent((1,))
     spent.begin(BEFORE)
