@@ -97,6 +97,15 @@ class Fault:
     hint: str
 
 
+def unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: str) -> Fault:
+    """Return why a file of the user's cannot be read; the hint is for one that cannot be opened."""
+    if isinstance(error, UnicodeDecodeError):
+        return Fault(
+            f"{path}: not UTF-8 text: byte {error.start} cannot be read", "save the file in the encoding UTF-8"
+        )
+    return Fault(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}", hint)
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant; empty if none is near.
 

@@ -193,7 +193,7 @@ def load(folder: Path) -> Run:
     trials: list[Trial] = []
     try:
         record = load_record(folder)
-        with _no_collection(), path.open("rb") if path.exists() else BytesIO() as file:
+        with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
                     digest.update(line)
@@ -213,8 +213,8 @@ def holds_no_trial(folder: Path) -> bool:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Make many objects without a search for cycles, of which they have none: it takes as long as reading does."""
+def without_collection() -> Iterator[None]:
+    """Collect no garbage in the block, which makes many objects without cycles: the search takes as long as reading."""
     was_on = gc.isenabled()
     gc.disable()
     try:

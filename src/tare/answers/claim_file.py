@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
 from tare.contracts import Workload
-from tare.errors import Fault, SuiteError, UsageError, did_you_mean
+from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
 from tare.model import Metric
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.stacks import check_stack
@@ -37,12 +37,8 @@ def read_claims(path: Path, catalogue: Catalogue = plugins) -> Claims:
     """Read a file of claims; raises SuiteError with all its faults."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
-        raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
-    except OSError as error:
-        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
-        raise SuiteError([Fault(what, "give the path of a file of claims (docs/claims.md)")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError([unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]) from None
     return parse_claims(text, str(path), catalogue)
 
 

@@ -11,13 +11,14 @@ import typer
 import yaml  # type: ignore[import-untyped]
 
 from tare.cli.console import Console
+from tare.cli.reading import read_small
 from tare.errors import UsageError
 from tare.loads.application_file import FILE, parse_application
 from tare.suites.composed import Around, composed
 from tare.suites.variables import read_variables
 
 _ENVIRONMENT = ".env"
-_MOST_BYTES = 1 << 20
+_KIND = "compose file"
 
 
 def application(
@@ -34,7 +35,7 @@ def application(
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()
-    found = composed(parse_compose(_text(compose), str(compose)), str(compose), service, _around(folder))
+    found = composed(parse_compose(read_small(compose, _KIND), str(compose)), str(compose), service, _around(folder))
     parse_application(found.text, folder)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -60,7 +61,7 @@ def _around(folder: Path) -> Around:
     """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
 
     def read(name: str) -> str | None:
-        return _text(folder / name) if (folder / name).is_file() else None
+        return read_small(folder / name, _KIND) if (folder / name).is_file() else None
 
     shell = {
         name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
@@ -106,19 +107,3 @@ for _kind, _pattern, _first in (
     ("merge", "<<", "<"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
-    except OSError as error:
-        what = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "give the path of a compose file that you may read") from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{file}: more than 1 MiB", "give a compose file")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        what = f"{file}: not UTF-8 text: byte {error.start} cannot be read"
-        raise UsageError(what, "save the file in the encoding UTF-8") from None

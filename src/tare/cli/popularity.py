@@ -16,11 +16,11 @@ import typer
 from rich.table import Table
 
 from tare.cli.console import Console
+from tare.cli.reading import read_small
 from tare.errors import UsageError
 from tare.report.numbers import clean
 from tare.statistics.popularity import row_scores, shares_of_largest
 
-_MOST_BYTES = 1024**2
 _NUMBER = re.compile(r"(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE][+-]?\d{1,2})?", re.ASCII)
 _EXAMPLE = "the first line names the columns: technology,questions,stars"
 
@@ -42,7 +42,7 @@ def popularity(
 
     Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
     """
-    ranking = ranked(_text(file), str(file))
+    ranking = ranked(read_small(file, ".csv file"), str(file))
     if as_json:
         print(json.dumps({"format": 1, "technologies": [asdict(each) for each in ranking]}, indent=2))
         return
@@ -76,22 +76,6 @@ def ranked(text: str, source: str) -> tuple[Ranked, ...]:
     entries = zip(names, row_scores(values), shares_of_largest(values), strict=True)
     every = [Ranked(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
     return tuple(sorted(every, key=lambda each: -each.score))
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
-    except OSError as error:
-        what = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "give the path of a .csv file that you may read") from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{file}: more than 1 MiB", "give a table of some technologies")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        what = f"{file}: not UTF-8 text: byte {error.start} cannot be read"
-        raise UsageError(what, "save the file in the encoding UTF-8") from None
 
 
 def _refuse_same(names: Sequence[str], what: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from tare.answers.claim_file import read_together
 from tare.cli.claims import ClaimFiles
 from tare.cli.console import Console
 from tare.errors import UsageError
-from tare.journal import Run, load
+from tare.journal import Run, load, without_collection
 from tare.report import DEFAULT_FORMATS, write_report
 
 _MANY = 20_000
@@ -37,7 +36,7 @@ def report(
             raise UsageError("--claims: only the format html judges claims", "add it to --format, or see tare claims")
         read_together(claims)  # wrong ones are refused before anything is written
     try:
-        with _without_collection():
+        with without_collection():
             read = [load(folder) for folder in runs]
             with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
                 paths = write_report(read, wanted, out, claims or ())
@@ -57,15 +56,3 @@ def _drawn_meanwhile(runs: Sequence[Run]) -> AbstractContextManager[None]:
     from tare.report.html.drawing import drawn_meanwhile  # noqa: PLC0415 - with the libraries of charts
 
     return drawn_meanwhile()
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile: among the objects of 100,000 trials that took a sixth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tare import plugins
-from tare.errors import Fault, SuiteError, UsageError, did_you_mean
+from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
 from tare.loads.application import GIVEN_BY_TARE, Application, Load, OwnService, has_place
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import as_path
@@ -113,12 +113,9 @@ def read_application(folder: Path) -> Application:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
-        raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         hint = f"give the folder of an application, which has {FILE}; a path is of the folder in which tare is called"
-        raise SuiteError([Fault(f"{path}: {(error.strerror or str(error)).lower()}", hint)]) from None
+        raise SuiteError([unreadable(path, error, hint)]) from None
     return parse_application(text, folder.absolute())
 
 

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from tare import plugins
 from tare.contracts import Workload
-from tare.errors import Fault, SuiteError, did_you_mean, nearest
+from tare.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
 from tare.machines import Hosts, Machine
 from tare.model import Image, ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
@@ -166,12 +166,8 @@ def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
         meant = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
         hint = f'did you mean "{path.parent / meant}.toml"?' if meant else "give a suite such as examples/quick.toml"
         raise SuiteError([Fault(f"{path}: no such file", hint)]) from None
-    except UnicodeDecodeError as error:
-        what = f"{path}: not UTF-8 text: byte {error.start} cannot be read"
-        raise SuiteError([Fault(what, "save the file in the encoding UTF-8")]) from None
-    except OSError as error:
-        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
-        raise SuiteError([Fault(what, "give the path of a .toml file that you may read")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError([unreadable(path, error, "give the path of a .toml file that you may read")]) from None
     return parse_suite(text, str(path), catalogue)
 
 

@@ -224,7 +224,7 @@ def test_services_that_share_a_host_share_its_ports_and_files_and_others_do_not(
 
 
 def test_a_folder_without_an_application_is_told_and_so_is_what_is_no_text(folder: Path) -> None:
-    with pytest.raises(SuiteError, match=r"shop/application\.toml: no such file or directory"):
+    with pytest.raises(SuiteError, match=r"shop/application\.toml: cannot be read: no such file or directory"):
         read_application(folder)
     (folder / "application.toml").write_bytes(b"\xff")
     with pytest.raises(SuiteError, match="not UTF-8 text: byte 0"):

@@ -150,7 +150,9 @@ def test_faults_of_the_application_are_told_with_those_of_the_suite(shop: Path) 
 
 def test_a_folder_that_is_none_and_a_parameter_that_it_does_not_have_are_told(shop: Path) -> None:
     (told,) = refusal(shop / "users")
-    assert told.startswith(f"{shop}/users/application.toml: no such file or directory / give the folder")
+    assert told.startswith(
+        f"{shop}/users/application.toml: cannot be read: no such file or directory / give the folder"
+    )
     (told,) = refusal(shop, "parameters = { user = 1 }\n")
     assert told.startswith('s.toml: workloads[0]: the application has no parameter user: did you mean "users"?')
 
