@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from tare.report.exclamations import exclamations
 from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
 from tare.report.words import trust
 from tare.statistics.cells import Cell
@@ -139,7 +140,7 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
         legend.append(f"{hollow} the same by itself, but not surely enough in a matrix of so many   ", style="default")
     legend.append("! with cautions")
     whole.add_row(legend)
-    for sentence in trust(summary):
+    for sentence in (*exclamations(summary), *trust(summary)):
         whole.add_row(Text(clean(sentence), style="dim"))
     for text, number in notes.texts.items():
         whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))

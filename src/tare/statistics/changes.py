@@ -207,6 +207,10 @@ def _own_sample(head: Headline, stack: str) -> Sample | None:
     )
 
 
+def _error_of(sample: Sample) -> float:
+    return sample.deviation**2 / sample.count
+
+
 def _lack(cell: Cell) -> str:
     return cell.skipped or "; ".join(cell.notes) or "no value"
 
@@ -217,7 +221,9 @@ def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
     if ratio.low is None and ratio.n < _LEAST:
         notes.append(f"{counts} blocks have no interval: {_LEAST} are needed in each run")
     elif ratio.low is None:
-        notes.append(f"{counts} blocks have no interval: the run with fewer is far noisier")
+        wild = max(zip(("before", "after"), samples, strict=True), key=lambda each: _error_of(each[1]))[0]
+        few = f"{counts} blocks are too few for an interval"
+        notes.append(f"{few}: those of the run {wild} differ far more from each other, and need to be more")
     if ratio.zero_width:
         notes.append("all ratios of a run are equal" + (", so the interval has no width" if ratio.low else ""))
     for when, sample in zip(("before", "after"), samples, strict=True):

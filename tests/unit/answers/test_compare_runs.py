@@ -67,6 +67,22 @@ def test_two_runs_of_the_same_are_equivalent(tmp_path: Path, capsys: pytest.Capt
     assert "The gate (--fail-on different,undecided) passed." in printed
 
 
+def test_a_run_that_is_far_noisier_is_named_where_too_few_blocks_give_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = iter([1.0, 1.3, 0.7, 1.2, 0.8])
+
+    def scattered(trial: Trial) -> Trial:
+        share = next(noisy) if trial.stack == "docker" else 1.0
+        return replace(trial, values=tuple(replace(each, value=each.value * share) for each in trial.values))
+
+    write(made(tmp_path / "before", STACKS, seed=1, blocks=5))
+    write(with_trials(made(tmp_path / "after", STACKS, seed=2, blocks=5), scattered))
+    assert tare(tmp_path / "before", tmp_path / "after") == 0
+    said = "docker in dhrystone: 5 and 5 blocks are too few for an interval: those of the run after differ far more"
+    assert f"{said} from each other, and need to be more" in capsys.readouterr().out
+
+
 # --- the baseline itself ---------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Metric
+from tare.model import Caution, Metric
 from tare.report.numbers import cut, plus_minus
 from tare.report.terminal import matrix, usual_values
 from tare.statistics.summarize import summarize
@@ -99,6 +99,24 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[blink]no[/blink]" in text
+
+
+def test_the_remark_behind_an_exclamation_mark_is_named_with_its_stacks() -> None:
+    run = pairs([90, 91, 89, 90.5, 89.5], [100] * 5)
+    doubt = Caution("steal", "the hypervisor gave 7 % of the CPU time to others")
+    trials = tuple(replace(trial, cautions=(doubt,)) if trial.stack == "docker" else trial for trial in run.trials)
+    lines = [line.rstrip() for line in _lines(replace(run, trials=trials))]
+    assert any(line.endswith("n=5!") for line in lines)
+    assert "! steal (docker): the hypervisor gave 7 % of the CPU time to others" in lines
+    assert not any(line.startswith("! steal") for line in _lines(run))
+
+
+def test_a_remark_names_the_workloads_where_it_is_not_of_all_and_only_some_of_many_stacks() -> None:
+    run = _many(8, 2)
+    doubt = Caution("swap", "pages came back")
+    trials = tuple(replace(each, cautions=(doubt,)) if each.workload == "work-1" else each for each in run.trials)
+    text = " ".join(" ".join(_lines(replace(run, trials=trials))).split())
+    assert "! swap (native, stack-1, stack-2, stack-3 and 4 more in work-1): pages came back" in text
 
 
 def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_matrix() -> None:
