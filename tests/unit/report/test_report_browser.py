@@ -32,6 +32,21 @@ CUT_OFF = """(scrolls) => {
   const hidden = closed.filter((each) => each.scrollWidth > each.clientWidth);
   return [...over, ...hidden].map((each) => each.outerHTML.slice(0, 120));
 }"""
+# Each table that is seen: whether its box has to be scrolled, and its cells that stick out of the box or are cut.
+TABLES = """() => [...document.querySelectorAll(".scroll > table")].filter((one) => one.offsetHeight).map((table) => {
+  const box = table.parentElement;
+  const [left, right] = [box.getBoundingClientRect().left - 1, box.getBoundingClientRect().right + 1];
+  const out = (each) => {
+    const its = each.getBoundingClientRect();
+    return its.left < left || its.right > Math.min(right, innerWidth + 1) || each.scrollWidth > each.clientWidth + 1;
+  };
+  const cells = [...table.querySelectorAll("th, td")].filter((each) => each.checkVisibility());
+  return {
+    name: box.getAttribute("aria-label"),
+    over: box.scrollWidth > box.clientWidth,
+    cells: cells.filter(out).map((each) => each.outerHTML.slice(0, 120)),
+  };
+})"""
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 OPEN_ALL = "() => document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 
@@ -113,7 +128,7 @@ def test_the_matrix_is_filtered_by_words_and_by_verdicts(visit: Visit) -> None:
 
 
 def test_the_keyboard_reaches_what_can_be_sorted_scrolled_and_opened(visit: Visit) -> None:
-    page = visit(viewport={"width": 700, "height": 800})
+    page = visit(viewport={"width": 800, "height": 800})
     reached = set()
     for _ in range(120):
         page.keyboard.press("Tab")
@@ -144,21 +159,83 @@ def test_each_number_leads_to_its_trials_which_open(visit: Visit) -> None:
     expect(visit(links.last.get_attribute("href")).locator("#trials-0-1")).to_be_hidden()  # the others stay closed
 
 
-def test_on_a_phone_nothing_is_cut_off_and_the_first_column_stays(visit: Visit) -> None:
-    page = visit(**PHONE)
+@pytest.mark.parametrize("width", [1280, 768, 390])
+def test_no_table_is_wider_than_its_place_and_every_cell_is_seen_whole(visit: Visit, width: int) -> None:
+    page = visit(viewport={"width": width, "height": 900})
     page.evaluate(OPEN_ALL)
     assert page.evaluate(OVERFLOW) == 0
-    assert page.evaluate(CUT_OFF, ".scroll, pre") == []
+    assert page.evaluate(CUT_OFF, "figure .scroll, pre") == []
+    seen = page.evaluate(TABLES)
+    assert len(seen) > 40
+    assert [each for each in seen if each["over"] or each["cells"]] == []
+
+
+def test_on_a_phone_the_interval_and_the_blocks_of_the_control_are_beside_their_label(visit: Visit) -> None:
+    page = visit(**PHONE)
+    row = page.locator("table.matrix tbody tr", has=page.get_by_role("rowheader", name="native-again", exact=True))
+    cell = row.locator("td").nth(1)
+    assert cell.get_attribute("data-label") == "dhrystone ↑"
+    label = cell.evaluate("(each) => getComputedStyle(each, '::before').content")
+    assert label == '"dhrystone ↑"'
+    interval = cell.locator(".interval")
+    assert re.fullmatch(r"\[\d+\.\d, \d+\.\d\]\sn=5", interval.inner_text().replace("\N{NO-BREAK SPACE}", " "))
+    interval.scroll_into_view_if_needed()
+    box = interval.bounding_box()
+    assert box
+    assert 0 < box["x"] < box["x"] + box["width"] <= 390
+    assert page.locator(".scroll").evaluate_all("(all) => all.every((each) => each.scrollLeft === 0)")
+
+
+def test_on_a_phone_each_cell_that_is_a_bare_number_says_what_it_is(visit: Visit) -> None:
+    page = visit(**PHONE)
+    page.evaluate(OPEN_ALL)
+    row = page.get_by_role("region", name="All values of redis").locator("tbody tr").nth(1)
+    trial = page.get_by_role("region", name="Trials of native with redis", exact=True).locator("tbody tr").first
+    claim = page.get_by_role("region", name="Claims that this run can judge").locator("tbody tr").first
+    labels = "(all) => all.map((each) => getComputedStyle(each, '::before').content)"
+    kept = [
+        [label.strip('"').strip() for label in each.locator("td").evaluate_all(labels)] for each in (row, trial, claim)
+    ]
+    assert kept[0] == [
+        "none",
+        "clients",
+        "usual value",
+        "of the baseline",
+        "none",
+        "all trials",
+        "relative SD",
+        "trials",
+        "none",
+    ]
+    assert kept[1][:2] == ["block", "get at 1"]
+    assert kept[2] == ["none", "published", "here", "none", "n", "none"]
+
+
+def test_on_a_phone_tables_are_sorted_and_filtered_too(visit: Visit) -> None:
+    page = visit(**PHONE)
+    original = stacks(page)
+    page.locator("table.matrix").get_by_role("button", name="sort by dhrystone").click()
+    assert stacks(page)[-2:] == ["qemu-tcg", "qemu"] != original[-2:]
+    page.locator(".filters").first.get_by_role("searchbox").fill("gvisor")
+    assert stacks(page) == ["gvisor"]
+    shown = page.locator("table.matrix tbody tr").evaluate_all(
+        "(all) => all.filter((each) => each.offsetHeight).length"
+    )
+    assert shown == 1
+
+
+def test_a_matrix_that_is_wider_than_the_screen_scrolls_and_its_first_column_stays(visit: Visit) -> None:
+    page = visit(viewport={"width": 800, "height": 800})
     box, head = page.locator(".tall").first, page.locator("table.matrix tbody th").nth(1)
     before = head.bounding_box()
-    box.evaluate("(each) => { each.scrollLeft = 300; }")
-    assert box.evaluate("(each) => each.scrollLeft") == 300
+    box.evaluate("(each) => { each.scrollLeft = 150; }")
+    assert box.evaluate("(each) => each.scrollLeft") == 150
     assert head.bounding_box() == before
     assert before
-    assert 0 <= before["x"] < before["x"] + before["width"] < 0.45 * 390
+    assert 0 <= before["x"] < before["x"] + before["width"] < 0.3 * 800
     first = page.locator("table.matrix tbody tr").nth(1).locator("td").first.bounding_box()
     assert first
-    assert first["x"] < 0  # it has gone behind the first column
+    assert first["x"] < before["x"] + before["width"]  # it has gone behind the first column
 
 
 def test_the_page_is_dark_where_the_reader_wants_it_and_its_charts_too(visit: Visit) -> None:

@@ -56,6 +56,7 @@ def _rendered(template: str, content: Page | ComparedPage | None, live: bool = F
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = _unbroken
+    environment.filters["whole"] = _whole
     style = Markup("").join(_own(name) for name in ("style.css", *(("live.css",) if live else ())))
     scripts = [_own(name) for name in ("page.js", *(("live.js",) if live else ()))]
     allowed = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
@@ -65,9 +66,14 @@ def _rendered(template: str, content: Page | ComparedPage | None, live: bool = F
     return text.encode()
 
 
+def _whole(text: str) -> str:
+    """Keep a text on one line."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _unbroken(text: str) -> str:
-    """Keep a number and its percent sign in one line."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+    """Keep a number and its percent sign in one line, and a mean and its deviation."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def _own(name: str) -> Markup:
