@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tare.journal import Run
+    from tare.running.progress import ProgressReporter
     from tare.tables.frames import Tables
 
 __version__ = "0.1.0"
 
 
 def load(*runs: str | Path) -> Tables:
-    """Give the tables of run folders, for notebooks: `tare.load("runs/…").values.pandas()`.
+    """Return the tables of run folders, for notebooks: `tare.load("runs/…").values.pandas()`.
 
     The tables are runs, trials, values, turns, telemetry and decisions, with the methods pandas(), polars() and rows();
     query() takes SQL over them. Raises TareError for what is no run.
@@ -21,3 +23,25 @@ def load(*runs: str | Path) -> Tables:
     from tare.tables import frames  # noqa: PLC0415 - the command line does not wait for it
 
     return frames.load(*runs)
+
+
+def run(
+    suite: str | Path, out: str | Path | None = None, budget: str = "", report: ProgressReporter | None = None
+) -> Run:
+    """Run a suite file as `tare run` does, without a terminal; return the run, with all trials in memory.
+
+    `budget` is a time such as "5m"; `report` is called with each event of tare.running.progress. The run's
+    `record.stop_reason` says why it ended. It needs root, and puts this process into a mount namespace of its own.
+    Raises TareError if nothing can be measured, and ValueError for a budget that is no time.
+    """
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from tare.running import job, progress  # noqa: PLC0415
+    from tare.suites.suite import read_suite  # noqa: PLC0415
+    from tare.units import parse_duration  # noqa: PLC0415
+
+    seconds = parse_duration(budget) if budget else None
+    work = job.new_job(read_suite(Path(suite)), Path(out) if out else None, seconds)
+    job.only_root("python")
+    job.carry_out(work, report or progress.report_to_nobody)
+    return work.journal.run

@@ -20,13 +20,13 @@ from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
 from tare.machines import Facts, Tuning
-from tare.model import Family, Lowered, Metric, Raw, Sweep, Trial
+from tare.model import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
@@ -56,7 +56,8 @@ class RunRecord:
 
     `noise` is doctor's assessment at the start, `tuning` what was set then of that which `tare tune` changes. `margin`
     is a share, `control` the name of the A/A control. `families` are those of each stack's layers, the inner first.
-    `stop_reason` is empty while a run goes on, or if it was killed. `machines` took part, by role: `controller`,
+    `stop_reason` is empty while a run goes on, or if it was killed; `stop_detail` is the sentence of an error.
+    `machines` took part, by role: `controller`,
     `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
     packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
     that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
@@ -79,7 +80,8 @@ class RunRecord:
     noise: tuple[tuple[str, str], ...] = ()
     margin: float = 0.03
     control: str = ""
-    stop_reason: str = ""
+    stop_reason: StopReason | Literal[""] = ""
+    stop_detail: str = ""
     families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
     machines: dict[str, Facts] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
@@ -137,11 +139,63 @@ _BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read witho
 _RAW = TypeAdapter(tuple[Raw, ...])
 
 
-class Journal:
-    """Writes a run folder. Every trial is on the disk before `append` returns."""
+class RunReader:
+    """Reads a run folder; what it has read of the journal, it does not read again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.trials: list[Trial] = []
+        self._digest = sha256()
+        self._bytes = 0
+
+    def read(self) -> Run:
+        """Return the run with all trials so far; raises UsageError with the file and line that cannot be read.
+
+        It ignores a last line without its end, which a power cut leaves: that trial was not finished.
+        """
+        path = self.folder / "trials.jsonl"
+        try:
+            record = load_record(self.folder)
+            with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
+                file.seek(self._bytes)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self.add(read_trial(line, f"{path}:{len(self.trials) + 1}"), line)
+        except OSError as error:
+            raise _no_run(self.folder, error) from error
+        return self.run(record)
+
+    def add(self, trial: Trial, line: bytes) -> None:
+        """Add a trial, which is this line of the journal."""
+        self.trials.append(trial)
+        self._digest.update(line)
+        self._bytes += len(line)
+
+    def run(self, record: RunRecord) -> Run:
+        """Return the run as far as it is known."""
+        return Run(self.folder, record, tuple(self.trials), digest=self._digest.hexdigest())
+
+
+class Journal:
+    """Writes a run folder. Every trial is on the disk before `append` returns.
+
+    A folder that already exists is read once; what is appended afterwards is known without reading.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._reader = RunReader(folder)
+        self._record: RunRecord | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run so far."""
+        return self._reader.run(self._known())
+
+    def _known(self) -> RunRecord:
+        if self._record is None:
+            self._record = self._reader.read().record
+        return self._record
 
     def create(self, record: RunRecord, suite_text: str) -> None:
         """Make the folder. It must not exist, unless a run was ended there before its first trial."""
@@ -151,15 +205,24 @@ class Journal:
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
         (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")
-        self.keep(record)
+        self._write(record)
 
     def keep(self, record: RunRecord) -> None:
         """Write the record, whole or not at all."""
+        self._known()
+        self._write(record)
+
+    def _write(self, record: RunRecord) -> None:
         write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
+        self._record = record
+
+    def end(self, stop: Stop) -> None:
+        """Record why the run ended."""
+        self.keep(replace(self._known(), stop_reason=stop.reason, stop_detail=stop.detail))
 
     def keep_lent(self, facts: Facts) -> None:
         """Add a machine that was lent for a trial to the record."""
-        record = load(self.folder).record
+        record = self._known()
         if (more := record.with_lent(facts)) != record:
             self.keep(more)
 
@@ -175,32 +238,22 @@ class Journal:
             raise NotRecorded(what, "make room there") from error
 
     def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:
+        self._known()
+        lines = [(trial, _line(trial).encode()) for trial, _ in trials]
         for trial, raw in trials:
             write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
         with open(self.folder / "trials.jsonl", "ab+", opener=_unlinked) as file:
             _drop_torn_end(file)
-            file.write("".join(_line(trial) for trial, _ in trials).encode())
+            file.write(b"".join(line for _, line in lines))
             file.flush()
             os.fsync(file.fileno())
+        for trial, line in lines:
+            self._reader.add(trial, line)
 
 
 def load(folder: Path) -> Run:
-    """Read a run folder; raises UsageError with the file and line that cannot be read.
-
-    It ignores a last line without its end, which a power cut leaves: that trial was not finished.
-    """
-    path, digest = folder / "trials.jsonl", sha256()
-    trials: list[Trial] = []
-    try:
-        record = load_record(folder)
-        with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
-            for number, line in enumerate(file, start=1):
-                if line.endswith(b"\n"):
-                    digest.update(line)
-                    trials.append(read_trial(line, f"{path}:{number}"))
-    except OSError as error:
-        raise _no_run(folder, error) from error
-    return Run(folder, record, tuple(trials), digest=digest.hexdigest())
+    """Read a run folder; raises UsageError (see RunReader)."""
+    return RunReader(folder).read()
 
 
 def holds_no_trial(folder: Path) -> bool:
@@ -285,8 +338,10 @@ def _drop_torn_end(file: BinaryIO) -> None:
 
 def _record(text: bytes, where: str) -> RunRecord:
     fields = _fields(text, where, "a run's record")
-    if "again" in fields:  # as it was named in runs of before
+    if "again" in fields:  # as older runs name it
         fields["control"] = fields.pop("again")
+    if (stopped := fields.get("stop_reason")) and stopped not in set(StopReason):  # a sentence in older runs
+        fields |= {"stop_reason": StopReason.ERROR, "stop_detail": stopped}
     try:
         return _RECORD.validate_python(fields)
     except ValidationError as error:

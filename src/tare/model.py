@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,25 @@ Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
 SERVICE_READY = "service-ready"  # the metric that each trial with a server has, in seconds from the server's start
+
+
+class StopReason(StrEnum):
+    """Why a run ended."""
+
+    PLAN = "plan"  # all blocks are done
+    DECIDED = "decided"  # no cell is open
+    BUDGET = "budget"  # the next block would not have fit the budget
+    FAILING = "failing"  # the first block of every workload failed, in all its stacks for one reason
+    INTERRUPT = "interrupt"  # by a signal
+    ERROR = "error"  # a machine was lost, or a trial could not be recorded
+
+
+@dataclass(frozen=True)
+class Stop:
+    """How a run ended; `detail` is the sentence of an error."""
+
+    reason: StopReason
+    detail: str = ""
 
 
 # --- hosts ---------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from fakes import Watcher, record
 
 from tare.contracts import Setup, Workload
 from tare.journal import Journal, load, load_raw
-from tare.model import Raw, Service, Trial
+from tare.model import Raw, Service, Stop, StopReason, Trial
 from tare.running.layers import Testbed
-from tare.running.runner import Turns, Work, work_through
-from tare.running.schedule import TimeLeft
+from tare.running.progress import Event, TurnsBegin
+from tare.running.runner import Work, work_through
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
@@ -109,11 +109,11 @@ class Killer(Watcher):
     address: str = ""
     killed: int = 0
 
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
-        super().turns_begin(begun, left)
-        if (begun.block.workload, begun.number) == ("load-dies", _KILLED_AT):
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if not isinstance(event, TurnsBegin) or event.number != _KILLED_AT or not self.timing:
+            return
+        if self.timing.block.workload == "load-dies":
             for pid in (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
                 words = _command_line(pid)
                 if words[:1] == ["wrk"] and any(self.address in word for word in words):
@@ -159,7 +159,7 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
     here = replace(testbed, telemetry=folder / "telemetry")
     with nothing_left():
-        assert work_through(Work(suite, (), {}, None), here, journal, watcher) == "plan"
+        assert work_through(Work(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
 
     trials = load(folder).trials
     assert watcher.killed > 0

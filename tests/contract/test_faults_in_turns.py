@@ -16,6 +16,7 @@ from tare.loads.turns import limit_seconds, turn_seconds
 from tare.model import Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
+from tare.running.progress import Event, TurnsBegin
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
@@ -36,14 +37,10 @@ class _Breaks:
 
     happens: Callable[[], None]
 
-    def starts(self, step: Step) -> None:
-        """Do nothing: all instances start well."""
-
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, number: int, stacks: int) -> None:  # noqa: ARG002 - as the loop calls it
-        if number == BREAKS_AT:
-            self.happens()
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnsBegin(number) if number == BREAKS_AT:
+                self.happens()
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from tare.contracts import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.loads.disk import Place
-from tare.model import Raw, Trial
+from tare.model import Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
+from tare.running.progress import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie
@@ -44,16 +45,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     host.run("umount", str(folder), timeout=60)
 
 
-class _Silent:
-    """Is told what goes on, and does nothing."""
-
-    def starts(self, step: Step) -> None: ...
-
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, number: int, stacks: int) -> None: ...
-
-
 @pytest.mark.parametrize(("workload", "place"), LARGER, ids=[workload.name for workload, _ in LARGER])
 def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_measured(
     testbed: Testbed, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
@@ -71,5 +62,5 @@ def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_m
 def _tried(testbed: Testbed, workload: Workload) -> Trial:
     rounds = Rounds(testbed, {"crun": (Crun(),)}, (), seed=1)
     steps = (Step("one", workload.name, "crun", 0, 0),)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, _Silent())
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
     return trial

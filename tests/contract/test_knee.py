@@ -9,9 +9,10 @@ import pytest
 from tare.contracts import Workload
 from tare.loads.http import page
 from tare.loads.knee import KneeLoad
-from tare.model import Raw, Trial
+from tare.model import Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
+from tare.running.progress import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.apache import Apache
@@ -28,20 +29,10 @@ SHORT = (
 )
 
 
-class _Silent:
-    def starts(self, step: Step) -> None:
-        """Do nothing."""
-
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, number: int, stacks: int) -> None:
-        """Do nothing."""
-
-
 def measured(testbed: Testbed, workload: Workload, native: Native) -> Trial:
     steps = (Step("native", workload.name, "native", 0, 0),)
     rounds = Rounds(testbed, {"native": (native,)}, ("native",), seed=1)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, _Silent())
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
     return trial
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from fakes import Unwatched
 from whole_runs import assert_in_turns
 
 from plug_ins import in_contract
@@ -14,6 +13,7 @@ from tare.guests.unikernel import Unikernel
 from tare.images.micro import UNIKERNELS
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
+from tare.running.progress import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.micro_redis import MicroRedis
@@ -33,6 +33,6 @@ def test_it_has_its_turns_side_by_side_with_the_others(
     steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
     rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
     with nothing_left():
-        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, Unwatched())]
+        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, report_to_nobody)]
     assert [(trial.stack, trial.status, trial.reason) for trial in trials] == [(name, "ok", "") for name in stacks]
     assert_in_turns(trials)

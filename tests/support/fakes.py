@@ -24,8 +24,9 @@ from tare.launch import Launch
 from tare.model import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
-from tare.running.runner import Turns, Work, work_through
-from tare.running.schedule import TimeLeft
+from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
+from tare.running.runner import Work, work_through
+from tare.running.schedule import BlockTiming, Pace, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
@@ -153,41 +154,74 @@ class Shelf:
         return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
 
 
-class Unwatched:
-    """Is told what goes on in blocks, and does nothing."""
+@dataclass(frozen=True)
+class BegunTurns:
+    """The turns of a number in a block, and how many to expect."""
 
-    def starts(self, step: Step) -> None: ...
-
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
-
-    def turns_begin(self, number: int, stacks: int) -> None: ...
+    workload: str
+    block: int
+    number: int
+    of: int | None
+    stacks: int
 
 
 @dataclass
 class Watcher:
-    """Keeps what it is told, and what the journal held at that moment."""
+    """Keeps what a run reports, and what the journal held when each trial began."""
 
     journal: Path
     begun: list[tuple[Step, Step | None, TimeLeft]] = field(default_factory=list)
     lines_before: list[int] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    turns: list[tuple[Turns, TimeLeft]] = field(default_factory=list)
+    turns: list[tuple[BegunTurns, TimeLeft]] = field(default_factory=list)
+    timing: BlockTiming | None = None
+    run: Run | None = None
 
-    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
-        self.begun.append((step, following, left))
-        self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
+    def __call__(self, event: Event) -> None:
+        match event:
+            case BlockBegins(timing):
+                self.timing = timing
+            case TrialBegins(step):
+                assert self.timing
+                self.begun.append((step, self.timing.following(step), self.timing.trial_begins(step)))
+                self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
+            case TurnsBegin():
+                assert self.timing
+                block = self.timing.block
+                begun = BegunTurns(block.workload, block.index, event.number, self.timing.turns, event.stacks)
+                self.turns.append((begun, self.timing.turns_begin(event.number)))
+            case TrialEnded(trial):
+                self.ended.append(trial)
+            case BlockEnded(run):
+                assert self.timing
+                self.blocks.append(self.timing.block)
+                self.run = run
 
-    def turn_ended(self, step: Step, raw: Raw) -> None: ...
 
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
-        self.turns.append((begun, left))
+@dataclass
+class FixedTiming(BlockTiming):
+    """The timing of a block whose time left is always the same; `after_it` is the step that follows the last."""
 
-    def trial_ended(self, trial: Trial) -> None:
-        self.ended.append(trial)
+    left: TimeLeft | None = None
+    after_it: Step | None = None
 
-    def block_ended(self, block: Block) -> None:
-        self.blocks.append(block)
+    def trial_begins(self, step: Step) -> TimeLeft:  # noqa: ARG002 - as the other
+        assert self.left
+        return self.left
+
+    def turns_begin(self, number: int) -> TimeLeft:  # noqa: ARG002 - as the other
+        assert self.left
+        return self.left
+
+    def following(self, step: Step) -> Step | None:
+        return super().following(step) or self.after_it
+
+
+def fixed_timing(block: Block, left: TimeLeft, turns: int | None = None, after_it: Step | None = None) -> FixedTiming:
+    """Return the timing of a block with the same time left at each moment."""
+    schedule = Schedule((block,), None, 0.0, Pace({}))
+    return FixedTiming(schedule, {}, 0.0, turns, 0.0, left=left, after_it=after_it)
 
 
 @dataclass(frozen=True)
@@ -216,7 +250,10 @@ class Bench:
         journal = Journal(self.folder)
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
-        return work_through(Work(suite, self.all_trials, unusable or {}, budget), self._place(), journal, self.watcher)
+        work = Work(suite, journal.run.trials, unusable or {}, budget)
+        stop = work_through(work, self._place(), journal, self.watcher)
+        assert journal.run == self.read()  # what is kept in memory is what was written
+        return stop.detail or stop.reason
 
     def _place(self) -> Testbed:
         home = self.folder.parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,39 @@ def test_a_served_file_is_on_the_same_file_system_in_every_container_and_the_run
     assert [each.path for each in found["native"]] == ["/srv/tare-nginx-file"]
     assert len(set(found.values())) == 1, found
     assert "file-system-differs" not in {caution.kind for cell in summarize(run).cells for caution in cell.cautions}
+
+
+FROM_PYTHON = """
+import os, sys
+from tare import load, run
+from tare.running.progress import BlockEnded
+
+blocks = []
+cpus = os.sched_getaffinity(0)
+
+
+def keep(event):
+    if isinstance(event, BlockEnded):
+        blocks.append(event)
+
+
+done = run(sys.argv[1], out="run", budget="10m", report=keep)
+assert os.sched_getaffinity(0) == cpus
+assert blocks[-1].run.trials == done.trials
+print(done.record.stop_reason, len(blocks), len(done.trials), len(load(done.folder).trials.rows()))
+"""
+
+
+def test_a_run_from_python_needs_no_terminal_and_prints_nothing(
+    environment: dict[str, str], suite: Path, tmp_path: Path
+) -> None:
+    command = (sys.executable, "-c", FROM_PYTHON, str(suite))
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    trials = assert_complete(tmp_path / "run", suite)
+    assert done.stdout == f"plan 4 {len(trials)} {len(trials)}\n"
 
 
 def test_a_run_measures_what_can_be_used_and_says_why_the_rest_was_skipped(

@@ -20,8 +20,6 @@ from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from plug_ins import own
 from tare import cli
 from tare.cli import command, screen
-from tare.doctor.noise import Noise
-from tare.doctor.noise import Verdict as NoiseVerdict
 from tare.doctor.usable import Usable
 from tare.errors import SuiteError
 from tare.guests import kvm
@@ -51,6 +49,8 @@ from tare.statistics.cells import Cell, Verdict
 from tare.suites import suite
 from tare.suites.image import ImageTable
 from tare.suites.suite import parse_suite
+from tare.telemetry.noise import Noise
+from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.series import COLUMNS
 from tare.units import written
 

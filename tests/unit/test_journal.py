@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
+import tare.journal
 from tare.errors import NotRecorded, UsageError
-from tare.journal import FORMAT, Journal, holds_no_trial, load, load_raw, rewrite
-from tare.model import Caution, Footprint, Mark, Raw, Trial
+from tare.journal import FORMAT, Journal, RunReader, holds_no_trial, load, load_raw, read_trial, rewrite
+from tare.model import Caution, Footprint, Mark, Raw, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
 
@@ -321,3 +322,47 @@ def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once
     assert found.machines == {"controller": MACHINE, "client": MACHINE, "lent": cloud, "lent 2": other}
     assert found.measured_on == cloud
     assert replace(found, machines=found.machines | {"server": MACHINE}).measured_on == MACHINE
+
+
+def test_a_run_is_read_again_only_from_where_the_last_reading_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(line: bytes, where: str) -> Trial:
+        read.append(where.rpartition(":")[2])
+        return read_trial(line, where)
+
+    monkeypatch.setattr(tare.journal, "read_trial", counted)
+    run = make_run([make_trial("native", 0, []), make_trial("native", 1, [])], folder=tmp_path / "run")
+    reader = RunReader(write(run))
+    assert reader.read().trials == run.trials
+    later = make_trial("native", 2, [])
+    Journal(run.folder).append((later, ()))
+    read.clear()
+    assert (reader.read().trials, read) == ((*run.trials, later), ["3"])
+    assert reader.read() == load(run.folder)
+    assert reader.read().digest == load(run.folder).digest
+
+
+def test_a_journal_that_is_written_knows_its_run_without_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Journal(tmp_path / "run")
+    own.create(make_run([]).record, "")
+    trial = make_trial("native", 0, [measured("speed", 1.0)])
+    own.append((trial, ()))
+    own.end(Stop(StopReason.ERROR, "the machine is lost"))
+    monkeypatch.setattr(tare.journal, "read_trial", None)
+    known = own.run
+    monkeypatch.undo()
+    assert (known, known.digest) == (load(own.folder), load(own.folder).digest)
+    assert (known.record.stop_reason, known.record.stop_detail) == ("error", "the machine is lost")
+
+
+def test_the_sentence_of_an_older_run_is_the_detail_of_its_error(tmp_path: Path) -> None:
+    folder = write(make_run([], folder=tmp_path / "run"))
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"stop_reason": "SSH to server: no answer for 90 s"}))
+    found = load(folder).record
+    assert (found.stop_reason, found.stop_detail) == ("error", "SSH to server: no answer for 90 s")

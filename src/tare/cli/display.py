@@ -6,7 +6,7 @@ A terminal redraws it in place; elsewhere each trial and block is one plain line
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,76 +18,117 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tare.contracts import Workload
-from tare.journal import Run
-from tare.model import Raw, Trial
+from tare.model import Trial
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.runner import Turns, Watch
-from tare.running.schedule import TimeLeft
+from tare.running.progress import (
+    BlockBegins,
+    BlockEnded,
+    Event,
+    Preparing,
+    ProgressReporter,
+    RunBegins,
+    StackSkipped,
+    TrialBegins,
+    TrialEnded,
+    TurnEnded,
+    TurnsBegin,
+    Warned,
+)
+from tare.running.schedule import BlockTiming, TimeLeft
 from tare.statistics.summarize import summarize
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Step
 from tare.units import format_duration
 
 
-class Lines:
-    """Plain lines, for a log."""
+class _Printer:
+    """Prints what a run reports outside its blocks."""
 
-    def __init__(self, console: Console, workloads: Mapping[str, Workload]) -> None:
-        self._console = console
-        self._rows: FirstRows | None = FirstRows(workloads)  # until the first block is complete
+    def __init__(self, console: Console) -> None:
+        self.console = console
 
-    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
-        """Print nothing: the line comes with the result."""
-        self._left = left
+    def __call__(self, event: Event) -> None:
+        """Print an event of the preparation, and the beginning of the run."""
+        match event:
+            case Preparing(text):
+                self._print(text, "dim")
+            case Warned(text):
+                self._print(text, "yellow")
+            case StackSkipped(stack, problems):
+                for problem in problems:
+                    self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
+            case RunBegins(run, stacks):
+                self._print(f"{stacks} stacks, results in {run.folder}", "none")
 
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:  # noqa: ARG002 - see Watch
-        """Keep the time left, and print nothing: there are many rounds."""
-        self._left = left
+    def _print(self, text: str, style: str = "none") -> None:
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        """Print what each stack's first turn of the first block shows, and nothing of the others."""
-        if self._rows and self._rows.learn(step, raw):
-            self._console.print(self._rows.line(step), markup=False, highlight=False, soft_wrap=True)
 
-    def trial_ended(self, trial: Trial) -> None:
-        """Print the result of a trial."""
+class Lines(_Printer):
+    """Plain lines, for a log: one for each trial and block."""
+
+    _timing: BlockTiming
+    _left: TimeLeft
+    _rows: FirstRows | None = None  # until the first block is complete
+
+    def __call__(self, event: Event) -> None:
+        """Print a line for what is worth one."""
+        super().__call__(event)
+        match event:
+            case RunBegins():
+                self._rows = FirstRows(event.workloads)
+            case BlockBegins(timing):
+                self._timing = timing
+            case TrialBegins(step):
+                self._left = self._timing.trial_begins(step)
+            case TurnsBegin(number):
+                self._left = self._timing.turns_begin(number)
+            case TurnEnded(step, raw):
+                if self._rows and self._rows.learn(step, raw):
+                    self._print(self._rows.line(step))
+            case TrialEnded(trial):
+                self._print_trial(trial)
+            case BlockEnded():
+                self._rows = None
+                self._print_block()
+
+    def _print_trial(self, trial: Trial) -> None:
         what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
-        line = f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._print(f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)")
         if trial.hint:
-            self._console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False, soft_wrap=True)
+            self._print(f"  hint: {clean(trial.hint)}")
 
-    def block_ended(self, block: Block) -> None:
-        """Print the progress."""
-        self._rows = None
+    def _print_block(self) -> None:
         left = self._left
-        text = f"block {left.blocks_done + 1} of {left.blocks} ({block.workload}) done"
-        self._console.print(
-            f"{text}, about {format_duration(round(left.left_seconds))} left", markup=False, highlight=False
-        )
+        done = f"block {left.blocks_done + 1} of {left.blocks} ({self._timing.block.workload}) done"
+        self._print(f"{done}, about {format_duration(round(left.left_seconds))} left")
 
 
 @dataclass(frozen=True)
 class _Now:
-    """What was said last: the step or the turns that begin."""
+    """What happens now, and what follows, in markup; the time left of when it began."""
 
-    what: Step | Turns
-    following: Step | None
+    what: str
+    after: str
     left: TimeLeft
+    counts: bool  # whether its own seconds are of interest
     since: float
 
-    def told(self, running: float) -> tuple[str, str]:
-        """Say what is going on, and what comes next."""
-        if isinstance(self.what, Turns):
-            number, of = self.what.number + 1, self.what.of
-            place = f"turn {min(number, of)} of {of}" if of else f"turn {number}"
-            stacks = "1 stack" if self.what.stacks == 1 else f"{self.what.stacks} stacks"
-            return f"[bold]{escape(self.what.block.workload)}[/] {place}", f"[dim]{stacks} in turns[/]"
-        now = f"[bold]{escape(self.what.stack)}[/] {escape(self.what.workload)} {running:.0f} s"
-        after = f"next {escape(self.following.stack)} {escape(self.following.workload)}" if self.following else ""
-        return now, f"[dim]{after or 'the last one'}[/]"
+
+def _starting(step: Step, timing: BlockTiming) -> _Now:
+    following = timing.following(step)
+    after = f"next {escape(following.stack)} {escape(following.workload)}" if following else "the last one"
+    what = f"[bold]{escape(step.stack)}[/] {escape(step.workload)}"
+    return _Now(what, f"[dim]{after}[/]", timing.trial_begins(step), counts=True, since=time.monotonic())
+
+
+def _in_turns(number: int, stacks: int, timing: BlockTiming) -> _Now:
+    turn, of = number + 1, timing.turns
+    place = f"turn {min(turn, of)} of {of}" if of else f"turn {turn}"
+    count = "1 stack" if stacks == 1 else f"{stacks} stacks"
+    what = f"[bold]{escape(timing.block.workload)}[/] {place}"
+    return _Now(what, f"[dim]{count} in turns[/]", timing.turns_begin(number), counts=False, since=time.monotonic())
 
 
 @dataclass
@@ -106,40 +147,42 @@ class Once:
             yield from (*line, Segment.line())
 
 
-class Screen:
-    """The table of results with a line of progress below, redrawn in place."""
+class Screen(_Printer):
+    """The table of results with a line of progress below, redrawn in place once the run begins."""
 
-    def __init__(self, live: Live, run: Callable[[], Run], workloads: Mapping[str, Workload]) -> None:
-        self._live = live
-        self._run = run
+    _timing: BlockTiming
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
         self._table: RenderableType | None = None  # before the first block is complete
-        self._rows = FirstRows(workloads)
+        self._rows = FirstRows({})
         self._drawn: RenderableType = ""  # the rows, as they were when it was worth it
         self._failed: list[tuple[str, str]] = []  # each with its hint
         self._now: _Now | None = None
 
-    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
-        """Show what runs."""
-        self._now = _Now(step, following, left, time.monotonic())
-
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
-        """Show which turns these are."""
-        self._now = _Now(begun, None, left, time.monotonic())
-        self._rows.worth_drawing = True
-
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        """Keep what it gave, for as long as there is no table; what draws reads it."""
-        if self._table is None:
-            self._rows.learn(step, raw)
-
-    def trial_ended(self, trial: Trial) -> None:
-        """Show a failure at once."""
-        if trial.status == "failed":
-            self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", trial.hint))
-
-    def block_ended(self, block: Block) -> None:  # noqa: ARG002 - see Watch
-        """Draw the table with the complete block."""
-        self._table = Once(matrix(summarize(self._run()), self._live.console.width))
+    def __call__(self, event: Event) -> None:
+        """Keep what the next drawing shows."""
+        super().__call__(event)
+        match event:
+            case RunBegins():
+                self._rows = FirstRows(event.workloads)
+                self.live.start()
+            case BlockBegins(timing):
+                self._timing = timing
+            case TrialBegins(step):
+                self._now = _starting(step, self._timing)
+            case TurnsBegin(number, stacks):
+                self._now = _in_turns(number, stacks, self._timing)
+                self._rows.worth_drawing = True
+            case TurnEnded(step, raw):
+                if self._table is None:
+                    self._rows.learn(step, raw)
+            case TrialEnded(trial):
+                if trial.status == "failed":
+                    self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", trial.hint))
+            case BlockEnded(run):
+                self._table = Once(matrix(summarize(run), self.console.width))
 
     def __rich__(self) -> RenderableType:
         """Draw."""
@@ -166,17 +209,19 @@ class Screen:
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
         count = f"block {left.blocks_done + 1}/{left.blocks}"
-        grid.add_row(bar, count, *self._now.told(running), f"{format_duration(round(to_go))} left")
+        now = f"{self._now.what} {running:.0f} s" if self._now.counts else self._now.what
+        grid.add_row(bar, count, now, self._now.after, f"{format_duration(round(to_go))} left")
         return grid
 
 
 @contextmanager
-def watching(console: Console, run: Callable[[], Run], workloads: Mapping[str, Workload]) -> Iterator[Watch]:
-    """Give the watch for the console; `run` reads the current run folder, `workloads` are a suite's by their names."""
+def shown(console: Console) -> Iterator[ProgressReporter]:
+    """Yield what shows a run on the console: a screen on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        yield Lines(console, workloads)
+        yield Lines(console)
         return
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
-        screen = Screen(live, run, workloads)
-        live.update(screen)
+    screen = Screen(console)
+    try:
         yield screen
+    finally:
+        screen.live.stop()

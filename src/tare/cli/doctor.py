@@ -15,10 +15,10 @@ from rich.text import Text
 
 from tare.cli.console import Console
 from tare.cli.screen import screen
-from tare.doctor.noise import Noise, assess
 from tare.doctor.usable import Usable, look_at
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.machines import Facts
+from tare.telemetry.noise import Noise, assess
 from tare.units import format_size
 
 _STEAL_SECONDS = 1.0

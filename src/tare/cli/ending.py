@@ -10,28 +10,29 @@ import typer
 
 from tare.cli.console import Console
 from tare.errors import TareError
-from tare.journal import Run, load
+from tare.journal import Run
+from tare.model import Stop, StopReason
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, usual_values
 from tare.report.words import in_brief, readiness
-from tare.running.failing import FAILING
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 from tare.units import format_duration
 
 _INTERRUPTED = 130
 WHY = {
-    "plan": "all blocks are done",
-    "decided": "all is decided",
-    "budget": "the budget is used up",
-    "interrupt": "stopped",
-    FAILING: "nothing works",
+    StopReason.PLAN: "all blocks are done",
+    StopReason.DECIDED: "all is decided",
+    StopReason.BUDGET: "the budget is used up",
+    StopReason.INTERRUPT: "stopped",
+    StopReason.FAILING: "nothing works",
+    StopReason.ERROR: "stopped",
 }
 
 
-def show_end(folder: Path, console: Console, stopped: str) -> Path | None:
+def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
     """Print the table and write the report, whatever ended the run; return the report's page, if there is one."""
-    run = load(folder)
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
     report = None
@@ -42,26 +43,26 @@ def show_end(folder: Path, console: Console, stopped: str) -> Path | None:
         if table := usual_values(summary):
             out.print(table)
         out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary)]), markup=False)
-        report = _report(run, console)
-    for trial in failed[: 0 if stopped == FAILING else 5]:  # for one reason, which `leave` has
+        report = _report(run, summary, console)
+    for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
         if trial.hint:
             console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False)
-    console.print(f"{WHY.get(stopped, 'stopped')}: {ok} trials ok, {len(failed)} failed", highlight=False)
+    console.print(f"{WHY[stop.reason]}: {ok} trials ok, {len(failed)} failed", highlight=False)
     return report
 
 
-def leave(folder: Path, stopped: str) -> None:
+def leave(run: Run, stop: Stop) -> None:
     """Raise what the command ends with, if that is not success."""
-    if stopped == "interrupt":
-        Console(stderr=True).print(f"go on with: tare run --resume {folder}", markup=False, highlight=False)
+    if stop.reason == StopReason.INTERRUPT:
+        Console(stderr=True).print(f"go on with: tare run --resume {run.folder}", markup=False, highlight=False)
         raise typer.Exit(_INTERRUPTED)
-    if stopped == FAILING:
-        raise _nothing_works(load(folder))
-    if stopped not in WHY:
-        raise TareError(stopped, f"when that is mended: tare clean, then tare run --resume {folder}")
-    if all(trial.status != "ok" for trial in load(folder).trials):
-        raise TareError("nothing could be measured", f"`tare show {folder}` lists the trials with their reasons")
+    if stop.reason == StopReason.FAILING:
+        raise _nothing_works(run)
+    if stop.reason == StopReason.ERROR:
+        raise TareError(stop.detail, f"fix this, then run tare clean, and tare run --resume {run.folder}")
+    if all(trial.status != "ok" for trial in run.trials):
+        raise TareError("nothing could be measured", f"`tare show {run.folder}` lists the trials with their reasons")
 
 
 def _nothing_works(run: Run) -> TareError:
@@ -75,10 +76,10 @@ def _nothing_works(run: Run) -> TareError:
     return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"`tare show {run.folder}` lists the trials"]))
 
 
-def _report(run: Run, console: Console) -> Path | None:
+def _report(run: Run, summary: Summary, console: Console) -> Path | None:
     began = time.monotonic()
     try:
-        pages = write_report([run])
+        pages = write_report([run], summaries=[summary])
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         console.print(f"no report: {why}; later: tare report {run.folder}", style="red", markup=False)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from tare.doctor.noise import Noise
 from tare.doctor.usable import Usable
 from tare.launch import NOT_ROOT
 from tare.model import Problem, together
+from tare.telemetry.noise import Noise
 
 LINES = 22
 _WIDEST = 100

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
-from tare.cli.run import carry_out, fresh_session, only_root
+from tare.cli.run import run_and_show
 from tare.doctor.usable import quick
 from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, isolate_mounts
+from tare.running.job import new_job, only_root
 from tare.suites.suite import parse_suite
 from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried
@@ -108,7 +109,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     suite = parse_suite(text, "tare try")
     _say_taken(taken)
     if save is None:
-        carry_out(fresh_session(suite, out), "try")
+        run_and_show(new_job(suite, out), "try")
     else:
         _save(save, text)
 
@@ -117,7 +118,7 @@ def _stacks(on: str | None) -> tuple[str, ...]:
     """Give the stacks that were asked for, or bare metal and all that is usable here and starts quickly."""
     if on is not None:
         return tuple(name.strip() for name in on.split(",") if name.strip())
-    only_root("try")
+    only_root("tare try …")
     isolate_mounts()
     with Console(stderr=True).status("looking at this machine"):
         found = quick(LocalHost())

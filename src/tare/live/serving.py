@@ -20,12 +20,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.live.bar import Ended, Going, bar, last_bar
 from tare.live.board import read_board
 from tare.live.server import Server
 from tare.live.watchers import RELOAD_SECONDS, Watchers
+
+if TYPE_CHECKING:
+    from tare.journal import RunReader
 
 PLACE = b'<div id="live"></div>'  # where the page has its bar
 RELOAD = f'<noscript><meta http-equiv="refresh" content="{RELOAD_SECONDS}"></noscript>'.encode()
@@ -88,18 +91,31 @@ class Making:
     showing: Showing
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    _reader: RunReader | None = None
 
     def make(self, ended: Ended | None = None) -> None:
         """Make the page that the run folder gives now, or without one, that of a run that begins."""
         began, cpu = time.monotonic(), time.process_time()
         try:
-            self.showing.show(_made(self.showing.run), ended)
+            self.showing.show(self._made(), ended)
             self.showing.trouble = ""
         except Exception as error:  # noqa: BLE001 - a page that cannot be made must not end the run
             self.showing.trouble = f"The page could not be made anew: {error}"
             self.showing.show(self.showing.content, ended)
         self.seconds += time.monotonic() - began
         self.cpu_seconds += time.process_time() - cpu
+
+    def _made(self) -> bytes:
+        # Loaded here, so that the address is known before that: most of tare is needed to make a page.
+        from tare.journal import RunReader  # noqa: PLC0415
+        from tare.report.html import begun, live  # noqa: PLC0415
+        from tare.statistics.summarize import summarize  # noqa: PLC0415
+
+        if self.showing.run is None:
+            return begun()
+        self._reader = self._reader or RunReader(self.showing.run)
+        run = self._reader.read()
+        return live(summarize(run), run)
 
 
 def main(port: int, board: Path) -> None:
@@ -154,18 +170,6 @@ def _await_watchers(showing: Showing, since: float) -> None:
     """Wait until all who watch have got the last page, for as long as it takes a browser without scripts to ask."""
     while showing.watchers.lack(showing.number, since, time.monotonic()):
         time.sleep(_LOOK_SECONDS)
-
-
-def _made(run: Path | None) -> bytes:
-    # Loaded here, so that the address is known before that: most of tare is needed to make a page.
-    from tare.journal import load  # noqa: PLC0415
-    from tare.report.html import begun, live  # noqa: PLC0415
-    from tare.statistics.summarize import summarize  # noqa: PLC0415
-
-    if run is None:
-        return begun()
-    read = load(run)
-    return live(summarize(read), read)
 
 
 def _say(**answer: object) -> None:

@@ -20,11 +20,20 @@ from tare.errors import TareError, TrialFailed, UsageError
 from tare.hosts.local import LocalHost
 from tare.live.board import Board, Now
 from tare.live.server import ADDRESS
-from tare.model import Raw, Trial
 from tare.report.first_rows import FirstRows
-from tare.running.runner import Turns, Watch
-from tare.running.schedule import TimeLeft
-from tare.suites.plan import Block, Step
+from tare.running.progress import (
+    BlockBegins,
+    BlockEnded,
+    Event,
+    ProgressReporter,
+    RunBegins,
+    TrialBegins,
+    TrialEnded,
+    TurnEnded,
+    TurnsBegin,
+)
+from tare.running.schedule import BlockTiming, TimeLeft
+from tare.suites.plan import Step
 from tare.units import format_duration
 
 _MODULE = "tare.live.serving"
@@ -61,9 +70,10 @@ class LivePage:
         self.cpus = sorted(allowed - set(measured) or allowed)
         self._order("begin", folder=str(folder.absolute()), cpus=self.cpus)
 
-    def with_page(self, watch: Watch, workloads: Mapping[str, Workload]) -> Watched:
-        """Give a watch that shows on the page what it passes on to this one; `workloads` are a suite's, by name."""
-        return Watched(watch, self, workloads)
+    @property
+    def report(self) -> ProgressReporter:
+        """What shows the run on the page."""
+        return PageReporter(self)
 
     def note(self, now: Now) -> None:
         """Show what is done now. This takes no time."""
@@ -105,51 +115,55 @@ class LivePage:
         return answer
 
 
-class Watched:
-    """Shows on the page what it passes on to another watch.
+class PageReporter:
+    """Shows on the page what a run reports.
 
     Of turns, it keeps the latest output of each stack, and with each note it reads that of one stack.
     """
 
-    def __init__(self, watch: Watch, page: LivePage, workloads: Mapping[str, Workload]) -> None:
-        self._watch = watch
+    _timing: BlockTiming
+
+    def __init__(self, page: LivePage) -> None:
         self._page = page
-        self._workloads = workloads
-        self._rows = FirstRows(workloads)
+        self._workloads: Mapping[str, Workload] = {}
+        self._rows = FirstRows({})
         self._latest: dict[str, str] = {}  # of each stack, the one that was read last at the end
         self._noted = 0.0
 
-    def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
-        """Note what runs."""
-        self._watch.trial_begins(step, following, left)
+    def __call__(self, event: Event) -> None:
+        """Note what happens, or make the page anew where nothing is measured."""
+        match event:
+            case RunBegins():
+                self._workloads = event.workloads
+                self._rows = FirstRows(event.workloads)
+                self._page.begin(event.run.folder, event.cpus)
+            case BlockBegins(timing):
+                self._timing = timing
+            case TrialBegins(step):
+                self._note_trial(step)
+            case TurnsBegin(number, stacks):
+                left = self._timing.turns_begin(number)
+                if time.monotonic() - self._noted >= _NOTE_SECONDS:
+                    self._note_turns(number, stacks, left)
+            case TurnEnded(step, raw):
+                self._rows.learn(step, raw)
+                self._latest.setdefault(step.stack, "")
+            case TrialEnded():
+                self._page.renew()
+            case BlockEnded():
+                self._rows, self._latest = FirstRows(self._workloads), {}
+                self._page.renew()
+
+    def _note_trial(self, step: Step) -> None:
+        following = self._timing.following(step)
         after = f"{following.stack}, {following.workload}" if following else ""
-        self._note(left, workload=step.workload, stack=step.stack, following=after)
+        self._note(self._timing.trial_begins(step), workload=step.workload, stack=step.stack, following=after)
 
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
-        """Note which turns these are, unless the last note is fresh."""
-        self._watch.turns_begin(begun, left)
-        if time.monotonic() - self._noted >= _NOTE_SECONDS:
-            turn = {"turn": begun.number + 1, "turns": begun.of or 0, "stacks": begun.stacks}
-            self._tell_of_one()
-            latest = tuple(sorted((stack, told) for stack, told in self._latest.items() if told))
-            self._note(left, workload=begun.block.workload, latest=latest, **turn)
-
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        """Keep what it gave."""
-        self._watch.turn_ended(step, raw)
-        self._rows.learn(step, raw)
-        self._latest.setdefault(step.stack, "")
-
-    def trial_ended(self, trial: Trial) -> None:
-        """Renew the page; the trial is in the journal."""
-        self._watch.trial_ended(trial)
-        self._page.renew()
-
-    def block_ended(self, block: Block) -> None:
-        """Renew the page."""
-        self._watch.block_ended(block)
-        self._rows, self._latest = FirstRows(self._workloads), {}
-        self._page.renew()
+    def _note_turns(self, number: int, stacks: int, left: TimeLeft) -> None:
+        self._tell_of_one()
+        latest = tuple(sorted((stack, told) for stack, told in self._latest.items() if told))
+        turn = {"turn": number + 1, "turns": self._timing.turns or 0, "stacks": stacks}
+        self._note(left, workload=self._timing.block.workload, latest=latest, **turn)
 
     def _tell_of_one(self) -> None:
         untold = (stack for stack, told in self._latest.items() if not told)

@@ -29,17 +29,18 @@ def write_report(
     formats: Sequence[str] = DEFAULT_FORMATS,
     out: Path | None = None,
     claims: Sequence[str] = (),
+    summaries: Sequence[Summary] = (),
 ) -> list[Path]:
     """Write a report of each run in each format and give the files written, the pages to read first.
 
     Without `out`, a run's report goes to `report` in its own folder. Runs are not merged: with several runs, each gets
     a folder of its own in `out`. `claims` names the files of claims that are judged, the papers' if none is named.
+    `summaries` are those of the runs, where they are already computed.
     Raises UsageError for an unknown format, before anything is written.
     """
     renderers = [find(name) for name in dict.fromkeys(formats)]
     written = []
-    for run in runs:
-        summary = summarize(run)
+    for run, summary in zip(runs, summaries or map(summarize, runs), strict=True):
         folder, below = _target(run, runs, out)
         folder.mkdir(parents=True, exist_ok=True)
         way = os.path.relpath(run.folder.resolve(), (folder / below).resolve())

@@ -34,6 +34,7 @@ def document(summary: Summary, run: Run) -> dict[str, Any]:
         "confidence": summary.confidence,
         "margin": summary.margin,
         "stop_reason": run.record.stop_reason,
+        "stop_detail": run.record.stop_detail,
         "stacks": summary.stacks,
         "workloads": summary.workloads,
         "machine": asdict(run.record.machine),

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Protocol
 
 from tare.contracts import Workload
 from tare.launch import Technology
 from tare.model import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
 from tare.running.layers import Testbed, around, slots_for
+from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
 from tare.running.trial import Attempt
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
@@ -32,19 +32,6 @@ _SPARE = 1.5  # times what an instance was seen to cost
 _IN_GROUPS = Caution(
     "in-groups", "not all instances fit into memory together: it took turns with the baseline, not with every stack"
 )
-
-
-class Progress(Protocol):
-    """Is told what goes on in a block."""
-
-    def starts(self, step: Step) -> None:
-        """Be told that an instance is started."""
-
-    def turns_begin(self, number: int, stacks: int) -> None:
-        """Be told that so many stacks have another turn each; they are counted from 0 in a block."""
-
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        """Be told what the turn of a stack gave."""
 
 
 @dataclass
@@ -63,14 +50,14 @@ class Rounds:
     programs: Mapping[str, OwnProgram] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def measured(self, block: Block, workload: Workload, progress: Progress) -> Iterator[Ended]:
-        """Measure a block; gives each trial when it has ended, those of stacks that take turns when all have.
+    def measured(self, block: Block, workload: Workload, report: ProgressReporter) -> Iterator[Ended]:
+        """Measure a block; yield each trial when it has ended, those of stacks that take turns when all have.
 
         What is left of it is gone when the iterator is closed.
         """
         self.testbed.await_machines()  # that they are asked for their memory
         if workload.rounds == 1:
-            yield from self._ended_in(block, workload, progress, self.testbed)
+            yield from self._ended_in(block, workload, report, self.testbed)
             return
         target = self.testbed.telemetry / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has a name of before.
@@ -79,10 +66,12 @@ class Rounds:
             sampling(target, way_to(self.testbed.host, self.testbed.sample_seconds)) as sampler,
         ):
             together = replace(self.testbed, sampler=sampler)
-            ended = tuple(self._ended_in(block, workload, progress, together))
+            ended = tuple(self._ended_in(block, workload, report, together))
         yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
 
-    def _ended_in(self, block: Block, workload: Workload, progress: Progress, testbed: Testbed) -> Iterator[Ended]:
+    def _ended_in(
+        self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed
+    ) -> Iterator[Ended]:
         """Measure a block on this testbed.
 
         Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
@@ -90,12 +79,12 @@ class Rounds:
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
         staying, groups = self.groups(block.steps, workload)
-        turns = _Turns(chance, progress)
+        turns = _Turns(chance, report, side_by_side=workload.rounds > 1)
         slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
 
         def started(exits: ExitStack, step: Step) -> Attempt:
             testbed.await_machines()
-            progress.starts(step)
+            report(TrialBegins(step))
             here = testbed.slot(slots[step.stack]).of(step.stack)
             own = self._of_stack(workload, step.stack, here)
             attempt = exits.enter_context(Attempt(here, step, self.stacks[step.stack], own))
@@ -179,7 +168,8 @@ class _Turns:
     """Lets attempts take turns until none has more to do."""
 
     chance: random.Random
-    progress: Progress
+    report: ProgressReporter
+    side_by_side: bool
     count: int = 0
     since: float = 0.0
 
@@ -189,7 +179,8 @@ class _Turns:
             attempt.measure_from(first_round)
         going = list(attempts)
         while going:
-            self.progress.turns_begin(self.count, len(going))
+            if self.side_by_side:
+                self.report(TurnsBegin(self.count, len(going)))
             self.chance.shuffle(going)
             going = [attempt for attempt in going if self._has_more(attempt)]
             self.count += 1
@@ -197,5 +188,5 @@ class _Turns:
     def _has_more(self, attempt: Attempt) -> bool:
         raw = attempt.take_turn(self.count, self.since)
         if raw is not None:
-            self.progress.turn_ended(attempt.step, raw)
+            self.report(TurnEnded(attempt.step, raw))
         return raw is not None

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tare.model import Trial
 
-FAILING = "failing"  # the stop reason
 # Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
 _NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")
 

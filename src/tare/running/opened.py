@@ -11,13 +11,11 @@ from tempfile import TemporaryDirectory
 from tare.contracts import Setup, Workload
 from tare.errors import Unavailable
 from tare.images.adopted import wanted_image
-from tare.images.image import built_image, carried
-from tare.images.recipes import client_recipe, machine_recipe
 from tare.machines import Hosts
-from tare.model import ImageWanted, Limits, Problem
+from tare.model import ImageWanted, Problem
 from tare.running.layers import Notes, started, whole
-from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.testbed import Wanted, find_unusable, give_image, placed, prepared_testbed, reached
+from tare.running.preparation import Needs, opened_testbed, prepare
+from tare.running.testbed import reached
 from tare.suites.stacks import Stack
 from tare.suites.suite import LimitsWanted
 
@@ -41,18 +39,12 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     image = wanted_image(asked.image, asked.workloads, say)
-    loads = built_image(say, client_recipe(asked.workloads or (), asked.image.release))
     with reached(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
-        if asked.hosts.server is not None:
-            carried(machines.server, image)
-        _refuse(find_unusable([stack], machines.server, say))
-        nested = [stack] if makes_machine(stack.layers) else []
-        placement = placed(machines, asked.limits.cpus)
-        limits = Limits(placement.server, asked.limits.memory_bytes, asked.limits.open_files)
-        outer = built_image(say, machine_recipe(stack.layers[:-1])) if nested else None
-        wanted = Wanted(image, loads, outer, limits, Path(folder))
-        with prepared_testbed(machines, wanted, placement) as testbed:
-            _refuse(give_image([stack], testbed, say) | prepare_nested(nested, testbed, say))
+        needs = Needs((stack,), asked.workloads or (), asked.limits, asked.image.release, Path(folder), services=False)
+        preparation = prepare(needs, image, machines, say)
+        _refuse(preparation.unusable)
+        with opened_testbed(preparation, say) as (testbed, failed):
+            _refuse(failed)
             notes = Notes()
             say(f"starting {stack.name}")
             with started(testbed, stack.layers, None, notes) as parts:

@@ -66,38 +66,6 @@ class Pace:
         return self._turns[workload][1] if workload in self._turns else None
 
 
-@dataclass
-class Course:
-    """How far a block is, and what is left of it and of the blocks after it, in estimated seconds.
-
-    All is estimated before the block begins: between two turns there is no time for it.
-    """
-
-    starting: dict[Step, float]
-    turning: float
-    turns: int | None
-    after: float
-    _since: float | None = None
-    _turned: float = 0.0
-
-    def starts(self, step: Step) -> float:
-        """Note that an instance is started; gives the seconds left."""
-        left = self._left()
-        self.starting.pop(step, None)
-        return left
-
-    def turns_begin(self, number: int) -> float:
-        """Note that the turns of a number begin, from 0; gives the seconds left. In a first block, time has to tell."""
-        now = time.monotonic()
-        self._since = self._since or now
-        done = number / self.turns if self.turns else (now - self._since) / max(self.turning, 1e-9)
-        self._turned = min(1.0, done)
-        return self._left()
-
-    def _left(self) -> float:
-        return sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after
-
-
 def seconds_to_intervals(blocks: Sequence[Block], pace: Pace) -> Mapping[str, float]:
     """Return the seconds until each workload has its minimum of blocks for an interval, as a run orders them.
 
@@ -169,29 +137,65 @@ class Schedule:
         """Give a block's position in the plan: its round, and its workload's position in the suite."""
         return block.index, list(self.pace.workloads).index(block.workload)
 
-    def following(self, order: int) -> Step | None:
-        """Give the step after one of the next block."""
-        after = [*self.blocks[0].steps[order + 1 :], *(self.blocks[1].steps if len(self.blocks) > 1 else ())]
-        return after[0] if after else None
-
-    def course(self) -> Course:
+    def timing(self) -> BlockTiming:
         """Estimate the next block. Where stacks take turns, all are started first, and then have their turns."""
         block, after = self.blocks[0], estimate(self.blocks[1:], self.pace.seconds_of)
         whole = {step: self.pace.seconds_of(step) for step in block.steps}
-        if not self.takes_turns:
-            return Course(whole, 0.0, None, after)
+        if self.pace.workloads[block.workload].rounds == 1:
+            return BlockTiming(self, whole, 0.0, None, after)
         turns = {step: min(whole[step], self.pace.turning_seconds_of(step)) for step in block.steps}
         starting = {step: whole[step] - turns[step] for step in block.steps}
-        return Course(starting, sum(turns.values()), self.pace.turns_of(block.workload), after)
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether the stacks of the next block take turns."""
-        return self.pace.workloads[self.blocks[0].workload].rounds > 1
+        return BlockTiming(self, starting, sum(turns.values()), self.pace.turns_of(block.workload), after)
 
     def time_left(self, seconds: float) -> TimeLeft:
-        """Tell how far the run is when it is estimated to take so many more seconds."""
+        """Return how far the run is when it is estimated to take this many more seconds."""
         spent = time.monotonic() - self.began
         if self.budget_seconds is not None:
             seconds = min(seconds, max(0.0, self.budget_seconds - spent))
         return TimeLeft(self.past, self.past + len(self.blocks), spent, seconds)
+
+
+@dataclass
+class BlockTiming:
+    """How far the next block of a schedule is, and the time left of it and of the blocks after it.
+
+    All is estimated before the block begins: between two turns there is no time for it. `starting` are the seconds of
+    instances that have not started, `turning` those of all turns, `after` those of later blocks. `turns` is the number
+    of turns of each stack, None where it is unknown.
+    """
+
+    schedule: Schedule
+    starting: dict[Step, float]
+    turning: float
+    turns: int | None
+    after: float
+    _since: float | None = None
+    _turned: float = 0.0
+
+    @property
+    def block(self) -> Block:
+        """The block."""
+        return self.schedule.blocks[0]
+
+    def following(self, step: Step) -> Step | None:
+        """Return the step after one of the block, None after the last one of the run."""
+        own, later = self.block.steps, self.schedule.blocks[1:2]
+        after = [*own[own.index(step) + 1 :], *(each for block in later for each in block.steps)]
+        return after[0] if after else None
+
+    def trial_begins(self, step: Step) -> TimeLeft:
+        """Record that an instance is started; return the time left before it."""
+        left = self._left()
+        self.starting.pop(step, None)
+        return left
+
+    def turns_begin(self, number: int) -> TimeLeft:
+        """Record that the turns of a number begin; return the time left. In a first block, time has to tell."""
+        now = time.monotonic()
+        self._since = self._since or now
+        done = number / self.turns if self.turns else (now - self._since) / max(self.turning, 1e-9)
+        self._turned = min(1.0, done)
+        return self._left()
+
+    def _left(self) -> TimeLeft:
+        return self.schedule.time_left(sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -9,14 +9,24 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from fakes import fixed_timing
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
 from runs import make_run, make_trial, measured
 
-from tare.cli.display import Lines, Once, Screen, watching
+from tare.cli.display import Lines, Once, Screen, shown
+from tare.contracts import Workload
 from tare.journal import Run
 from tare.model import Raw, Trial, Value
-from tare.running.runner import Turns
+from tare.running.progress import (
+    BlockBegins,
+    BlockEnded,
+    ProgressReporter,
+    RunBegins,
+    TrialBegins,
+    TrialEnded,
+    TurnEnded,
+    TurnsBegin,
+)
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.workloads.dhrystone import Dhrystone
@@ -59,9 +69,31 @@ def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tare.cli.display.time", SimpleNamespace(monotonic=lambda: 1000.0))
 
 
-def screen(run: Run | None = None) -> tuple[Screen, Console]:
+def screen() -> tuple[Screen, Console]:
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    return Screen(Live(console=console), lambda: run or run_of_two_blocks(), WORKLOADS), console
+    view = Screen(console)
+    begin(view)
+    return view, console
+
+
+def begin(
+    view: ProgressReporter,
+    workloads: Mapping[str, Workload] = WORKLOADS,
+    left: TimeLeft = LEFT,
+    after_it: Step | None = NEXT,
+) -> None:
+    """Begin a run, and its first block."""
+    view(RunBegins(make_run([], folder=Path("run")), 2, workloads))
+    if isinstance(view, Screen):
+        view.live.stop()  # these tests draw it themselves
+    view(BlockBegins(fixed_timing(BLOCK, left, after_it=after_it)))
+
+
+def lines_of(text: str) -> list[str]:
+    """Split what was printed, without the line with which a run begins."""
+    first, *others = text.splitlines()
+    assert first == "2 stacks, results in run"
+    return others
 
 
 def drawn(what: Screen, console: Console) -> str:
@@ -72,12 +104,13 @@ def drawn(what: Screen, console: Console) -> str:
 
 def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
     console, file = plain()
-    lines = Lines(console, WORKLOADS)
-    lines.trial_begins(STEP, NEXT, LEFT)
-    lines.trial_ended(ok())
-    lines.trial_ended(failed("no answer within 30 s"))
-    lines.block_ended(BLOCK)
-    assert file.getvalue().splitlines() == [
+    lines = Lines(console)
+    begin(lines)
+    lines(TrialBegins(STEP))
+    lines(TrialEnded(ok()))
+    lines(TrialEnded(failed("no answer within 30 s")))
+    lines(BlockEnded(run_of_two_blocks()))
+    assert lines_of(file.getvalue()) == [
         "dhrystone block 1: native: ok (2.0 s)",
         "dhrystone block 1: docker: failed: no answer within 30 s (2.0 s)",
         "block 3 of 10 (dhrystone) done, about 2 min 5 s left",
@@ -87,29 +120,30 @@ def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
 def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_terminal() -> None:
     trial = replace(failed("no answer"), hint="the last words were: \x1b[2Jkernel\npanic")
     console, file = plain()
-    Lines(console, WORKLOADS).trial_ended(trial)
+    Lines(console)(TrialEnded(trial))
     assert file.getvalue().splitlines()[1:] == ["  hint: the last words were:  [2Jkernel panic"]
     view, live = screen()
-    view.trial_ended(trial)
+    view(TrialEnded(trial))
     assert "hint: the last words were:  [2Jkernel panic" in drawn(view, live)
 
 
 def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> None:
     console, file = plain()
-    lines = Lines(console, WORKLOADS)
-    lines.trial_ended(failed("argv[0]: [red]exit[/] code 1: " + "very " * 40 + "long"))
-    [line] = file.getvalue().splitlines()
+    lines = Lines(console)
+    begin(lines)
+    lines(TrialEnded(failed("argv[0]: [red]exit[/] code 1: " + "very " * 40 + "long")))
+    [line] = lines_of(file.getvalue())
     assert "argv[0]: [red]exit[/] code 1: very very" in line
     assert line.endswith("long (2.0 s)")
 
 
-def test_watching_gives_lines_where_there_is_no_terminal_and_a_screen_where_there_is() -> None:
+def test_a_run_is_shown_by_lines_where_there_is_no_terminal_and_a_screen_where_there_is() -> None:
     console, _ = plain()
-    with watching(console, run_of_two_blocks, WORKLOADS) as watch:
-        assert isinstance(watch, Lines)
+    with shown(console) as view:
+        assert isinstance(view, Lines)
     terminal = Console(file=StringIO(), force_terminal=True, width=100)
-    with watching(terminal, run_of_two_blocks, WORKLOADS) as watch:
-        assert isinstance(watch, Screen)
+    with shown(terminal) as view:
+        assert isinstance(view, Screen)
 
 
 def test_the_screen_says_that_results_are_to_come() -> None:
@@ -120,7 +154,7 @@ def test_the_screen_says_that_results_are_to_come() -> None:
 
 def test_the_screen_says_what_runs_what_is_next_and_how_long_it_takes() -> None:
     view, console = screen()
-    view.trial_begins(STEP, NEXT, LEFT)
+    view(TrialBegins(STEP))
     text = drawn(view, console)
     assert "block 3/10" in text
     assert "native dhrystone 0 s" in text
@@ -130,7 +164,8 @@ def test_the_screen_says_what_runs_what_is_next_and_how_long_it_takes() -> None:
 
 def test_the_screen_knows_the_last_trial() -> None:
     view, console = screen()
-    view.trial_begins(STEP, None, LEFT)
+    begin(view, after_it=None)
+    view(TrialBegins(STEP))
     assert "the last one" in drawn(view, console)
 
 
@@ -138,7 +173,8 @@ def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() ->
     view, console = screen()
 
     def shown(number: int, of: int | None, seconds: float, stacks: int = 12) -> str:
-        view.turns_begin(Turns(BLOCK, number, of, stacks), replace(LEFT, left_seconds=seconds))
+        view(BlockBegins(fixed_timing(BLOCK, replace(LEFT, left_seconds=seconds), of)))
+        view(TurnsBegin(number, stacks))
         return drawn(view, console)
 
     first, last = shown(0, 11, 120.0), shown(10, 11, 60.0)
@@ -155,15 +191,15 @@ def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() ->
 
 def test_before_the_first_block_is_complete_the_screen_shows_what_the_latest_turns_gave() -> None:
     view, console = screen()
-    view.turn_ended(STEP, turn(18e6, warm_up=True))
-    view.turn_ended(NEXT, Raw("speed", (), "no result", 0.0301))
+    view(TurnEnded(STEP, turn(18e6, warm_up=True)))
+    view(TurnEnded(NEXT, Raw("speed", (), "no result", 0.0301)))
     text = drawn(view, console)
     assert "18M dhrystones/s  warm-up" in text
     assert "30.1 ms in its turn" in text
-    view.turn_ended(STEP, turn(20e6))
+    view(TurnEnded(STEP, turn(20e6)))
     assert "20M dhrystones/s" in drawn(view, console)
-    view.block_ended(BLOCK)
-    view.turn_ended(STEP, turn(30e6))
+    view(BlockEnded(run_of_two_blocks()))
+    view(TurnEnded(STEP, turn(30e6)))
     after = drawn(view, console)
     assert ("dhrystones/s" in after, "in its turn" in after) == (False, False)
 
@@ -177,12 +213,13 @@ def test_short_turns_are_read_once_a_round_and_not_each_time_the_screen_is_drawn
             return super().parse(raw)
 
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    view = Screen(Live(console=console), run_of_two_blocks, {"dhrystone": Counting()})
+    view = Screen(console)
+    begin(view, {"dhrystone": Counting()})
     shown = []
     for number, speed in enumerate((20e6, 21e6, 22e6, 23e6)):
-        view.turns_begin(Turns(BLOCK, number, None, 1), LEFT)
+        view(TurnsBegin(number, 1))
         drawn(view, console)
-        view.turn_ended(STEP, turn(speed))
+        view(TurnEnded(STEP, turn(speed)))
         shown += [drawn(view, console) for _ in range(4)]
     assert Counting.read == 3
     assert ["20M dhr" in text for text in shown] == [True] * 8 + [False] * 8
@@ -191,15 +228,16 @@ def test_short_turns_are_read_once_a_round_and_not_each_time_the_screen_is_drawn
 
 def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_is_complete() -> None:
     console, file = plain()
-    lines = Lines(console, WORKLOADS)
-    lines.turns_begin(Turns(BLOCK, 0, None, 2), LEFT)
-    lines.turn_ended(STEP, turn(18e6, warm_up=True))
-    assert file.getvalue() == "dhrystone: native: speed 18M dhrystones/s (warm-up)\n"
-    lines.turn_ended(STEP, turn(20e6))
-    lines.turn_ended(NEXT, turn(19e6))
-    lines.block_ended(BLOCK)
-    lines.turn_ended(replace(STEP, stack="crun"), turn(19e6))
-    assert file.getvalue().splitlines()[1:] == [
+    lines = Lines(console)
+    begin(lines)
+    lines(TurnsBegin(0, 2))
+    lines(TurnEnded(STEP, turn(18e6, warm_up=True)))
+    assert lines_of(file.getvalue()) == ["dhrystone: native: speed 18M dhrystones/s (warm-up)"]
+    lines(TurnEnded(STEP, turn(20e6)))
+    lines(TurnEnded(NEXT, turn(19e6)))
+    lines(BlockEnded(run_of_two_blocks()))
+    lines(TurnEnded(replace(STEP, stack="crun"), turn(19e6)))
+    assert lines_of(file.getvalue())[1:] == [
         "startup: docker: 30 ms in its turn",
         "block 3 of 10 (dhrystone) done, about 2 min 5 s left",
     ]
@@ -207,13 +245,14 @@ def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_
 
 def test_lines_say_nothing_of_rounds() -> None:
     console, file = plain()
-    lines = Lines(console, WORKLOADS)
-    lines.trial_begins(STEP, NEXT, LEFT)
+    lines = Lines(console)
+    begin(lines)
+    lines(TrialBegins(STEP))
     for number in range(11):
-        lines.turns_begin(Turns(BLOCK, number, 11, 3), replace(LEFT, left_seconds=30.0 - number))
-    assert file.getvalue() == ""
-    lines.block_ended(BLOCK)
-    assert file.getvalue() == "block 3 of 10 (dhrystone) done, about 20 s left\n"
+        lines(TurnsBegin(number, 3))
+    assert lines_of(file.getvalue()) == []
+    lines(BlockEnded(run_of_two_blocks()))
+    assert lines_of(file.getvalue()) == ["block 3 of 10 (dhrystone) done, about 2 min 5 s left"]
 
 
 def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() -> None:
@@ -236,12 +275,12 @@ def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() 
 
 def test_the_table_appears_with_the_first_block_and_is_refined_by_the_next() -> None:
     whole = run_of_two_blocks()
-    seen = [replace(whole, trials=whole.trials[:2]), whole]
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    view = Screen(Live(console=console), lambda: seen.pop(0), WORKLOADS)
-    view.block_ended(BLOCK)
+    view = Screen(console)
+    begin(view)
+    view(BlockEnded(replace(whole, trials=whole.trials[:2])))
     first = drawn(view, console)
-    view.block_ended(BLOCK)
+    view(BlockEnded(whole))
     second = drawn(view, console)
     assert "docker" in first
     assert "docker" in second
@@ -251,8 +290,8 @@ def test_the_table_appears_with_the_first_block_and_is_refined_by_the_next() -> 
 def test_the_screen_shows_the_last_three_failures_and_no_markup_of_theirs() -> None:
     view, console = screen()
     for number in range(1, 6):
-        view.trial_ended(failed(f"reason[{number}] [red]"))
-    view.trial_ended(ok())
+        view(TrialEnded(failed(f"reason[{number}] [red]")))
+    view(TrialEnded(ok()))
     text = drawn(view, console)
     assert "reason[2]" not in text
     for number in (3, 4, 5):
@@ -261,7 +300,9 @@ def test_the_screen_shows_the_last_three_failures_and_no_markup_of_theirs() -> N
 
 def test_names_with_brackets_do_not_break_the_screen() -> None:
     view, console = screen()
-    view.trial_begins(replace(STEP, stack="[/]odd"), replace(NEXT, stack="[bold"), LEFT)
+    step = replace(STEP, stack="[/]odd")
+    view(BlockBegins(fixed_timing(Block("dhrystone", 0, (step,)), LEFT, after_it=replace(NEXT, stack="[bold"))))
+    view(TrialBegins(step))
     text = drawn(view, console)
     assert "[/]odd" in text
     assert "next [bold" in text

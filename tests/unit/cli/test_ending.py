@@ -12,7 +12,8 @@ from runs import DHRYSTONE, make_run, make_trial, write
 from tare.cli.console import Console
 from tare.cli.ending import leave, show_end
 from tare.errors import TareError
-from tare.model import Trial
+from tare.journal import Run, load
+from tare.model import Stop, StopReason, Trial
 
 
 def failed(stack: str, reason: str, hint: str = "", workload: str = "dhrystone") -> Trial:
@@ -20,23 +21,23 @@ def failed(stack: str, reason: str, hint: str = "", workload: str = "dhrystone")
     return replace(trial, status="failed", reason=reason, hint=hint)
 
 
-def folder_of(tmp_path: Path, *trials: Trial) -> Path:
+def run_of(tmp_path: Path, *trials: Trial) -> Run:
     workloads = [replace(DHRYSTONE, name=name) for name in dict.fromkeys(trial.workload for trial in trials)]
-    return write(make_run(trials, workloads, tmp_path / "run"))
+    return load(write(make_run(trials, workloads, tmp_path / "run")))
 
 
-def printed(folder: Path, stopped: str) -> list[str]:
+def printed(run: Run, reason: StopReason) -> list[str]:
     file = io.StringIO()
-    assert show_end(folder, Console(file=file, width=200), stopped) is None
+    assert show_end(run, Console(file=file, width=200), Stop(reason)) is None
     return file.getvalue().splitlines()
 
 
 def test_the_one_reason_of_all_failures_is_the_error_and_is_said_once(tmp_path: Path) -> None:
     reason = "app: exit code 127:\npython3: not found"
-    folder = folder_of(tmp_path, *(failed(stack, reason, "give it Python") for stack in ("native", "docker")))
-    assert printed(folder, "failing") == ["nothing works: 0 trials ok, 2 failed"]
+    run = run_of(tmp_path, *(failed(stack, reason, "give it Python") for stack in ("native", "docker")))
+    assert printed(run, StopReason.FAILING) == ["nothing works: 0 trials ok, 2 failed"]
     with pytest.raises(TareError) as ended:
-        leave(folder, "failing")
+        leave(run, Stop(StopReason.FAILING))
     why = "app: exit code 127: python3: not found"
     assert str(ended.value) == f"nothing could be measured: every stack fails for one reason: {why}"
     assert (ended.value.hint, ended.value.exit_code) == ("give it Python", 3)
@@ -44,21 +45,21 @@ def test_the_one_reason_of_all_failures_is_the_error_and_is_said_once(tmp_path: 
 
 def test_workloads_have_a_reason_each(tmp_path: Path) -> None:
     trials = (failed("native", "no port"), failed("docker", "no port"), failed("native", "no disk", workload="fio"))
-    folder = folder_of(tmp_path, *trials)
+    run = run_of(tmp_path, *trials)
     with pytest.raises(TareError, match=r"one reason: dhrystone: no port; fio: no disk$") as ended:
-        leave(folder, "failing")
-    assert ended.value.hint == f"`tare show {folder}` lists the trials"
+        leave(run, Stop(StopReason.FAILING))
+    assert ended.value.hint == f"`tare show {run.folder}` lists the trials"
 
 
 def test_failures_for_different_reasons_are_listed(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, failed("native", "no port", "free it"), failed("docker", "no disk"))
-    assert printed(folder, "plan") == [
+    run = run_of(tmp_path, failed("native", "no port", "free it"), failed("docker", "no disk"))
+    assert printed(run, StopReason.PLAN) == [
         "failed: dhrystone-native-0: no port",
         "  hint: free it",
         "failed: dhrystone-docker-0: no disk",
         "all blocks are done: 0 trials ok, 2 failed",
     ]
     with pytest.raises(TareError) as ended:
-        leave(folder, "plan")
+        leave(run, Stop(StopReason.PLAN))
     assert (str(ended.value), ended.value.exit_code) == ("nothing could be measured", 3)
-    assert ended.value.hint == f"`tare show {folder}` lists the trials with their reasons"
+    assert ended.value.hint == f"`tare show {run.folder}` lists the trials with their reasons"

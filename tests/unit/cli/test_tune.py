@@ -15,13 +15,13 @@ from runs import make_run, make_trial
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.cli.resuming import check_same
 from tare.errors import UsageError
 from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
 from tare.journal import Journal, RunRecord, WorkloadRecord, load
 from tare.loads.requests import Request
 from tare.machines import Tuning
+from tare.running.records import check_same
 
 Tune = Callable[..., tuple[int, str, str]]
 ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"

@@ -17,8 +17,7 @@ from tare.contracts import Setup, Workload
 from tare.loads.own_metrics import OwnMetric
 from tare.model import Metric, Raw, Value
 from tare.report.first_rows import FirstRows
-from tare.running.runner import Turns
-from tare.running.schedule import TimeLeft
+from tare.running.progress import Event, TurnEnded, TurnsBegin
 from tare.suites.plan import Step
 from tare.workloads.command import Command
 
@@ -122,13 +121,14 @@ class Looking(Watcher):
     rows: FirstRows = field(default_factory=lambda: FirstRows({}))
     seen: list[list[str]] = field(default_factory=list)
 
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        self.rows.learn(step, raw)
-
-    def turns_begin(self, begun: Turns, left: TimeLeft) -> None:
-        super().turns_begin(begun, left)
-        assert not self.ended
-        self.seen.append(drawn(self.rows))
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        match event:
+            case TurnEnded(step, raw):
+                self.rows.learn(step, raw)
+            case TurnsBegin():
+                assert not self.ended
+                self.seen.append(drawn(self.rows))
 
 
 def test_in_the_loop_all_stacks_have_rows_with_values_after_their_first_turns_while_nothing_has_ended(

@@ -15,7 +15,7 @@ from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
 from tare.journal import Run, load
-from tare.model import Footprint
+from tare.model import Footprint, StopReason
 from tare.report import csv as report_csv
 from tare.report import find, formats, write_report
 from tare.statistics.summarize import summarize
@@ -86,7 +86,7 @@ def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
     row = next(line for line in text.splitlines() if line.startswith("| docker |"))
     assert "| 8 |" in row
     assert not re.search(r"\bnan\b", text.lower())
-    early = replace(run, record=replace(run.record, stop_reason="decided"))
+    early = replace(run, record=replace(run.record, stop_reason=StopReason.DECIDED))
     assert "these tests are too sure" in find("papers")(summarize(early), early)["papers.md"].decode()
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, Unwatched, bare_testbed, suite
+from fakes import LIMITS, bare_testbed, suite
 from tare_fake.technology import Fake, FakeHost
 from waiting import wait_until
 
@@ -23,6 +23,7 @@ from tare.launch import Launch
 from tare.model import Image, LimitsWanted, Output, Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
+from tare.running.progress import Event, TurnEnded, report_to_nobody
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
@@ -118,7 +119,7 @@ def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_n
     own.testbed.telemetry.mkdir()
     own.stacks = {step.stack: (Alive(),) for step in block.steps}
     own.testbed = replace(own.testbed, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
-    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), Unwatched())] == ["ok"] * 3
+    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), report_to_nobody)] == ["ok"] * 3
     for gigabytes, staying in ((99, set()), (11, {"a", "a-again"})):
         ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
         later = replace(own, testbed=replace(own.testbed, ledger=ledger))
@@ -175,7 +176,7 @@ def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_ma
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
     own.testbed.telemetry.mkdir()
-    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), Unwatched())}
+    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), report_to_nobody)}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
     assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]
@@ -188,7 +189,7 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, megabytes << 20)
     own.testbed.telemetry.mkdir()
-    trials = [trial for trial, _ in own.measured(block, Early(), Unwatched())]
+    trials = [trial for trial, _ in own.measured(block, Early(), report_to_nobody)]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted
 
@@ -218,15 +219,16 @@ def _cpu_ticks(pid: int) -> int:
 
 
 @dataclass
-class Looking(Unwatched):
+class Looking:
     """Looks at a process after the turn of each stack."""
 
     pids: list[int]
     states: dict[str, str] = field(default_factory=lambda: defaultdict(str))
 
-    def turn_ended(self, step: Step, raw: Raw) -> None:
-        del raw
-        self.states[step.stack] += "T" if _state(self.pids[0]) == "T" else "r"
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnEnded(step):
+                self.states[step.stack] += "T" if _state(self.pids[0]) == "T" else "r"
 
 
 def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp_path: Path) -> None:

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fakes import Unwatched, bare_testbed, suite
+from fakes import bare_testbed, suite
 from runs import make_run, pairs
 from tare_fake.technology import Fake
 
-from tare.cli.resuming import check_same
 from tare.contracts import Setup
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.model import Raw, Trial
 from tare.report.words import trust
 from tare.running.block import Rounds
+from tare.running.progress import report_to_nobody
+from tare.running.records import check_same
 from tare.statistics.summarize import summarize
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import plan
@@ -45,7 +46,7 @@ def measured(folder: Path) -> dict[str, Trial]:
     programs = {"new": OwnProgram(("better",))}
     rounds = Rounds(testbed, stacks, ("old", "old-again"), 1, programs=programs)
     block = plan(suite("old:", "new:", blocks=1, workloads=("dhrystone",)))[0]
-    return {trial.stack: trial for trial, _ in rounds.measured(block, Commanded(), Unwatched())}
+    return {trial.stack: trial for trial, _ in rounds.measured(block, Commanded(), report_to_nobody)}
 
 
 def test_each_stack_runs_its_own_command(tmp_path: Path) -> None:

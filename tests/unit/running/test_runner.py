@@ -23,9 +23,9 @@ from tare.journal import Journal, load_raw
 from tare.machines import Facts
 from tare.model import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
 from tare.running.doubts import time_cautions
-from tare.running.schedule import TimeLeft
+from tare.running.progress import Event, TrialBegins
 from tare.statistics.summarize import summarize
-from tare.suites.plan import Step, plan, to_run
+from tare.suites.plan import plan, to_run
 from tare.workloads.dhrystone import Dhrystone
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -216,9 +216,9 @@ def test_what_the_operating_system_refuses_fails_the_trial_with_its_reason(bench
 
 def test_a_trial_that_a_full_disk_cannot_take_ends_the_run_which_can_go_on(bench: Bench) -> None:
     class Filling(Watcher):
-        def trial_begins(self, step: Step, following: Step | None, left: TimeLeft) -> None:
-            super().trial_begins(step, following, left)
-            if len(self.begun) == 4:
+        def __call__(self, event: Event) -> None:
+            super().__call__(event)
+            if isinstance(event, TrialBegins) and len(self.begun) == 4:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
 
     what, usual = suite("a:", "b:", blocks=2, workloads=("startup",)), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -332,9 +332,9 @@ def test_the_trials_of_stacks_that_take_turns_are_on_the_disk_together(bench: Be
 
 def test_the_time_left_goes_down_from_turn_to_turn(bench: Bench) -> None:
     bench.work(suite("a:", "b:", blocks=3, workloads=("dhrystone", "startup")))
-    assert {begun.block.workload for begun, _ in bench.watcher.turns} == {"dhrystone"}  # startup has no turns
+    assert {begun.workload for begun, _ in bench.watcher.turns} == {"dhrystone"}  # startup has no turns
     for index, turns in ((0, None), (1, 10), (2, 10)):
-        own = [(begun, left) for begun, left in bench.watcher.turns if begun.block.index == index]
+        own = [(begun, left) for begun, left in bench.watcher.turns if begun.block == index]
         assert [begun.number for begun, _ in own] == list(range(11))
         assert {begun.of for begun, _ in own} == {turns}
         seconds = [left.left_seconds for _, left in own]

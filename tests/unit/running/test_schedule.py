@@ -9,7 +9,7 @@ import pytest
 from fakes import suite
 
 from tare.model import Trial, Turn
-from tare.running.schedule import Course, Pace, Schedule
+from tare.running.schedule import BlockTiming, Pace, Schedule
 from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone
 
@@ -110,42 +110,42 @@ def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
     assert pace.seconds_of(replace(step, stack="b")) == pytest.approx(3.4)
 
 
-def _course(*lasted: float, count: int = 11) -> Course:
-    """Make the course of a block of dhrystone, whose trials took so long before: 2 s of it in turns."""
+def _timing(*lasted: float, count: int = 11) -> BlockTiming:
+    """Make the timing of a block of dhrystone, whose trials took so long before: 2 s of it in turns."""
     what = suite("a:", blocks=3, workloads=("dhrystone",))
     pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
     for stack, seconds in zip(("a", "a-again"), lasted, strict=False):
         turns = tuple(Turn("dhrystone", number, 0.0, 2 / count) for number in range(count))
         pace.learn(replace(Trial("t", 0, 0, "dhrystone", stack, "ok", "", 0.0, seconds), turns=turns))
-    return Schedule(plan(what), None, BEGAN, pace).course()
+    return Schedule(plan(what), None, BEGAN, pace).timing()
 
 
 def test_all_instances_of_a_block_start_before_their_turns_which_are_left_meanwhile() -> None:
-    course = _course(3.0, 7.0)
-    first, second = sorted(course.starting, key=lambda step: step.stack)
-    assert course.starts(first) == pytest.approx(10.0 + 2 * 10.0)
-    assert course.starts(second) == pytest.approx(5.0 + 4.0 + 2 * 10.0)
-    assert course.turns_begin(0) == pytest.approx(4.0 + 2 * 10.0)
+    timing = _timing(3.0, 7.0)
+    first, second = sorted(timing.starting, key=lambda step: step.stack)
+    assert timing.trial_begins(first).left_seconds == pytest.approx(10.0 + 2 * 10.0)
+    assert timing.trial_begins(second).left_seconds == pytest.approx(5.0 + 4.0 + 2 * 10.0)
+    assert timing.turns_begin(0).left_seconds == pytest.approx(4.0 + 2 * 10.0)
 
 
 def test_the_seconds_left_of_a_block_go_down_with_its_turns() -> None:
-    course = _course(3.0, 7.0)
-    for step in list(course.starting):
-        course.starts(step)
-    left = [course.turns_begin(number) for number in (0, 1, 10, 11, 12)]
-    assert course.turns == 11
+    timing = _timing(3.0, 7.0)
+    for step in list(timing.starting):
+        timing.trial_begins(step)
+    left = [timing.turns_begin(number).left_seconds for number in (0, 1, 10, 11, 12)]
+    assert timing.turns == 11
     assert left == pytest.approx([24.0, 24.0 - 4 / 11, 20.0 + 4 / 11, 20.0, 20.0])
 
 
 def test_the_seconds_left_of_a_first_block_go_down_with_time(clock: Clock) -> None:
-    course = _course()
-    course.starting.clear()
-    first = course.turns_begin(0)
+    timing = _timing()
+    timing.starting.clear()
+    first = timing.turns_begin(0).left_seconds
     clock.now += 0.1
-    third = course.turns_begin(1)
-    assert course.turns is None
+    third = timing.turns_begin(1).left_seconds
+    assert timing.turns is None
     assert first - third == pytest.approx(0.1)
-    assert course.after <= third < first == pytest.approx(course.turning + course.after)
+    assert timing.after <= third < first == pytest.approx(timing.turning + timing.after)
 
 
 def test_the_turns_to_expect_are_those_of_the_latest_block() -> None:
@@ -169,6 +169,7 @@ def test_a_workload_without_turns_is_one_trial_after_the_other() -> None:
     for stack, seconds in (("a", 3.0), ("a-again", 7.0)):
         turns = (Turn("timeline", 0, 0.0, 0.5),)
         pace.learn(replace(Trial("t", 0, 0, "startup", stack, "ok", "", 0.0, seconds), turns=turns))
-    course = Schedule(plan(what), None, BEGAN, pace).course()
+    timing = Schedule(plan(what), None, BEGAN, pace).timing()
     first, second = plan(what)[0].steps
-    assert [course.starts(first), course.starts(second)] == [10.0, {"a": 3.0, "a-again": 7.0}[second.stack]]
+    left = [timing.trial_begins(step).left_seconds for step in (first, second)]
+    assert left == [10.0, {"a": 3.0, "a-again": 7.0}[second.stack]]

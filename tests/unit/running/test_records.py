@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tare.cli.run import _machines
 from tare.hosts.local import LocalHost
 from tare.machines import Facts, Hosts, Machine
+from tare.running.records import machines_by_role
 from tare.running.testbed import Reached
 from tare.suites.suite import parse_suite
 
@@ -31,7 +31,7 @@ def _roles(stack: str, there: Reached) -> dict[str, str]:
     suite = parse_suite(text, "test.toml")
     if stack.endswith("openstack"):
         suite = replace(suite, stacks=suite.stacks[1:])
-    return {role: facts.cpu_model for role, facts in _machines(suite, there).items()}
+    return {role: facts.cpu_model for role, facts in machines_by_role(suite, there).items()}
 
 
 def test_on_one_machine_all_roles_are_its_own() -> None:

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tare.doctor import noise
-from tare.doctor.noise import Noise, assess
 from tare.hosts.facts import CLOCK_SOURCES, Read
+from tare.telemetry import noise
+from tare.telemetry.noise import Noise, assess
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 CPU = "/sys/devices/system/cpu"

@@ -1,0 +1,191 @@
+"""A run as a job: it takes a suite to a finished run folder, prints nothing, and reports to one observer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tare.contracts import Workload
+from tare.errors import TareError, UsageError
+from tare.hosts.ledger import leftovers, state_folder
+from tare.hosts.local import isolate_mounts
+from tare.hosts.lock import only_one
+from tare.images.adopted import wanted_image
+from tare.journal import Journal, Run, RunRecord, holds_no_trial, make_within
+from tare.model import Image, Stop, StopReason
+from tare.running.own_images import check_programs, own_images
+from tare.running.preparation import Needs, Preparation, Problems, opened_testbed, prepare
+from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned
+from tare.running.records import check_same, make_record
+from tare.running.runner import Work, work_through
+from tare.running.testbed import Reached, reached
+from tare.suites.suite import Suite, read_suite
+
+
+@dataclass(frozen=True)
+class Job:
+    """A suite to run into a folder, within a budget; `resumed` is the earlier part of a run that is continued."""
+
+    suite: Suite
+    journal: Journal
+    budget_seconds: float | None
+    resumed: Run | None = None
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workloads with their settings."""
+        return tuple(planned.workload for planned in self.suite.workloads)
+
+
+def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None = None) -> Job:
+    """Return the job of a new run. Raises UsageError if its folder exists, unless a run ended there without a trial."""
+    folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
+    if folder.exists() and not holds_no_trial(folder):
+        raise UsageError(f"{folder}: the folder already exists", "choose another --out, or continue it with --resume")
+    return Job(suite, Journal(folder), budget_seconds or suite.budget_seconds)
+
+
+def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
+    """Return the job that continues a run; raises UsageError if the folder is none."""
+    journal = Journal(folder)
+    resumed = journal.run
+    for name in ("raw", "telemetry"):
+        make_within(folder, name)
+    suite = read_suite(folder / "suite.toml")
+    return Job(suite, journal, budget_seconds or suite.budget_seconds, resumed)
+
+
+def only_root(command: str) -> None:
+    """Raise TareError unless this is root."""
+    if os.geteuid():
+        raise TareError("only root can start containers, machines and networks", f"sudo {command}")
+
+
+def carry_out(job: Job, report: ProgressReporter) -> Stop:
+    """Run a suite to its end, or to Ctrl-C; return why it ended. The journal then has all trials.
+
+    It puts this process into a mount namespace of its own, for good. Raises TareError if nothing can be measured.
+    """
+
+    def say(text: str) -> None:
+        report(Preparing(text))
+
+    with only_one(), _same_cpus_afterwards():
+        if leftovers(state_folder() / "ledger"):
+            report(Warned("a killed run left things on this machine: `tare clean` removes them"))
+        isolate_mounts()
+        origin = job.resumed.record.image_origin if job.resumed else ""
+        image = wanted_image(job.suite.image, job.workloads, say, origin)
+        job = replace(job, suite=job.suite.in_image(image))
+        earlier = job.resumed.record.own if job.resumed else {}
+        own = own_images(job.suite, say, {name: each.get("image", "") for name, each in earlier.items()})
+        check_programs(job.suite, image, own)
+        with _reported_leftovers(report), reached(job.suite.hosts, image) as machines:
+            return _measure(job, image, own, machines, report)
+
+
+def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Reached, report: ProgressReporter) -> Stop:
+    suite, journal = job.suite, job.journal
+
+    def say(text: str) -> None:
+        report(Preparing(text))
+
+    needs = Needs(
+        stacks=suite.stacks,
+        workloads=job.workloads,
+        limits=suite.limits,
+        release=suite.image.release,
+        telemetry=journal.folder / "telemetry",
+        sample_seconds=suite.sample_seconds,
+        lent=journal.keep_lent,
+        beside=job.resumed.record.beside if job.resumed else {},
+        own=own,
+    )
+    preparation = prepare(needs, image, machines, say)
+    if machines.hosts.client is None:
+        os.sched_setaffinity(0, preparation.placement.client)
+    _report_skipped(suite, preparation.unusable, report)
+    record = make_record(suite, preparation)
+    if job.resumed is not None:
+        check_same(job.resumed.record, record)
+    try:
+        with opened_testbed(preparation, say) as (testbed, failed):
+            _report_skipped(suite, failed, report, preparation.unusable)
+            _begin(job, record, report)
+            work = Work(suite, journal.run.trials, {**preparation.unusable, **failed}, job.budget_seconds)
+            report(_beginning(job, work, preparation))
+            stop = work_through(work, testbed, journal, report)
+    except KeyboardInterrupt:
+        if not (journal.folder / "run.json").exists():
+            raise
+        stop = Stop(StopReason.INTERRUPT)
+    with suppress(OSError):  # on a full disk the record keeps its empty stop reason
+        journal.end(stop)
+    return stop
+
+
+def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
+    """Make the run folder, or add to the record of a resumed run which client root it has now."""
+    journal = job.journal
+    if job.resumed is not None:
+        before = job.resumed.record
+        journal.keep(replace(before, clients=before.clients | record.clients))
+        return
+    if journal.folder.exists():
+        text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
+        report(Preparing(text))
+    try:
+        journal.create(record, job.suite.text)
+    except OSError as error:
+        what = f"{journal.folder}: cannot be made: {(error.strerror or str(error)).lower()}"
+        raise UsageError(what, "choose another folder with --out") from error
+
+
+def _beginning(job: Job, work: Work, preparation: Preparation) -> RunBegins:
+    workloads = {planned.name: planned.workload for planned in job.suite.workloads}
+    cpus = () if job.suite.hosts.server else preparation.placement.server
+    return RunBegins(job.journal.run, len(job.suite.stacks) - len(work.unusable), workloads, cpus)
+
+
+def _report_skipped(
+    suite: Suite, unusable: Problems, report: ProgressReporter, earlier: Problems | None = None
+) -> None:
+    """Report the stacks that cannot run; raises TareError if nothing remains to compare."""
+    for stack, problems in unusable.items():
+        report(StackSkipped(stack, problems))
+    skipped = {*unusable, *(earlier or {})}
+    if suite.baseline in skipped and len(skipped) < len(suite.stacks):
+        what = f"the baseline {suite.baseline} cannot run here, and nothing could be compared with it"
+        raise TareError(what, 'fix this, or name another stack: baseline = "…" in [suite]')
+    if len(skipped) == len(suite.stacks):
+        raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to fix this")
+
+
+@contextmanager
+def _same_cpus_afterwards() -> Iterator[None]:
+    """Let this process use the same CPUs after the block as before: a run keeps it off those of its instances."""
+    before = os.sched_getaffinity(0)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _reported_leftovers(report: ProgressReporter) -> Iterator[None]:
+    """Report what a run could not undo, which stays in the ledger."""
+    before = leftovers(state_folder() / "ledger")
+    try:
+        yield
+    finally:
+        after = leftovers(state_folder() / "ledger")
+        stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
+        for left, argv in stays:
+            machine = f" (on {left.machine.ssh})" if left.machine else ""
+            report(Warned(f"not undone: {' '.join(argv)}{machine}"))
+        if stays:
+            report(Warned("`tare clean` tries again, and says what is in the way"))

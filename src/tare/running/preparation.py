@@ -1,0 +1,88 @@
+"""What comes before the first instance of a run or of a shell: images, machines, CPUs, and then the testbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tare.contracts import Workload
+from tare.hosts.cpus import Placement
+from tare.images.adopted import images_beside
+from tare.images.image import built_image, carried
+from tare.images.recipes import client_recipe, machine_recipe
+from tare.machines import Facts
+from tare.model import Image, Limits, LimitsWanted, Problem, Release
+from tare.running.layers import Testbed
+from tare.running.nesting import makes_machine, prepare_nested
+from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed
+from tare.suites.stacks import Stack
+from tare.telemetry.sampler import PERIOD_SECONDS
+
+Say = Callable[[str], None]
+Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What stacks and workloads need, and the folder of their telemetry.
+
+    `lent` is called with the facts of each lent machine. `services` says whether the services beside those under test
+    are needed; `beside` names their images of an earlier call. `own` are the images that stacks have of their own, by
+    the stacks' names.
+    """
+
+    stacks: tuple[Stack, ...]
+    workloads: tuple[Workload, ...]
+    limits: LimitsWanted
+    release: Release
+    telemetry: Path
+    sample_seconds: float = PERIOD_SECONDS
+    lent: Callable[[Facts], None] = lambda _: None
+    services: bool = True
+    beside: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, Image] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Machines with chosen CPUs and images; nothing is made there yet."""
+
+    needs: Needs
+    machines: Reached
+    wanted: Wanted
+    placement: Placement
+    unusable: Problems
+
+    @property
+    def usable(self) -> tuple[Stack, ...]:
+        """The stacks whose outermost technology can run."""
+        return tuple(stack for stack in self.needs.stacks if stack.name not in self.unusable)
+
+
+def prepare(needs: Needs, image: Image, machines: Reached, say: Say) -> Preparation:
+    """Check the stacks, build or copy the images, and choose the CPUs. Raises TareError."""
+    if machines.hosts.server is not None:
+        say(f"copying the image to {machines.hosts.server.ssh} (first run only)")
+        for each in (image, *needs.own.values()):
+            carried(machines.server, each)
+    unusable = find_unusable(needs.stacks, machines.server, say)
+    nested = [each for each in needs.stacks if makes_machine(each.layers) and each.name not in unusable]
+    inner = [layer for stack in nested for layer in stack.layers[:-1]]
+    outer = built_image(say, machine_recipe(inner)) if nested else None
+    loads = built_image(say, client_recipe(needs.workloads, needs.release))
+    beside = images_beside(needs.workloads, say, needs.beside) if needs.services else {}
+    placement = placed(machines, needs.limits.cpus)
+    limits = Limits(placement.server, needs.limits.memory_bytes, needs.limits.open_files)
+    wanted = Wanted(image, loads, outer, limits, needs.telemetry, needs.lent, needs.sample_seconds, beside, needs.own)
+    return Preparation(needs, machines, wanted, placement, unusable)
+
+
+@contextmanager
+def opened_testbed(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
+    """Yield the testbed, with the problems of stacks that cannot take the image; it is removed after the block."""
+    with prepared_testbed(preparation.machines, preparation.wanted, preparation.placement) as testbed:
+        usable = preparation.usable
+        nested = [stack for stack in usable if makes_machine(stack.layers)]
+        yield testbed, give_image(usable, testbed, say) | prepare_nested(nested, testbed, say)
