@@ -18,7 +18,7 @@ outputs = [{ label = "sysbench", file = "one-thread.txt" }]
 values = { rate = 1764.9, "get 50" = 63891.74 }        # by metric, and point
 other_settings = [{ threads = 2 }]                     # those of other outputs
 failed = [["killed.txt", "signal 9"]]                  # other files, and why none can be the first output
-changed = [["sysbench 1.", "sysbench 2."]]             # nor can that with this in its place
+changed = [["sysbench 1.", "sysbench 2."]]             # nor can that with this in its place; why, if it is special
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Captured:
     unread_end: int = 0  # so many last characters that nobody reads
     other_settings: tuple[dict[str, Any], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
-    changed: tuple[tuple[str, str], ...] = ()
+    changed: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ class Sheet:
     settings: Settings = Settings()
     refused_with: str = "."
     incomplete_with: str = "^expected "
-    accepts: tuple[str, ...] = ()  # kinds of damage that change nothing
+    accepts: tuple[str, ...] = ()
+    port: int | None = None
+    sweep: str | None = None
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,10 @@ def replaced(text: str, old: str, new: str) -> str:
 def broken(text: str) -> Iterator[tuple[str, str]]:
     """Yield outputs that are not one whole result, whatever the program; each with the kind of its damage."""
     nothing = ("", "\n", "program: not found\n", "Segmentation fault\n", "{\n", "{}\n", "[]", "null")
+    lines = text.splitlines(keepends=True)
     yield from (("nothing", each) for each in nothing)
+    yield from (("beginning missing", "".join(lines[at:])) for at in range(1, len(lines)))
+    yield "last line again and again", 10_000 * lines[-1]
     yield from (("first half", text[: len(text) // 2]), ("second half", text[len(text) // 2 :]))
     yield from (("noise before", f"noise\n{text}"), ("noise after", f"{text}Killed\n"), ("twice", text + text))
 
@@ -244,5 +249,7 @@ def with_numbers(text: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
         other = re.sub(r"\d", lambda digit: f"{(int(digit[0]) + 1) % 9 + 1}", number, count=1)
         wrong = [(each or "empty", each) for each in (_NO_JSON_NUMBERS if is_json else _NO_NUMBERS)]
         wrong += [("negative", f"-{number}")] if float(number) > 0 else []
+        zero = re.sub(r"\d", "0", number)
+        wrong += [("zero", zero)] if zero != number else []
         wrong = [(kind, before + each + after) for kind, each in wrong if (number, each) != ("1", "true")]
         yield number, before + other + after, wrong
