@@ -1,4 +1,4 @@
-"""sysbench's memory test: what version 1.0.20 of Debian 12 printed with several settings, whole and damaged."""
+"""sysbench's memory test: how many blocks a turn has."""
 
 from __future__ import annotations
 
@@ -6,94 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 from tare_fake.technology import FakeHost
 
 from tare.contracts import Instance, Setup
-from tare.errors import TrialFailed
-from tare.model import Limits, Output, Raw, Value
+from tare.model import Limits, Output
 from tare.running.values import read_values
 from tare.workloads.sysbench_memory import SysbenchMemory
 
 SAMPLES = Path(__file__).parents[2] / "samples/sysbench-memory"
 SAMPLE = (SAMPLES / "write.txt").read_text()
-AT_RANDOM = SysbenchMemory(threads=4, block_size=16 << 20, operation="read", access="rnd", scope="local")
-WORKED = "         sum:                                   56.13\n"
-
-
-def parse(text: str, workload: SysbenchMemory | None = None) -> Value:
-    (value,) = (workload or SysbenchMemory()).parse((Raw("sysbench-memory", ("sysbench",), text, 1.0),))
-    return value
-
-
-def test_a_captured_turn_gives_bytes_a_second_without_the_start_of_sysbench() -> None:
-    value = parse(SAMPLE)
-    assert (value.metric, value.point) == ("speed", None)
-    assert value.value == pytest.approx(2200 * 2**20 / 0.05613)
-
-
-def test_what_several_threads_did_is_read_though_it_is_less_than_was_asked_for() -> None:
-    text = (SAMPLES / "read-at-random-four-threads.txt").read_text()
-    assert "  total size: 656MiB\n" in text  # 41 blocks, which four threads cannot share
-    assert parse(text, AT_RANDOM).value == pytest.approx(40 * 2**24 * 4 / 3.60981)
-
-
-@pytest.mark.parametrize(
-    "workload",
-    [
-        SysbenchMemory(threads=2),
-        SysbenchMemory(block_size=1024),
-        SysbenchMemory(operation="read"),
-        SysbenchMemory(scope="local"),
-    ],
-)
-def test_a_result_with_other_settings_fails_the_trial(workload: SysbenchMemory) -> None:
-    with pytest.raises(TrialFailed, match="no result as asked"):
-        parse(SAMPLE, workload)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        (SAMPLES / "interrupted.txt").read_text(),
-        (SAMPLES / "too-large.txt").read_text(),
-        (SAMPLES.parent / "sysbench/one-thread.txt").read_text(),
-        SAMPLE.replace(WORKED, ""),
-        SAMPLE.replace(WORKED, 2 * WORKED),
-        SAMPLE.replace("56.13", "0.00"),
-        SAMPLE.replace("56.13", "nan"),
-        SAMPLE.replace("56.13", "9" * 400 + ".0"),
-        SAMPLE.replace(" 2200\n", " 0\n"),
-        SAMPLE.replace(" 2200\n", " " + "9" * 400 + "\n"),
-        SAMPLE.replace("sysbench 1.", "sysbench 2."),
-        "".join(reversed(SAMPLE.splitlines(keepends=True))),
-        SAMPLE + SAMPLE,
-        SAMPLE + "Killed\n",
-        SAMPLE[:-40],
-    ],
-)
-def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(text: str) -> None:
-    with pytest.raises(TrialFailed) as failure:
-        parse(text)
-    assert repr(text[:60])[1:-1] in str(failure.value)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"block_size": "512B"},
-        {"block_size": "3KiB"},
-        {"block_size": "2GiB"},
-        {"block_size": 1024},
-        {"operation": "none"},
-        {"access": "random"},
-        {"scope": "all"},
-    ],
-)
-def test_settings_that_cannot_be_measured_are_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        TypeAdapter(SysbenchMemory).validate_python(settings)
 
 
 @dataclass(frozen=True)
