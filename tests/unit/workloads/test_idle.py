@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ import pytest
 from tare.contracts import Another, Further, Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Footprint, LimitsWanted, Output, Raw, Value
+from tare.model import Footprint, LimitsWanted, Output, Raw
 from tare.suites.bounds import bounded
 from tare.workloads.idle import Idle
 
@@ -83,11 +82,6 @@ def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
         measured(setup(costs=replace(COST, memory_bytes=None)))
 
 
-def test_it_needs_the_cost_of_all_instances() -> None:
-    with pytest.raises(TrialFailed, match="asks for the cost"):
-        measured(replace(setup(), further=None))
-
-
 def test_nothing_runs_for_some_time_before() -> None:
     given = setup()
     measuring: Iterator[Raw] = Idle(settle=7.5).measure(given)
@@ -99,44 +93,6 @@ def test_nothing_runs_for_some_time_before() -> None:
 
 def test_it_runs_nothing_inside_and_takes_no_turns() -> None:
     assert (Idle.runs_inside, Idle().packages, Idle().rounds) == (False, (), 1)
-
-
-def cost(**changed: object) -> str:
-    return json.dumps({"memory_bytes": 1, "kernel_bytes": 0, "reported_bytes": None, "image_bytes": 1} | changed)
-
-
-def test_a_cost_is_read() -> None:
-    assert Value("memory", None, 1) in Idle().parse([Raw("cost", (), cost(), 0.0)])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "null",
-        "[]",
-        "{",
-        cost()[:-4],
-        cost(memory_bytes=0),
-        cost(memory_bytes=None),
-        cost(memory_bytes="1"),
-        cost(memory_bytes=1.5),
-        cost(kernel_bytes=-1),
-        cost(image_bytes=0),
-        cost(reported_bytes=-4096),
-        cost().replace("0", "NaN"),
-    ],
-)
-def test_a_cost_that_cannot_be_read_fails_the_trial_and_is_quoted(text: str) -> None:
-    with pytest.raises(TrialFailed, match="not the memory of an instance") as failure:
-        Idle().parse([Raw("cost", (), text, 0.0)])
-    assert repr(text) in str(failure.value)
-
-
-@pytest.mark.parametrize("labels", ["", "meminfo", "cost cost", "cost meminfo"])
-def test_outputs_of_other_commands_fail_the_trial(labels: str) -> None:
-    with pytest.raises(TrialFailed, match="expected a cost"):
-        Idle().parse([Raw(label, (), cost(), 0.0) for label in labels.split()])
 
 
 def test_a_bound_of_time_lowers_how_long_nothing_runs() -> None:
