@@ -99,26 +99,10 @@ SENT, LOST = "  Queries sent:         500\n", "  Queries lost:         0 (0.00%)
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "Error: Opening input data file: No such file or directory\n",
         (SAMPLES / "interrupted.txt").read_text() + "client: dropped 0\n",
-        (SAMPLES / "rate-1000.txt").read_text(),
-        WHOLE[:300],
         WHOLE[:-1],
-        2 * WHOLE,
-        WHOLE + "Killed\n",
         WHOLE.replace(SENT, ""),
-        WHOLE.replace(SENT, 2 * SENT),
-        WHOLE.replace(
-            SENT + "  Queries completed:    500 (100.00%)\n", "  Queries completed:    500 (100.00%)\n" + SENT
-        ),
         WHOLE.replace(LOST, ""),
-        WHOLE.replace("sent:         500", "sent:         many"),
-        WHOLE.replace("sent:         500", "sent:         -1"),
-        WHOLE.replace("sent:         500", "sent:         " + "9" * 400),
-        WHOLE.replace("0.000306", "nan"),
-        WHOLE.replace("0.000306", "-nan"),
-        WHOLE.replace("0.000306", "inf"),
         WHOLE.replace("Version 2.", "Version 3."),
     ],
 )
@@ -222,8 +206,3 @@ def test_a_load_that_looks_for_missing_answers_without_a_pause_is_not_taken_for_
 def test_a_dnsperf_that_dies_or_does_not_end_fails_the_trial(failure: TrialFailed) -> None:
     with pytest.raises(type(failure), match="dnsperf: "):
         list(Bind().measure(setup_with(Client(fails=failure))))
-
-
-def test_an_instance_without_a_network_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="has no network"):
-        list(Bind().measure(setup_with(Client(), None)))

@@ -106,32 +106,7 @@ def test_waiting_for_late_answers_at_the_end_is_not_taken_for_a_slow_client() ->
     assert FIFTH.answers(Raw("", (), late, 0.5), 1000).client == "", "the last one waited 0.2 s to connect, and again"
 
 
-WHOLE = sample("rate-1000").text
-TOTAL = "Total: connections 500 requests 500 replies 500 test-duration 0.510 s\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        f"client: {IDLE}\n",
-        "httperf: cannot resolve\n",
-        WHOLE[:400],
-        WHOLE[:-80],
-        WHOLE + "Killed\n",
-        WHOLE + WHOLE,
-        "noise\n" + WHOLE,
-        sample("two-at-once").text[:1500],
-        WHOLE.replace(TOTAL, ""),
-        WHOLE.replace(TOTAL, 2 * TOTAL),
-        WHOLE.replace("replies 500", "replies nan"),
-        WHOLE.replace("replies 500", "replies " + "9" * 400),
-        WHOLE.replace("2xx=500", "2xx=-1"),
-        WHOLE.replace("avg 2.8", "avg nan"),
-        WHOLE.replace("avg 2.8", "avg -nan"),
-        WHOLE.replace("stddev 4.3", "stddev inf"),
-    ],
-)
+@pytest.mark.parametrize("text", [f"client: {IDLE}\n", sample("two-at-once").text[:1500]])
 def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(text: str) -> None:
     with pytest.raises(TrialFailed, match="httperf gave no result at 1000/s as asked") as failure:
         HALF_A_SECOND.answers(Raw("rate 1000", (), text, 0.5), 1000)
@@ -142,11 +117,6 @@ def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_fo
 def test_one_of_two_httperfs_that_died_half_way_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="no result at 2000/s as asked"):
         HALF_A_SECOND.answers(sample("rate-1000"), 2000)
-
-
-def test_a_result_of_another_duration_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="as asked"):
-        Lighttpd(duration=1.0).answers(sample("rate-1000"), 1000)
 
 
 @pytest.mark.parametrize("size", [1000, 1023, 1025, 4096])

@@ -1,10 +1,9 @@
-"""BIND: its server, and a whole search on what dnsperf 2.10 printed. tests/unit/loads has the parser's tests."""
+"""BIND: its server. tests/unit/loads/test_dnsperf.py has what dnsperf printed."""
 
 from __future__ import annotations
 
 import pytest
 
-from tare.contracts import Workload
 from tare.workloads.bind import Bind
 
 
@@ -27,10 +26,3 @@ def test_the_name_that_is_asked_for_is_in_the_zone() -> None:
 def test_its_server_is_asked_over_udp() -> None:
     assert Bind.datagrams
     assert Bind.usual_port == 53
-
-
-def test_the_knee_alone_is_the_headline() -> None:
-    workload: Workload = Bind()
-    assert [metric.name for metric in workload.metrics if metric.headline] == ["knee"]
-    assert workload.sweep is not None
-    assert workload.sweep.name == "rate"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
-from tare.contracts import Workload
-from tare.workloads.apache import Apache
 from tare.workloads.lighttpd import Lighttpd
 
 
@@ -20,20 +17,6 @@ def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size:
     assert 'alias.url = ("/file" => "/srv/tare-lighttpd-file")' in files["/srv/tare-lighttpd.conf"]
     assert len(files["/srv/tare-lighttpd-file"]) == size
     assert set(Lighttpd.paths) <= set(files)
-
-
-@pytest.mark.parametrize("workload", [Lighttpd(), Apache()])
-def test_the_knee_alone_is_the_headline(workload: Workload) -> None:
-    assert [metric.name for metric in workload.metrics if metric.headline] == ["knee"]
-    assert workload.sweep is not None
-    assert workload.sweep.name == "rate"
-
-
-@pytest.mark.parametrize("kind", [Lighttpd, Apache])
-@pytest.mark.parametrize("size", ["0B", "17MiB", "1.5B", 1024])
-def test_a_size_that_cannot_be_served_is_refused(kind: type, size: object) -> None:
-    with pytest.raises(ValidationError):
-        TypeAdapter(kind).validate_python({"size": size})
 
 
 def test_a_size_is_checked_without_a_suite_too() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tare.contracts import Workload
@@ -15,8 +13,6 @@ from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_memory import NginxMemory
 from tare.workloads.redis import Redis
 from tare.workloads.redis_memory import RedisMemory
-
-SAMPLES = Path(__file__).parents[2] / "samples"
 
 
 def test_the_load_of_redis_is_one_operation_with_one_number_of_clients() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
@@ -12,34 +12,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tare.contracts import Instance, Process, Setup, Workload
-from tare.errors import SuiteError, TareError, TrialFailed
+from tare.errors import TareError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model import Output, Raw, Service, Value
-from tare.suites.suite import parse_suite
+from tare.model import Output, Service
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 
-SAMPLES = Path(__file__).parents[2] / "samples"
-CLIENTS = (1, 50, 200)
 BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
-
-
-def sample(name: str) -> str:
-    return (SAMPLES / name).read_text(encoding="ascii")
-
-
-def page(clients: int, text: str | None = None) -> Raw:
-    text = sample(f"micro-http/clients-{clients}.txt") if text is None else text
-    return Raw(f"clients {clients}", ("wrk",), text, 1.0)
-
-
-def operation(label: str) -> Raw:
-    return Raw(label, ("redis-benchmark",), sample(f"micro-redis/{label.lower().replace(' ', '-')}.csv"), 1.0)
 
 
 def address_of(serves: dict[str, int]) -> Setup:
@@ -48,31 +32,6 @@ def address_of(serves: dict[str, int]) -> Setup:
 
 
 # --- values: pages captured from the server on Linux, operations from solo5-spt ---------------------------------------
-
-
-def test_captured_turns_give_pages_a_second_for_each_number_of_clients() -> None:
-    values = MicroHttp().parse([page(clients) for clients in CLIENTS])
-    assert [(value.metric, value.point) for value in values] == [("throughput", float(each)) for each in CLIENTS]
-    assert [value.value for value in values] == pytest.approx([3222.20, 28808.43, 32283.52], abs=0.01)
-
-
-def test_a_captured_run_gives_requests_a_second_for_each_operation() -> None:
-    assert MicroRedis(clients=(50,)).parse([operation("GET 50"), operation("SET 50")]) == (
-        Value("get", 50.0, 34615.59),
-        Value("set", 50.0, 41173.55),
-    )
-
-
-@pytest.mark.parametrize("text", ["", sample("nginx/end-not-found.txt"), sample("nginx/end.txt")])
-def test_an_output_that_is_no_turn_fails_the_trial(text: str) -> None:
-    with pytest.raises(TrialFailed, match="wrk gave no rate for 50 clients"):
-        MicroHttp(clients=(50,)).parse([page(50, text)])
-
-
-@pytest.mark.parametrize("labels", [(), ("GET 50",), ("SET 50", "GET 50")])
-def test_a_missing_point_fails_the_trial(labels: Sequence[str]) -> None:
-    with pytest.raises(TrialFailed, match="expected outputs of"):
-        MicroRedis(clients=(50,)).parse([operation(label) for label in labels])
 
 
 # --- settings and server -------------------------------------------------------------------------------------------
@@ -93,14 +52,6 @@ def test_the_server_is_the_one_in_the_image(workload: Workload, port: int) -> No
         port,
     )
     assert workload.port == port
-
-
-@pytest.mark.parametrize("line", ['size = "1KiB"', "clients = [50, 1]", 'duration = "0s"', 'operations = ["GET"]'])
-def test_settings_that_it_has_not_are_faults_of_the_suite(line: str) -> None:
-    with pytest.raises(SuiteError) as error:
-        parse_suite(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "micro-http"\n{line}\n', "a.toml")
-    (fault,) = error.value.faults
-    assert line.partition(" ")[0] in fault.what
 
 
 def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:

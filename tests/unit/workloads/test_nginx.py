@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 from wrk import PretendedWrk, setup_at
 
-from tare.contracts import Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.loads.http import check_end
@@ -18,20 +16,10 @@ from tare.running.values import read_values
 from tare.workloads.nginx import Nginx
 
 SAMPLES = Path(__file__).parents[2] / "samples/nginx"
-CLIENTS = (1, 50, 200)
-REQUESTS, SECONDS = "requests: 1254\n", "seconds: 0.050001541\n"
 
 
 def sample(name: str) -> str:
     return (SAMPLES / f"{name}.txt").read_text()
-
-
-def captured(clients: int) -> Raw:
-    return Raw(f"clients {clients}", ("wrk",), sample(f"clients-{clients}"), 0.05)
-
-
-def fifty_clients_printed(text: str) -> list[Raw]:
-    return [replace(captured(clients), text=text) if clients == 50 else captured(clients) for clients in CLIENTS]
 
 
 class Wrk(PretendedWrk):
@@ -72,80 +60,12 @@ class Client(LocalHost):
 # --- parse
 
 
-def test_captured_turns_give_requests_a_second_for_each_number_of_clients() -> None:
-    workload = Nginx(clients=(1, 50, 200, 1000))
-    values = workload.parse([captured(clients) for clients in workload.clients])
-    assert [(value.metric, value.point) for value in values] == [
-        ("throughput", float(clients)) for clients in workload.clients
-    ]
-    assert [value.value for value in values] == pytest.approx([5143.65, 25079.23, 26095.84, 35523.91], abs=0.01)
-
-
-def test_a_captured_turn_without_keep_alive_is_read_too() -> None:
-    raw = Raw("clients 50", ("wrk",), sample("clients-50-without-keep-alive"), 0.05)
-    (value,) = Nginx(clients=(50,), keep_alive=False).parse([raw])
-    assert value.value == pytest.approx(13184.2, abs=0.01)
-
-
-def test_the_value_is_that_of_the_declared_metric() -> None:
-    workload: Workload = Nginx()
-    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [
-        ("throughput", "requests/s", "higher")
-    ]
-    assert workload.sweep is not None
-    assert workload.sweep.name == "clients"
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "", "many", "1e400", "9" * 400])
-def test_requests_that_are_no_positive_number_fail_the_trial_and_are_quoted(number: str) -> None:
-    text = sample("clients-50").replace("1254", number)
-    with pytest.raises(TrialFailed, match="no rate for 50 clients") as failure:
-        Nginx().parse(fifty_clients_printed(text))
-    assert f"requests: {number}"[:60] in str(failure.value)
-    assert failure.value.hint
-
-
-@pytest.mark.parametrize("number", ["0.000000000", "-0.05", "nan", "inf", "", "1e-9", "9" * 400 + ".0"])
-def test_a_time_that_is_no_positive_number_fails_the_trial(number: str) -> None:
-    text = sample("clients-50").replace("0.050001541", number)
-    with pytest.raises(TrialFailed, match="no rate for 50 clients"):
-        Nginx().parse(fifty_clients_printed(text))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "unable to connect to 198.18.0.10:18080 Connection refused\n",
-        sample("first-turn"),
-        sample("end"),
-        sample("clients-50").replace(REQUESTS, ""),
-        sample("clients-50").replace(REQUESTS, 2 * REQUESTS),
-        sample("clients-50").replace(SECONDS, ""),
-        sample("clients-50").replace("turn: done\n", ""),
-        sample("clients-50") + "Killed\n",
-        2 * sample("clients-50"),
-        sample("clients-50")[:40],
-    ],
-)
-def test_an_output_that_is_not_one_whole_turn_fails_the_trial_with_what_was_found(text: str) -> None:
-    with pytest.raises(TrialFailed, match="no rate for 50 clients") as failure:
-        Nginx().parse(fifty_clients_printed(text))
-    assert repr(text[:50])[1:-1] in str(failure.value)
-
-
 @pytest.mark.parametrize("divided", [True, False])
 def test_an_output_from_before_there_were_turns_is_refused_in_words(divided: bool) -> None:
     raw = Raw("clients 50", ("wrk",), sample("whole-second"), 1.0)
     with pytest.raises(TrialFailed, match="ran for whole seconds: this run is from before there were turns") as failure:
         read_values(Nginx(clients=(50,)), [raw], divided=divided)
     assert "trials.jsonl.before" in failure.value.hint
-
-
-@pytest.mark.parametrize("clients", [(), (1, 50), (1, 50, 200, 1000), (200, 50, 1)])
-def test_a_missing_or_surplus_point_fails_the_trial(clients: Sequence[int]) -> None:
-    with pytest.raises(TrialFailed, match="expected outputs of"):
-        Nginx().parse([captured(each) for each in clients])
 
 
 # --- measure
@@ -246,11 +166,6 @@ def test_without_keep_alive_every_request_says_that_its_connection_ends() -> Non
     assert client.started[0].argv[-4:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file", "50")
 
 
-def test_an_instance_without_a_network_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="has no network"):
-        tuple(Nginx().measure(setup_at(None, Client())))
-
-
 @pytest.mark.parametrize(("duration", "rounds"), [(0.1, 5), (0.4, 10), (1.0, 10), (2.0, 10), (3.0, 15)])
 def test_a_measurement_is_divided_into_turns_of_20_to_200_milliseconds(duration: float, rounds: int) -> None:
     assert Nginx(duration=duration).rounds == rounds
@@ -268,32 +183,6 @@ def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size:
     assert f"alias {file_path};" in configuration
     assert len(content.encode()) == size
     assert service.port == Nginx().port == 18080
-
-
-def test_the_settings_of_a_suite_are_read() -> None:
-    wanted = {"clients": [1, 1000], "duration": "2s", "keep_alive": False, "size": "4KiB"}
-    expected = Nginx(clients=(1, 1000), duration=2.0, keep_alive=False, size=4096)
-    assert TypeAdapter(Nginx).validate_python(wanted) == expected
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"clients": []},
-        {"clients": [0]},
-        {"clients": [50, 1]},
-        {"clients": [1001]},
-        {"duration": 1},
-        {"duration": "0s"},
-        {"size": "0B"},
-        {"size": 1024},
-        {"size": "1GiB"},
-    ],
-)
-def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError) as refusal:
-        TypeAdapter(Nginx).validate_python(wrong)
-    assert refusal.value.errors()[0]["loc"][0] in wrong
 
 
 def test_wrong_settings_are_refused_in_python_too() -> None:

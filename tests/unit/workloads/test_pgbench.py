@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
 from tare.contracts import VOLUME, Instance, Setup
 from tare.errors import TrialFailed
@@ -17,16 +15,6 @@ from tare.workloads.pgbench import Pgbench
 SAMPLES = Path(__file__).parents[2] / "samples/pgbench"
 LABELS = ("tpc-b 1", "tpc-b 8", "select 1", "select 8")
 SAMPLED = Pgbench(scale=8)
-EXPECTED = {
-    ("tpc-b", 1.0): 225.073655,
-    ("tpc-b-latency", 1.0): 0.004443,
-    ("tpc-b", 8.0): 692.319408,
-    ("tpc-b-latency", 8.0): 0.011555,
-    ("select", 1.0): 11566.577218,
-    ("select-latency", 1.0): 0.000086,
-    ("select", 8.0): 23281.701310,
-    ("select-latency", 8.0): 0.000344,
-}
 
 
 def sample(name: str) -> str:
@@ -94,60 +82,11 @@ def measure(workload: Pgbench, client: Client, address: str | None = "198.18.0.1
 # --- parse
 
 
-def test_captured_turns_give_transactions_a_second_and_their_latency() -> None:
-    values = SAMPLED.parse([captured(label) for label in LABELS])
-    assert {(value.metric, value.point): value.value for value in values} == pytest.approx(EXPECTED)
-    assert {value.metric for value in values} == {metric.name for metric in Pgbench.metrics}
-
-
-def test_more_clients_than_the_server_has_cpus_are_read_too() -> None:
-    workload = Pgbench(modes=("tpc-b",), clients=(50,), scale=50)
-    text = sample("tpc-b-50").replace("scaling factor: 8\n", "scaling factor: 50\n")
-    rate, latency = workload.parse([Raw("tpc-b 50", (), text, 0.2)])
-    assert (rate.value, latency.value) == (429.83539, 0.116324)
-
-
 def test_a_result_of_fewer_transactions_than_asked_for_fails_the_trial() -> None:
     text = sample("aborted").replace("number of clients: 4", "number of clients: 8")
     with pytest.raises(TrialFailed, match="pgbench did 798 of 800000 transactions") as failure:
         SAMPLED.parse(eight_printed(text))
     assert failure.value.hint
-
-
-@pytest.mark.parametrize("number", ["0.000000", "-1.0", "nan", "inf", "", "many", "1e9", "9" * 400 + ".0"])
-@pytest.mark.parametrize("name", ["tps = ", "latency average = "])
-def test_what_is_no_positive_number_fails_the_trial_and_is_quoted(name: str, number: str) -> None:
-    before, _, after = sample("tpc-b-8").partition(name)
-    with pytest.raises(TrialFailed, match=r"pgbench (gave no result|did 400 of 400)"):
-        SAMPLED.parse(eight_printed(f"{before}{name}{number}{after[after.index(' ') :]}"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "pgbench: error: could not create connection for setup\n",
-        sample("tpc-b-1"),
-        sample("select-8"),
-        sample("tpc-b-8")[:200],
-        2 * sample("tpc-b-8"),
-        sample("tpc-b-8") + "Killed\n",
-        sample("tpc-b-8").replace("failed transactions: 0 (0.000%)", "failed transactions: 3 (0.750%)"),
-        sample("tpc-b-8").replace("scaling factor: 8", "scaling factor: 1"),
-        sample("tpc-b-8").replace("query mode: simple", "query mode: prepared"),
-        "\n".join(sorted(sample("tpc-b-8").splitlines())),
-    ],
-)
-def test_an_output_that_is_not_the_result_of_the_call_fails_the_trial_with_what_was_found(text: str) -> None:
-    with pytest.raises(TrialFailed, match="no result of tpc-b with 8 clients") as failure:
-        SAMPLED.parse(eight_printed(text))
-    assert repr(text[:50])[1:-1] in str(failure.value)
-
-
-@pytest.mark.parametrize("labels", [(), LABELS[:-1], (*LABELS, "select 50"), LABELS[::-1], ("fill", *LABELS)])
-def test_a_missing_or_surplus_point_fails_the_trial(labels: Sequence[str]) -> None:
-    with pytest.raises(TrialFailed, match="expected outputs of"):
-        SAMPLED.parse([Raw(label, (), sample("tpc-b-8"), 0.2) for label in labels])
 
 
 # --- measure
@@ -207,11 +146,6 @@ def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     assert [value.value for value in values if value.unit == "transactions/s"] == 4 * [1000.0]
 
 
-def test_an_instance_without_a_network_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="has no network"):
-        measure(Pgbench(), Client(1.0), address=None)
-
-
 # --- service and settings
 
 
@@ -236,31 +170,6 @@ def test_the_cluster_can_be_on_a_data_volume() -> None:
     assert workload.service("198.18.0.10").argv[-1] == f"{VOLUME}/files"
     assert workload.paths == (f"{VOLUME}/files",)
     assert workload.volume_bytes == (1 << 30) + 100 * 100_000 * 160
-
-
-def test_the_settings_of_a_suite_are_read() -> None:
-    wanted = {"modes": ["select"], "clients": [1, 100], "scale": 1, "duration": "1s"}
-    expected = Pgbench(modes=("select",), clients=(1, 100), scale=1, duration=1.0)
-    assert TypeAdapter(Pgbench).validate_python(wanted) == expected
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"modes": []},
-        {"modes": ["select", "select"]},
-        {"modes": ["tpc-c"]},
-        {"clients": [0]},
-        {"clients": [2, 1]},
-        {"scale": 0},
-        {"duration": "0s"},
-        {"duration": 1},
-    ],
-)
-def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError) as refusal:
-        TypeAdapter(Pgbench).validate_python(wrong)
-    assert refusal.value.errors()[0]["loc"][0] in wrong
 
 
 def test_clients_that_would_wait_for_each_others_rows_are_refused() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
-from tare.contracts import Instance, Setup, Workload
+from tare.contracts import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.loads.redis_benchmark import Operation
@@ -25,10 +24,6 @@ CLOCK_SECONDS = 0.001  # redis-benchmark's
 
 def captured(label: str) -> Raw:
     return Raw(label, ("redis-benchmark",), (SAMPLES / f"{label.lower().replace(' ', '-')}.csv").read_text(), 1.0)
-
-
-def get_50_printed(text: str) -> list[Raw]:
-    return [replace(captured(label), text=text) if label == "GET 50" else captured(label) for label in LABELS]
 
 
 @dataclass
@@ -78,57 +73,6 @@ def test_a_captured_run_gives_requests_a_second_for_each_operation_and_number_of
         Value("set", 50.0, 45704.45),
         Value("set", 200.0, 87392.62),
     )
-
-
-def test_the_values_are_those_of_the_declared_metrics() -> None:
-    workload: Workload = Redis()
-    assert [(metric.name, metric.unit, metric.better) for metric in workload.metrics] == [
-        ("get", "requests/s", "higher"),
-        ("set", "requests/s", "higher"),
-    ]
-    assert workload.sweep is not None
-    assert workload.sweep.name == "clients"
-    assert {value.metric for value in workload.parse([captured(label) for label in LABELS])} == {"get", "set"}
-
-
-def test_one_operation_alone_gives_its_values_alone() -> None:
-    assert Redis(operations=("SET",), clients=(50,)).parse([captured("SET 50")]) == (Value("set", 50.0, 45704.45),)
-
-
-@pytest.mark.parametrize("number", ["0.00", "-1.00", "nan", "inf", "", "fast", "1e400", "9" * 400 + ".0"])
-def test_a_rate_that_is_no_positive_number_fails_the_trial_and_is_quoted(number: str) -> None:
-    text = captured("GET 50").text.replace("63891.74", number)
-    with pytest.raises(TrialFailed, match="no rate for GET") as failure:
-        Redis().parse(get_50_printed(text))
-    assert f'"GET","{number}'[:60] in str(failure.value)
-    assert failure.value.hint
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Error: Connection reset by peer\n",
-        (SAMPLES / "out-of-memory.csv").read_text(),
-        captured("fill").text,
-        captured("SET 50").text,
-        captured("GET 50").text + "Error from server: OOM command not allowed\n",
-        2 * captured("GET 50").text,
-        captured("GET 50").text.replace('"rps"', '"rpm"'),
-        captured("GET 50").text[:-12],
-        captured("GET 50").text.splitlines()[1],
-    ],
-)
-def test_an_output_that_is_not_the_result_of_the_operation_fails_the_trial_with_what_was_found(text: str) -> None:
-    with pytest.raises(TrialFailed, match="no rate for GET") as failure:
-        Redis().parse(get_50_printed(text))
-    assert text[:60].splitlines()[:1] == [] or text[:60].splitlines()[0] in str(failure.value)
-
-
-@pytest.mark.parametrize("labels", [(), ("fill",), LABELS[:-1], (*LABELS, "GET 1"), LABELS[::-1], ("probe GET 1",)])
-def test_a_missing_or_surplus_point_fails_the_trial(labels: Sequence[str]) -> None:
-    with pytest.raises(TrialFailed, match="expected outputs of"):
-        Redis().parse([captured(label) for label in labels])
 
 
 # --- measure
@@ -245,12 +189,6 @@ def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_without_its
     assert [each.client_cpu for each in raw if not each.warm_up] == pytest.approx(10 * [0.5], abs=0.01)
 
 
-def test_an_instance_without_a_network_fails_the_trial() -> None:
-    instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
-    with pytest.raises(TrialFailed, match="has no network"):
-        tuple(Redis().measure(Setup(instance, Client(1.0), ())))
-
-
 # --- service and settings
 
 
@@ -264,35 +202,6 @@ def test_the_server_listens_where_it_is_told_and_keeps_nothing_on_disk() -> None
         "",
         "no",
     ]
-
-
-def test_the_settings_of_a_suite_are_read() -> None:
-    wanted = {"operations": ["SET"], "clients": [1, 1000], "pipeline": 16, "keep_alive": False, "duration": "250ms"}
-    expected = Redis(operations=("SET",), clients=(1, 1000), pipeline=16, keep_alive=False, duration=0.25)
-    assert TypeAdapter(Redis).validate_python(wanted) == expected
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"operations": []},
-        {"operations": ["GET", "GET"]},
-        {"operations": ["DEL"]},
-        {"clients": []},
-        {"clients": [0, 50]},
-        {"clients": [50, 50]},
-        {"clients": [1, 1001]},
-        {"pipeline": 0},
-        {"pipeline": 129},
-        {"duration": 1},
-        {"duration": "0s"},
-        {"duration": "1h"},
-    ],
-)
-def test_settings_that_cannot_be_measured_are_refused_at_their_key(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError) as refusal:
-        TypeAdapter(Redis).validate_python(wrong)
-    assert refusal.value.errors()[0]["loc"][0] in wrong
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tare.loads.latency import LatencyLoad
 from tare.loads.own_load import OwnLoad
 from tare.loads.own_metrics import OwnMetric
 from tare.loads.requests import Request
-from tare.model import Image, Raw, Service, Sweep
+from tare.model import Image, Service, Sweep
 from tare.suites.suite import parse_suite
 from tare.workloads.service import ServerOfYours
 
@@ -177,13 +177,6 @@ def test_what_the_plan_asks_is_asked_of_the_load(workload: ServerOfYours) -> Non
     assert (workload.rounds, workload.seconds()) == (driver.rounds, driver.seconds())
     assert workload.all_metrics == driver.all_metrics
     assert workload.server == driver.server == "service"
-
-
-def test_a_captured_turn_is_read_as_that_of_the_load() -> None:
-    text = (Path(__file__).parents[2] / "samples/nginx/clients-50.txt").read_text()
-    (value,) = ServerOfYours(clients=(50,)).parse([Raw("clients 50", ("wrk",), text, 0.05)])
-    assert (value.metric, value.point) == ("throughput", 50.0)
-    assert value.value == pytest.approx(25079.23, abs=0.01)
 
 
 # --- settings
