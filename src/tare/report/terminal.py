@@ -83,6 +83,7 @@ def usual_values(summary: Summary) -> Table | None:
     whole.add_row(Text(f"{baseline}; of others that times their ratio, from the blocks of both", style="dim"))
     if any(cell.usual is None and cell.mean is not None for cell in found.values()):
         whole.add_row(Text("* mean of all trials, as there is no ratio", style="dim"))
+    whole.add_row("")
     return whole
 
 

@@ -257,12 +257,14 @@ def stands(summary: Summary, standing: Standing) -> str:
 
     The ranking is by speed. Where it is of one headline of which less is better, the table has the inverse of that.
     """
-    if not _as_time(summary):
-        return f"{estimate(standing)} of {summary.baseline}'s speed {interval(standing)}"
-    low, high = (None if end is None else 1 / end for end in (standing.high, standing.low))
-    shown = replace(standing, speed=1 / standing.speed, low=low, high=high)
-    what = "time" if _is_time(summary) else _title_of(summary)
-    return f"{estimate(shown)} of {summary.baseline}'s {what} {interval(shown)}"
+    shown, what = standing, "speed"
+    if _as_time(summary):
+        low, high = (None if end is None else 1 / end for end in (standing.high, standing.low))
+        shown = replace(standing, speed=1 / standing.speed, low=low, high=high)
+        what = "time" if _is_time(summary) else _title_of(summary)
+    times = estimate(shown).removeprefix("\N{MULTIPLICATION SIGN}")
+    much = f"{estimate(shown)} of" if times == estimate(shown) else f"{times} times"
+    return f"{much} {summary.baseline}'s {what} {interval(shown)}"
 
 
 def _as_time(summary: Summary) -> bool:

@@ -41,6 +41,11 @@ def test_a_ranking_of_one_time_is_told_as_a_time_as_in_the_table() -> None:
     assert "speed" not in said
 
 
+def test_a_ranking_from_ten_times_on_is_told_as_a_factor() -> None:
+    run = pairs([440.0, 441.0, 439.0, 440.5, 439.5], [10.0] * 5, better="lower")
+    assert "docker had 44.0 times native's speed [" in in_brief(summarize(run), MACHINE)[0]
+
+
 def test_a_ranking_over_times_and_speeds_says_that_it_inverts_the_times() -> None:
     more = pairs([9.0, 9.1, 8.9, 9.05, 8.95], [10.0] * 5)
     less = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
