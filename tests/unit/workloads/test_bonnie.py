@@ -41,6 +41,13 @@ def test_columns_count_by_place_as_the_line_of_names_has_two_too_few() -> None:
     assert parse(TWO_RUNS)["output-character"] < 8192 * 1024
 
 
+@pytest.mark.parametrize("field", ["", "nan", "269543k", "9" * 400])
+def test_a_speed_that_is_no_number_of_kibibytes_is_quoted_and_no_longer_than_a_line(field: str) -> None:
+    with pytest.raises(TrialFailed, match="KiB/s for rewrite") as failure:
+        parse(TWO_RUNS.replace(",269543,", f",{field},"))
+    assert repr(field[:100]) in str(failure.value)
+
+
 def test_what_was_too_quick_to_measure_is_missing_and_not_zero() -> None:
     small = Bonnie(memory=32 * MIB, runs=2)
     with pytest.raises(TrialFailed, match=r"too quick to measure output-block: it prints \+\+\+\+\+") as failure:
