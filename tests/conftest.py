@@ -22,7 +22,7 @@ from plug_ins import lists, processes
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
-from tare.model import Image
+from tare.model.trials import Image
 
 # Kernels and engines remove some things a moment after their last user has gone; others' things stay for minutes.
 _PATIENCE_SECONDS = 300.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from tare.model import Output
+    from tare.model.trials import Output
 
 _QUOTED_FIRST, _QUOTED_LAST = 300, 150
 _PART = 0.75  # likeness of parts of names, as difflib counts it; more than of whole names, as parts are short

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError
-from tare.machines import Facts, Tuning
-from tare.model import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
+from tare.model.machines import Facts, Tuning
+from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns

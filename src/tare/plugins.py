@@ -31,7 +31,7 @@ def names(kind: Kind) -> tuple[str, ...]:
 def _places(kind: Kind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - part of the key
     """Find where each plug-in is: at an entry point of another package, or in a file of tare's own (None)."""
     package = importlib.import_module(f"tare.{kind}")
-    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
+    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}
     others = importlib.metadata.entry_points(group=f"tare.{kind}")
     return own | {entry.name: entry for entry in reversed(tuple(others))}  # of two with a name, the first one
 

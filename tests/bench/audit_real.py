@@ -19,13 +19,14 @@ from own_testbed import own_testbed
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
-from tare.launch import Launch
-from tare.model import Metric, Raw, Value
+from tare.model.trials import Metric, Raw, Value
 from tare.running.layers import Testbed
 from tare.running.runner import Work, work_through
 from tare.statistics.cells import Cell

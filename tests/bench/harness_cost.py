@@ -29,13 +29,14 @@ from typing import ClassVar
 from own_testbed import own_testbed
 
 from tare import plugins
-from tare.contracts import Host, Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import RUN
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model import Limits, Metric, Raw, Service, Sweep, Value
+from tare.model.trials import Limits, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Notes, Testbed, started
 from tare.running.trial import Attempt
 from tare.suites.plan import Step

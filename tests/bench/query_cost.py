@@ -24,7 +24,7 @@ from runs import believable_run
 from sampled import rows
 
 from tare.journal import Journal, Run, _line, load
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.report import write_report
 from tare.telemetry.series import write as write_rows
 

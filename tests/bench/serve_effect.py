@@ -25,7 +25,8 @@ from telemetry_effect import effect_of, in_turns, longer
 from turns import ended, workloads
 
 from tare import plugins
-from tare.contracts import Process, Workload
+from tare.contracts.workloads import Workload
+from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe

@@ -23,7 +23,7 @@ from runs import make_trial, measured
 from sampled import rows
 
 from tare.journal import Journal, load
-from tare.model import Raw
+from tare.model.trials import Raw
 from tare.telemetry.series import write
 
 _TIMES = 9

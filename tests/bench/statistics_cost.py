@@ -20,7 +20,7 @@ import numpy as np
 from runs import make_run, make_trial, measured
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Measured, Metric, Trial
+from tare.model.trials import Measured, Metric, Trial
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
 

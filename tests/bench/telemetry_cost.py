@@ -19,7 +19,7 @@ from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model import Limits
+from tare.model.trials import Limits
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.sampler import Pace, Sampler, Way, sampling
 

@@ -23,11 +23,11 @@ from own_testbed import own_testbed
 from turns import ended, workloads
 
 from tare import plugins
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio

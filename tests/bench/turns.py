@@ -37,12 +37,12 @@ from bursts import bursts
 from own_testbed import own_testbed
 
 from tare import plugins
-from tare.contracts import Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
-from tare.launch import Technology
-from tare.model import Measured, Trial
+from tare.model.trials import Measured, Trial
 from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.statistics.ratios import block_ratio

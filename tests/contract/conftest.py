@@ -23,13 +23,14 @@ from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
 from plug_ins import lists, own, processes
 from tare import plugins
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Instance
+from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
-from tare.launch import Technology
-from tare.machines import Hosts, Machine
-from tare.model import Image, Limits
+from tare.model.machines import Hosts, Machine
+from tare.model.trials import Image, Limits
 from tare.running.layers import Notes, Parts, Testbed, started
 from tare.running.testbed import Wanted, placed, prepared_testbed, reached
 

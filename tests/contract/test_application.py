@@ -9,14 +9,14 @@ import pytest
 
 from tare import plugins
 from tare.images.micro import SERVER
-from tare.loads.application import Application, Load, OwnService
-from tare.loads.http import HTTP_PORT
-from tare.loads.own_metrics import OwnMetric
-from tare.model import ImageWanted
+from tare.model.trials import ImageWanted
 from tare.running.layers import Testbed
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
+from tare.workloads.loads.application import Application, Load, OwnService
+from tare.workloads.loads.http import HTTP_PORT
+from tare.workloads.loads.own_metrics import OwnMetric
 
 pytestmark = pytest.mark.machine
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.contracts.technologies import Technology
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.network import Network
-from tare.launch import Technology
 from tare.running.layers import Notes, Testbed, started, started_layer
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served

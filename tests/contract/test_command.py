@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 from waiting import in_time
 
-from tare.contracts import Host, Instance, Setup
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
-from tare.launch import Technology
-from tare.loads.own_metrics import OwnMetric
-from tare.loads.used import read_used
+from tare.hosts.host import Host
 from tare.running.layers import Notes, Testbed, started
 from tare.running.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.command import Command
+from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.used import read_used
 
 pytestmark = pytest.mark.machine
 

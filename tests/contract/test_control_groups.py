@@ -25,7 +25,7 @@ from tare.hosts.control_groups import (
 )
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, read_text
-from tare.model import Image, Limits
+from tare.model.trials import Image, Limits
 
 pytestmark = pytest.mark.machine
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from fakes import Watcher, record
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.journal import Journal, load, load_raw
-from tare.model import Raw, Service, Stop, StopReason, Trial
+from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.running.layers import Testbed
 from tare.running.progress import Event, TurnsBegin
 from tare.running.runner import Work, work_through

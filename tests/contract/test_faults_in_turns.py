@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Setup, Workload
-from tare.loads.turns import limit_seconds, turn_seconds
-from tare.model import Raw
+from tare.contracts.workloads import Setup, Workload
+from tare.model.trials import Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.running.progress import Event, TurnsBegin
@@ -21,6 +20,7 @@ from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.loads.turns import limit_seconds, turn_seconds
 from tare.workloads.redis import Redis
 
 pytestmark = pytest.mark.machine

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
-from tare.loads.disk import Place
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.running.progress import report_to_nobody
@@ -23,6 +22,7 @@ from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.fio import Fio
+from tare.workloads.loads.disk import Place
 
 pytestmark = pytest.mark.machine
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import pytest
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.model import Mark, Service
+from tare.model.trials import Mark, Service
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served

@@ -18,7 +18,7 @@ from tare.hosts.ledger import state_folder
 from tare.hosts.local import read_text
 from tare.images.image import built_image, cached_image
 from tare.images.recipes import Recipe
-from tare.model import Image
+from tare.model.trials import Image
 
 pytestmark = pytest.mark.machine
 

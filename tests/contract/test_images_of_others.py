@@ -17,19 +17,20 @@ import pytest
 from oci_made import file, folder, layer, layout, link
 
 from tare import plugins
-from tare.contracts import Host, Setup
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Setup
 from tare.hosts.exec import TOOLS
+from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.adopted import Adoption
 from tare.images.building import building
 from tare.images.kept import forgotten
-from tare.launch import Technology
-from tare.model import Image
+from tare.model.sources import Source
+from tare.model.trials import Image
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served
 from tare.running.values import read_values
-from tare.source import Source
 from tare.technologies.native import Native
 from tare.workloads.command import Command
 from tare.workloads.service import ServerOfYours

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Workload
-from tare.loads.http import page
-from tare.loads.knee import KneeLoad
-from tare.model import Trial
+from tare.contracts.workloads import Workload
+from tare.model.trials import Trial
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.running.progress import report_to_nobody
@@ -18,6 +16,8 @@ from tare.technologies.native import Native
 from tare.workloads.apache import Apache
 from tare.workloads.bind import Bind
 from tare.workloads.lighttpd import Lighttpd
+from tare.workloads.loads.http import page
+from tare.workloads.loads.knee import KneeLoad
 
 pytestmark = pytest.mark.machine
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
-from tare.launch import Technology
+from tare.hosts.host import Host
 from tare.running.layers import Testbed
 
 pytestmark = pytest.mark.machine

@@ -14,7 +14,7 @@ from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network, connected
-from tare.model import Image
+from tare.model.trials import Image
 
 pytestmark = pytest.mark.machine
 

@@ -12,10 +12,10 @@ from todays import todays_runsc
 
 from plug_ins import in_contract, own
 from tare import plugins
+from tare.contracts.technologies import Technology
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.launch import Technology
-from tare.model import Output, Problem
+from tare.model.trials import Output, Problem
 from tare.technologies.crun import Crun
 from tare.technologies.gvisor import Gvisor
 from tare.technologies.lxd import package_for

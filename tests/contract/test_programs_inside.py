@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tare.contracts import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.running.layers import Notes, Testbed, started
 from tare.running.values import read_values
 from tare.technologies.native import Native

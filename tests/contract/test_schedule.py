@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import pytest
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.images.micro import SERVER
-from tare.loads.latency import LatencyLoad
-from tare.model import Raw, Service
+from tare.model.trials import Raw, Service
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import served
 from tare.technologies.native import Native
+from tare.workloads.loads.latency import LatencyLoad
 
 pytestmark = pytest.mark.machine
 

@@ -14,17 +14,18 @@ from statistics import fmean
 import pytest
 
 from tare import plugins
-from tare.contracts import Host, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.loads.own_metrics import OwnMetric
-from tare.loads.requests import Request
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import Server, served
 from tare.running.trial import Attempt
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
+from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.requests import Request
 from tare.workloads.service import ServerOfYours
 
 pytestmark = pytest.mark.machine

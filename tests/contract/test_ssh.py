@@ -15,8 +15,8 @@ from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
-from tare.machines import Machine
-from tare.model import Image
+from tare.model.machines import Machine
+from tare.model.trials import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

@@ -12,13 +12,14 @@ import pytest
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
-from tare.contracts import VOLUME, Host, Instance
+from tare.contracts.technologies import ENVIRONMENT, INIT, START_SECONDS, Technology
+from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.facts import has_own_kernel
 from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.launch import ENVIRONMENT, INIT, START_SECONDS, Technology
-from tare.model import Image, SetLimits
+from tare.model.trials import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.running.trial import footprint_of

@@ -11,9 +11,9 @@ import pytest
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
-from tare.contracts import VOLUME
+from tare.contracts.technologies import ANSWER_PORT, Technology
+from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
-from tare.launch import ANSWER_PORT, Technology
 from tare.running import trial
 from tare.running.layers import KNOCK, Notes, Part, Testbed, started
 from tare.telemetry.footprint import footprint

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from plug_ins import own
-from tare.contracts import Instance, Setup, Workload
+from tare.contracts.technologies import START_SECONDS, Technology
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
-from tare.launch import START_SECONDS, Technology
 from tare.running.layers import KNOCK, Notes, Parts, Testbed
 from tare.running.trial import footprint_of
 from tare.running.values import read_values

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from plug_ins import in_contract
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel

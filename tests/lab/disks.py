@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
-from tare.model import Image, Limits
+from tare.model.trials import Image, Limits
 from tare.running.layers import machine_image
 from tare.running.nesting import prepare
 from tare.running.testbed import Reached, Wanted, placed, prepared_testbed

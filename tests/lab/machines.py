@@ -33,7 +33,7 @@ from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import Recipe, machine_recipe
-from tare.model import Image
+from tare.model.trials import Image
 
 _HERE = LocalHost()
 _QEMU = "qemu-system-x86_64"

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare import plugins
-from tare.contracts import Process
+from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images.recipes import Recipe, machine_recipe
-from tare.machines import Machine
-from tare.model import Image
+from tare.model.machines import Machine
+from tare.model.trials import Image
 
 _HOST = LocalHost()
 _SECONDS = 30.0

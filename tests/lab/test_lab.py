@@ -15,7 +15,7 @@ from ssh_machines import lab
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

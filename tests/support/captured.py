@@ -34,9 +34,9 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from plug_ins import own
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
-from tare.model import Raw
+from tare.model.trials import Raw
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 RUN: TypeAdapter[tuple[Raw, ...]] = TypeAdapter(tuple[Raw, ...])

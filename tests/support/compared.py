@@ -16,8 +16,8 @@ from runs import MACHINE, make_run, make_trial, measured
 from tare.__main__ import run as command_line
 from tare.cli import app
 from tare.journal import Run
-from tare.machines import Facts
-from tare.model import Status, Trial
+from tare.model.machines import Facts
+from tare.model.trials import Status, Trial
 
 STACKS = {"native": 1.0, "docker": 0.9}
 

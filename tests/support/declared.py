@@ -16,8 +16,8 @@ from pathlib import Path
 
 from plug_ins import in_contract, own
 from tare.cli.catalogue import settings_of
-from tare.contracts import Workload
-from tare.launch import Technology
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
 
 CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 _TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)

@@ -14,14 +14,15 @@ from runs import make_run
 from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
-from tare.contracts import Host, Instance, Setup
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, Unavailable
 from tare.hosts.cpus import Placement
+from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
-from tare.launch import Launch
-from tare.model import Image, Limits, Problem, Raw, Trial
+from tare.model.trials import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
 from tare.running.layers import Testbed
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin

@@ -10,7 +10,7 @@ import numpy as np
 from runs import CLIENTS, COSTS, make_run
 
 from tare.journal import Journal, Run, WorkloadRecord
-from tare.model import (
+from tare.model.trials import (
     Caution,
     Footprint,
     Layer,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.hosts.lock import only_one
-from tare.model import Image, Limits
+from tare.model.trials import Image, Limits
 from tare.running.layers import Testbed
 from tare.running.testbed import Reached, Wanted, placed, prepared_testbed
 

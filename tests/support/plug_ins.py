@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tare import plugins
-from tare.launch import Technology
+from tare.contracts.technologies import Technology
 
 _OURS = ("knock", "init", "micro")
 _NAME_LENGTH = 15  # the kernel cuts the names of processes there

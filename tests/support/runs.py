@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tare.journal import Journal, Run, RunRecord, WorkloadRecord
-from tare.machines import Facts, FileSystem
-from tare.model import (
+from tare.model.machines import Facts, FileSystem
+from tare.model.trials import (
     Better,
     Caution,
     Footprint,

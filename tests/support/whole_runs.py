@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tare.journal import load
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tare.contracts import Host, Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.model import Line
+from tare.hosts.host import Host
+from tare.model.trials import Line
 
 
 @dataclass

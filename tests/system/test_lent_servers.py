@@ -17,7 +17,7 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
 from tare.journal import load
-from tare.model import Image, Trial
+from tare.model.trials import Image, Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]

@@ -15,13 +15,13 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 from whole_runs import IMAGE, assert_in_turns
 
+from tare.contracts.technologies import START_SECONDS
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost, read_text
 from tare.hosts.ssh import machine
 from tare.journal import load
-from tare.launch import START_SECONDS
-from tare.machines import Machine
-from tare.model import Image, Trial
+from tare.model.machines import Machine
+from tare.model.trials import Image, Trial
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent

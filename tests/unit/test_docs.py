@@ -20,15 +20,14 @@ from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
 from plug_ins import own
 from tare import cli
 from tare.cli import command, screen
+from tare.contracts.technologies import START_SECONDS
 from tare.doctor.usable import Usable
 from tare.errors import SuiteError
 from tare.guests import kvm
 from tare.hosts import ssh
 from tare.journal import RunRecord, WorkloadRecord
-from tare.launch import START_SECONDS
-from tare.loads.own_metrics import OwnMetric
-from tare.machines import Facts, Machine
-from tare.model import (
+from tare.model.machines import Facts, Machine
+from tare.model.trials import (
     Caution,
     Footprint,
     Layer,
@@ -53,6 +52,7 @@ from tare.telemetry.noise import Noise
 from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.series import COLUMNS
 from tare.units import written
+from tare.workloads.loads.own_metrics import OwnMetric
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}

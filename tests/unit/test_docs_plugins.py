@@ -12,7 +12,7 @@ from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
 
 from plug_ins import own
 from tare.errors import TrialFailed
-from tare.model import Raw
+from tare.model.trials import Raw
 
 
 def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 import tare.journal
 from tare.errors import NotRecorded, UsageError
 from tare.journal import FORMAT, Journal, RunReader, holds_no_trial, load, load_raw, read_trial, rewrite
-from tare.model import Caution, Footprint, Mark, Raw, Stop, StopReason, Trial
+from tare.model.trials import Caution, Footprint, Mark, Raw, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
 

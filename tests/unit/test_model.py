@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.model import Problem, together
+from tare.model.trials import Problem, together
 
 
 def test_packages_that_mend_several_problems_are_named_once_in_one_command() -> None:

@@ -18,7 +18,7 @@ from plug_ins import own
 from tare import plugins, report
 from tare.cli.catalogue import settings_of, technologies, workloads
 from tare.errors import SuiteError, UsageError
-from tare.model import Metric
+from tare.model.trials import Metric
 from tare.plugins import Kind
 from tare.suites.suite import parse_suite
 
@@ -32,7 +32,7 @@ More of it.
 
 from dataclasses import dataclass
 
-from tare.launch import Technology
+from tare.contracts.technologies import Technology
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ WORKLOAD = '''"""bhyve: somebody else's workload."""
 
 from dataclasses import dataclass
 
-from tare.contracts import Workload
-from tare.model import Metric
+from tare.contracts.workloads import Workload
+from tare.model.trials import Metric
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
-from tare.model import Metric
+from tare.model.trials import Metric
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.stacks import check_stack
 

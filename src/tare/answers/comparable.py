@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tare.errors import UsageError
 from tare.journal import Run, RunRecord
-from tare.machines import Facts
-from tare.model import Limits, Trial
+from tare.model.machines import Facts
+from tare.model.trials import Limits, Trial
 from tare.units import format_size
 
 # What makes a machine another one. Its kernel and operating system are software, which may be what one compares.

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from tare.answers.comparable import alike, differences, same_units, unlike
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, in_words
 from tare.statistics.changes import Change, changes, own_changes

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tare.answers.claims import FOOTPRINT, Claim, Origin
 from tare.answers.comparable import constants
 from tare.journal import Run, WorkloadRecord
-from tare.model import Measured, Metric, Trial
+from tare.model.trials import Measured, Metric, Trial
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.grid import arrange

@@ -13,9 +13,9 @@ import yaml  # type: ignore[import-untyped]
 from tare.cli.console import Console
 from tare.cli.reading import read_small
 from tare.errors import UsageError
-from tare.loads.application_file import FILE, parse_application
 from tare.suites.composed import Around, composed
 from tare.suites.variables import read_variables
+from tare.workloads.loads.application_file import FILE, parse_application
 
 _ENVIRONMENT = ".env"
 _KIND = "compose file"

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from tare import plugins
-from tare.contracts import Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
 from tare.errors import UsageError
-from tare.launch import Technology
-from tare.model import Family
+from tare.model.trials import Family
 from tare.units import written
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
-from tare.contracts import Host
 from tare.errors import TareError, UsageError
+from tare.hosts.host import Host
 from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
@@ -23,7 +23,7 @@ from tare.hosts.ssh import machine
 from tare.hosts.undoing import trouble_of
 from tare.images.building import remove_abandoned
 from tare.images.kept import GOING, forgotten
-from tare.machines import Machine
+from tare.model.machines import Machine
 
 _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix

@@ -17,7 +17,7 @@ from tare.cli.console import Console
 from tare.cli.screen import screen
 from tare.doctor.usable import Usable, look_at
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.machines import Facts
+from tare.model.machines import Facts
 from tare.telemetry.noise import Noise, assess
 from tare.units import format_size
 

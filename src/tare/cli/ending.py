@@ -11,7 +11,7 @@ import typer
 from tare.cli.console import Console
 from tare.errors import TareError
 from tare.journal import Run
-from tare.model import Stop, StopReason
+from tare.model.trials import Stop, StopReason
 from tare.report import write_report
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, usual_values

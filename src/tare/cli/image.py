@@ -14,7 +14,7 @@ from tare.hosts.lock import only_one
 from tare.images.adopted import images_beside, wanted_image
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
-from tare.model import ImageWanted, Release
+from tare.model.trials import ImageWanted, Release
 from tare.suites.suite import read_suite
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from tare.cli.console import Console
 from tare.errors import UsageError
 from tare.journal import Run, load
-from tare.model import LimitsWanted
+from tare.model.trials import LimitsWanted
 from tare.report.limits import said_lowered
 from tare.report.numbers import percent
 from tare.running.schedule import Pace, seconds_to_intervals

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from tare.cli.console import Console
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load, load_raw, rewrite
-from tare.model import SERVICE_READY, Trial
+from tare.model.trials import SERVICE_READY, Trial
 from tare.running.values import read_values
 from tare.suites.suite import Planned, read_suite
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
+from tare.contracts.technologies import NOT_ROOT
 from tare.doctor.usable import Usable
-from tare.launch import NOT_ROOT
-from tare.model import Problem, together
+from tare.model.trials import Problem, together
 from tare.telemetry.noise import Noise
 
 LINES = 22

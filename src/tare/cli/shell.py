@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 
 from tare.cli.stopping import stoppable
-from tare.contracts import Host, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS
+from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached

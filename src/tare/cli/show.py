@@ -16,7 +16,7 @@ from rich.table import Table
 from tare.cli.console import Console
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
-from tare.model import Measured, Raw, Trial, Turn
+from tare.model.trials import Measured, Raw, Trial, Turn
 from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tare import plugins
-from tare.contracts import Host
+from tare.contracts.technologies import Technology
 from tare.errors import TareError
-from tare.launch import Technology
-from tare.model import Problem
+from tare.hosts.host import Host
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.telemetry.series import COLUMNS
 
 if TYPE_CHECKING:

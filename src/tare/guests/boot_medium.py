@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import Host, Process
+from tare.contracts.technologies import Launch
 from tare.errors import TrialFailed
 from tare.guests import guest
-from tare.launch import Launch
-from tare.model import Image, Problem
+from tare.hosts.host import Host, Process
+from tare.model.trials import Image, Problem
 
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}
 ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}

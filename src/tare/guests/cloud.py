@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tare.contracts import Host
 from tare.errors import TareError, TrialFailed, Unavailable, UsageError, did_you_mean
+from tare.hosts.host import Host
 from tare.hosts.ssh import unreachable
-from tare.machines import Machine
-from tare.model import Caution
+from tare.model.machines import Machine
+from tare.model.trials import Caution
 
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0  # from one look at the cloud to the next, at most

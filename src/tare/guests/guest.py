@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tare.contracts import Host, Process
+from tare.contracts.technologies import Launch
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
+from tare.hosts.host import Host, Process
 from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
-from tare.launch import Launch
-from tare.model import Caution, Image, Limits
+from tare.model.trials import Caution, Image, Limits
 
 # A monitor's memory beside the guest's, so that the group's limit does not end a guest that keeps its own limit. The
 # translation buffer of QEMU's emulation grows to 1 GiB.

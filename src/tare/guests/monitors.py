@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tare.contracts import VOLUME, Host, Instance, Process
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import VOLUME, Instance
 from tare.guests import guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
+from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
-from tare.launch import Launch
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0

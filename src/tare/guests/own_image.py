@@ -25,13 +25,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tare import plugins
-from tare.contracts import Host, Instance, Process, Workload
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Problem
+from tare.hosts.host import Host, Process
+from tare.model.trials import Caution, Family, Problem
 
 BOOT_SECONDS = 100.0  # the client knocks for 120 s: ours is the better error
 NETMASK, PREFIX = "255.255.255.0", 24

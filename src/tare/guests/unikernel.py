@@ -13,14 +13,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance, Process, Workload
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
+from tare.hosts.host import Host, Process
 from tare.images.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Image, Limits, Problem
+from tare.model.trials import Caution, Family, Image, Limits, Problem
 
 BOOT_SECONDS = 60.0
 SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host
+from tare.contracts.technologies import Launch, Technology
 from tare.guests import boot_medium, guest
-from tare.launch import Launch, Technology
-from tare.model import Family, Image
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image
 
 
 @dataclass(frozen=True)

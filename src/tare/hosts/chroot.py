@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tare.hosts.ledger import Ledger, Undo
-from tare.model import Image
+from tare.model.trials import Image
 
 
 @contextlib.contextmanager

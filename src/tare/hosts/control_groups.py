@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger, Undo
 from tare.hosts.maker import Step
-from tare.model import Limits
+from tare.model.trials import Limits
 
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.model import Caution
+from tare.model.trials import Caution
 
 
 @dataclass(frozen=True)

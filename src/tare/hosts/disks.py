@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tare.contracts import Host
-from tare.machines import DiskBytes
+from tare.hosts.host import Host
+from tare.model.machines import DiskBytes
 
 # Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
 _STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'

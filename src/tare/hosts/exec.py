@@ -14,15 +14,15 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import Host, Process
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.facts import read_facts
+from tare.hosts.host import Host, Process
 from tare.hosts.lines import shown
 from tare.hosts.process import checked
 from tare.hosts.purpose import Purpose
 from tare.hosts.resident import MOST_INPUT_BYTES, Resident
-from tare.machines import Facts
-from tare.model import Output
+from tare.model.machines import Facts
+from tare.model.trials import Output
 
 RUN = "/usr/lib/tare/run"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools

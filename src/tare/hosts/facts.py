@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.contracts import Host
-from tare.machines import Facts
+from tare.hosts.host import Host
+from tare.model.machines import Facts
 
 Read = Callable[[str], str]
 CgroupVersion = Literal["v2", "v1", "hybrid", "none"]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from tare.contracts import Host
 from tare.errors import TareError
 from tare.hosts.exec import TOOLS
-from tare.machines import FileSystem
+from tare.hosts.host import Host
+from tare.model.machines import FileSystem
 
 # Mount options that can change the cost of reading, writing or syncing a file; those with a value without `=…`.
 _TELLING = {

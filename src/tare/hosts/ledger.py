@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tare.contracts import Host
 from tare.errors import TareError, Unreachable
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.maker import Maker, Step
 from tare.hosts.undoing import trouble_of
-from tare.machines import Machine
+from tare.model.machines import Machine
 
 _STATE = Path("/var/lib/tare")
 # Folders of others in which an undo may name a path without tare's name.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tare.errors import TimedOut, TrialFailed
-from tare.model import Line
+from tare.model.trials import Line
 
 _KEPT_LINES = 10_000
 _SHOWN_CHARACTERS = 300

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from tare.errors import TareError
 from tare.hosts import process
 from tare.hosts.facts import read_facts
-from tare.machines import Facts
-from tare.model import Output
+from tare.model.machines import Facts
+from tare.model.trials import Output
 
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_SLAVE, _MS_SHARED = 0x1000, 0x4000, 0x80000, 0x100000

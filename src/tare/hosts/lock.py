@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tare.contracts import Host
 from tare.errors import TareError
+from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder
 from tare.hosts.local import read_text
 

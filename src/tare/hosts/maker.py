@@ -12,8 +12,8 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from tare.contracts import Host, Process
 from tare.errors import TrialFailed
+from tare.hosts.host import Host, Process
 from tare.hosts.resident import quoted
 
 _SECONDS = 30.0

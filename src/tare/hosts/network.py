@@ -32,8 +32,8 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 from tare.hosts.tuning import OF_THE_CLIENT
 

@@ -24,7 +24,7 @@ from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.lines import Lines, last_lines, shown
-from tare.model import Line, Output
+from tare.model.trials import Line, Output
 
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from tare.contracts import Process
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.host import Process
 from tare.hosts.lines import Lines, shown
 from tare.hosts.purpose import Purpose
-from tare.model import Line, Output
+from tare.model.trials import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
 _CHUNK_BYTES = 8192

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tare.hosts.facts import Read, parse_cpu_list, read_cpus
-from tare.machines import Tuning
+from tare.model.machines import Tuning
 
 _CPUS = "/sys/devices/system/cpu"
 # Below /proc/sys, as in Table III.

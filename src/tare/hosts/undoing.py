@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tare.contracts import Host
 from tare.errors import TimedOut
+from tare.hosts.host import Host
 from tare.hosts.lines import last_lines
 
 _SECONDS = 60.0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import VOLUME, Workload
+from tare.contracts.workloads import VOLUME, Workload
 from tare.errors import Fault, SuiteError, TareError, UsageError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
@@ -29,8 +29,8 @@ from tare.images.micro import program_folder
 from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, beside_recipe, guest_recipe
-from tare.model import Image, ImageWanted, together
-from tare.source import Source
+from tare.model.sources import Source
+from tare.model.trials import Image, ImageWanted, together
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image

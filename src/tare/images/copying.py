@@ -20,8 +20,8 @@ from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
-from tare.model import Output
-from tare.source import Source
+from tare.model.sources import Source
+from tare.model.trials import Output
 
 _HOST = LocalHost()
 _LOOK_SECONDS = 300.0

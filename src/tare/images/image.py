@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import Host
 from tare.errors import TareError
+from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.images.building import NO_DISK, building
@@ -24,7 +24,7 @@ from tare.images.inside import put_files
 from tare.images.kept import in_use, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
-from tare.model import Image, Problem, together
+from tare.model.trials import Image, Problem, together
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0

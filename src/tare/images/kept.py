@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare import plugins
-from tare.contracts import Host
+from tare.contracts.technologies import Technology
 from tare.errors import TareError
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.launch import Technology
-from tare.model import image_tag
+from tare.model.trials import image_tag
 
 KEPT_SECONDS = 14 * 86400.0
 KEPT_BYTES = 20 << 30

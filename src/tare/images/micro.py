@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import Host
 from tare.errors import TareError, TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.building import building
-from tare.model import Problem, together
+from tare.model.trials import Problem, together
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import TareError
-from tare.source import Started
+from tare.model.sources import Started
 
 # The names of Go, in which images write the architectures that `uname -m` names.
 ARCHITECTURES = {

@@ -6,8 +6,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from tare.contracts.technologies import ENVIRONMENT
 from tare.errors import Fault, did_you_mean
-from tare.launch import ENVIRONMENT
 
 _MOST_LINKS = 40  # as the kernel follows
 _PACKAGE = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tare import plugins
-from tare.contracts import Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.images.inside import hash_of_files
 from tare.images.micro import LINUX, program_folder
-from tare.launch import Technology
-from tare.model import ImageWanted, Release
+from tare.model.trials import ImageWanted, Release
 
 _HOST = LocalHost()
 _GIB = 1 << 30

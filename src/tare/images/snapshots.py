@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tare.contracts import Host
-from tare.launch import Launch
+from tare.contracts.technologies import Launch
+from tare.hosts.host import Host
 
 TOOLS: Mapping[str, str] = {"dmsetup": "dmsetup", "losetup": "mount", "mke2fs": "e2fsprogs"}
 _SECONDS = 60.0

@@ -15,8 +15,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tare.contracts import Process, Workload
+from tare.contracts.workloads import Workload
 from tare.errors import TareError, TrialFailed, UsageError
+from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.live.board import Board, Now
 from tare.live.server import ADDRESS

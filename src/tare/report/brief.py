@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tare.machines import Facts
+from tare.model.machines import Facts
 from tare.report.numbers import TIMES_FROM, cut, listing, percent, resolved
 from tare.report.words import place
 from tare.statistics.anytime import least_count

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from tare.journal import Run
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.summary import Summary

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from tare.model import Sweep
+from tare.model.trials import Sweep
 from tare.report.looks import (
     DASHES,
     FACTORS,

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tare.contracts import Workload
-from tare.model import Measured, Raw
+from tare.contracts.workloads import Workload
+from tare.model.trials import Measured, Raw
 from tare.report.numbers import clean, point
 from tare.running.values import latest_values
 from tare.suites.plan import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tare.model import Lowered, SetLimits
+from tare.model.trials import Lowered, SetLimits
 from tare.units import format_size
 
 

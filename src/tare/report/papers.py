@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.report.escapes import in_markdown
 from tare.report.numbers import plus_minus, point
 from tare.statistics.bootstrap import Interval

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.machines import Facts
-from tare.model import SERVICE_READY
+from tare.model.machines import Facts
+from tare.model.trials import SERVICE_READY
 from tare.report.numbers import cut, estimate, interval, listing, percent, reason, resolved, state
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import DECIDED, LASTING, Cell, HeadlineRule, Standing

@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from tare import plugins
-from tare.contracts import Beside, Instance, Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Beside, Instance, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.network import SLOTS
 from tare.hosts.purpose import Purpose
-from tare.launch import Technology
-from tare.model import Image, Limits, Raw
+from tare.model.trials import Image, Limits, Raw
 from tare.running.layers import Notes, Testbed, started, whole
 from tare.running.service import Place, Server, running
 

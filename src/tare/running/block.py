@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from tare.contracts import Workload
-from tare.launch import Technology
-from tare.model import Caution, Raw, Trial
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
+from tare.model.trials import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
 from tare.running.layers import Testbed, around, slots_for
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tare.contracts.technologies import ENVIRONMENT
 from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import ENVIRONMENT
-from tare.model import Image
+from tare.model.trials import Image
 
 _MARK = "TARE_CLIENT"
 # Ends the loads of a killed tare: on another machine, nothing else ends them before their time limit.

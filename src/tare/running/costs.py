@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from tare.contracts import Host, Instance
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, kernel_bytes
 from tare.hosts.facts import has_own_kernel
-from tare.model import Footprint
+from tare.hosts.host import Host
+from tare.model.trials import Footprint
 from tare.running.layers import Testbed
 from tare.telemetry.footprint import footprint
 from tare.telemetry.parsers import parse_memory

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tare.journal import WorkloadRecord
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.statistics.anytime import e_bh_beside_control, evidence_needed
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headlines

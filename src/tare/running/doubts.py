@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from tare.contracts import Instance
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.exec import RUN
-from tare.launch import Technology
-from tare.model import Caution, Raw, SeenLimits, SetLimits, Trial
+from tare.model.trials import Caution, Raw, SeenLimits, SetLimits, Trial
 from tare.running.layers import Part
 from tare.telemetry.parsers import parse_swapped_pages, read_as
 from tare.units import format_duration

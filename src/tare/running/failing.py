@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tare.model import Trial
+from tare.model.trials import Trial
 
 # Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
 _NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from tare.contracts import Another, Further, Setup, Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TrialFailed, Unavailable, Unreachable
 from tare.hosts.network import SLOTS
-from tare.launch import Technology
-from tare.model import Footprint, Mark
+from tare.model.trials import Footprint, Mark
 from tare.running.costs import cost_of
 from tare.running.layers import Notes, Testbed, started, whole
 from tare.running.service import served

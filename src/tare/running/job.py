@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import TareError, UsageError
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, Run, RunRecord, holds_no_trial, make_within
-from tare.model import Image, Stop, StopReason
+from tare.model.trials import Image, Stop, StopReason
 from tare.running.own_images import check_programs, own_images
 from tare.running.preparation import Needs, Preparation, Problems, opened_testbed, prepare
 from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned

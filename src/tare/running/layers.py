@@ -14,20 +14,21 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts.technologies import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
+from tare.contracts.workloads import Instance
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.cpus import Placement, fewer_cpus
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.facts import read_cores
+from tare.hosts.host import Host, Process
 from tare.hosts.kept import Kept
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
-from tare.launch import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
-from tare.machines import Machine
-from tare.model import Caution, Image, ImageWanted, Limits, LimitsWanted, Mark
+from tare.model.machines import Machine
+from tare.model.trials import Caution, Image, ImageWanted, Limits, LimitsWanted, Mark
 from tare.running.recorder import Recorder
 from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 

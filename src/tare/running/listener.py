@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from tare.contracts import Host, Instance
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
+from tare.hosts.host import Host
 
 SHARED = "host"  # the path of an instance on its host's network
 _LISTENING = "0A"  # the state of a socket in /proc/net/tcp

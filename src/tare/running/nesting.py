@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from tare.contracts.technologies import Technology
 from tare.errors import TareError, Unavailable
 from tare.hosts.local import LocalHost
 from tare.images.image import carried
 from tare.images.kept import in_use
-from tare.launch import Technology
-from tare.model import Problem
+from tare.model.trials import Problem
 from tare.running.layers import Notes, Testbed, around, inside_of, machine_image, machine_ports, named, started_layer
 from tare.suites.stacks import Stack
 

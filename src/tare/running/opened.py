@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import Unavailable
 from tare.images.adopted import wanted_image
-from tare.machines import Hosts
-from tare.model import ImageWanted, Problem
+from tare.model.machines import Hosts
+from tare.model.trials import ImageWanted, Problem
 from tare.running.layers import Notes, started, whole
 from tare.running.preparation import Needs, opened_testbed, prepare
 from tare.running.testbed import reached

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tare.errors import SuiteError
 from tare.images.adopted import lacking, wanted_image
-from tare.model import Image, ImageWanted
+from tare.model.trials import Image, ImageWanted
 from tare.suites.suite import Suite
 
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.hosts.cpus import Placement
 from tare.images.adopted import images_beside
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
-from tare.machines import Facts
-from tare.model import Image, Limits, LimitsWanted, Problem, Release
+from tare.model.machines import Facts
+from tare.model.trials import Image, Limits, LimitsWanted, Problem, Release
 from tare.running.layers import Testbed
 from tare.running.nesting import makes_machine, prepare_nested
 from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed

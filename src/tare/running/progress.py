@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.journal import Run
-from tare.model import Problem, Raw, Trial
+from tare.model.trials import Problem, Raw, Trial
 from tare.running.schedule import BlockTiming
 from tare.suites.plan import Step
 

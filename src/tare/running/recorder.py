@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from tare.contracts import Host, Process
 from tare.errors import TrialFailed
-from tare.machines import Facts
-from tare.model import Output
+from tare.hosts.host import Host, Process
+from tare.model.machines import Facts
+from tare.model.trials import Output
 
 
 class Recorder:

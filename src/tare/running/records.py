@@ -12,7 +12,7 @@ from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.hosts.tuning import look
 from tare.journal import FORMAT, RunRecord, WorkloadRecord
-from tare.machines import Facts
+from tare.model.machines import Facts
 from tare.running.preparation import Preparation
 from tare.running.testbed import Reached
 from tare.suites.suite import Planned, Suite

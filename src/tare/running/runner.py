@@ -6,10 +6,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
-from tare.launch import Technology
-from tare.model import Caution, Problem, Stop, StopReason, Trial
+from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Ended, Rounds
 from tare.running.deciding import decisions_of
 from tare.running.failing import Failing

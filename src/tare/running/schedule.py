@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from tare.contracts import Workload
-from tare.model import Trial
+from tare.contracts.workloads import Workload
+from tare.model.trials import Trial
 from tare.statistics.anytime import least_count
 from tare.suites.plan import Block, Step, estimate
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
-from tare.contracts import Host, Instance, Process, Workload
+from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import TOOLS, WORDS, ExecHost
+from tare.hosts.host import Host, Process
 from tare.hosts.purpose import Purpose
-from tare.model import Image, Line, Raw, Service
+from tare.model.trials import Image, Line, Raw, Service
 from tare.running.layers import KNOCK
 from tare.running.listener import SHARED, SharedNetwork
 

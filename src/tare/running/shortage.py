@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from tare.contracts import Host, Instance
+from tare.contracts.workloads import Instance
 from tare.errors import TareError
 from tare.hosts.control_groups import group_folder
 from tare.hosts.facts import has_own_kernel
+from tare.hosts.host import Host
 
 _VMSTAT = "/proc/vmstat"
 _OF_GROUPS = ("memory.events", "memory.oom_control")  # version 2 and 1

@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.contracts import Host
+from tare.contracts.technologies import Technology
 from tare.errors import TareError, Unavailable, in_words
 from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
+from tare.hosts.host import Host
 from tare.hosts.kept import Kept
 from tare.hosts.ledger import Ledger, state_folder
 from tare.hosts.local import LocalHost
@@ -23,9 +24,8 @@ from tare.hosts.lock import only_one_on
 from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
-from tare.launch import Technology
-from tare.machines import Facts, Hosts, Machine
-from tare.model import Caution, Image, ImageWanted, Limits, Problem
+from tare.model.machines import Facts, Hosts, Machine
+from tare.model.trials import Caution, Image, ImageWanted, Limits, Problem
 from tare.running.client import client_of
 from tare.running.layers import Testbed
 from tare.running.nesting import prepare

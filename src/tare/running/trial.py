@@ -11,13 +11,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
-from tare.contracts import Host, Setup, Workload
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TareError, TrialFailed, Unavailable, in_words
 from tare.hosts.disks import ColdStart, disks_moved, drop_caches
 from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
-from tare.launch import Technology
-from tare.machines import FileSystem
-from tare.model import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
+from tare.hosts.host import Host
+from tare.model.machines import FileSystem
+from tare.model.trials import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
 from tare.running.beside import Neighbors
 from tare.running.costs import cost_of
 from tare.running.doubts import (

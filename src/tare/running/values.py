@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
-from tare.model import SERVICE_READY, Measured, Metric, Raw, Value
+from tare.model.trials import SERVICE_READY, Measured, Metric, Raw, Value
 
 Key = tuple[str, float | None]  # a metric and a point
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.machines import FileSystem
-from tare.model import Caution, Trial
+from tare.model.machines import FileSystem
+from tare.model.trials import Caution, Trial
 
 _IN_MEMORY = {"ramfs", "rootfs", "tmpfs"}
 _OF_THE_STACK = "a disk or a layer of its own belongs to the stack, and values of files have it in them"

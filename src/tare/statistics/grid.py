@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.journal import WorkloadRecord
-from tare.model import Metric, Trial
+from tare.model.trials import Metric, Trial
 
 # Values beyond this cannot be squared; no quantity that a machine measures comes near.
 LARGEST = 1e150

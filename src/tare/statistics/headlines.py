@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model import Metric
+from tare.model.trials import Metric
 from tare.statistics.cells import HeadlineRule
 from tare.statistics.grid import Grid
 from tare.statistics.ratios import Reference

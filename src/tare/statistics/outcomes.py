@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.statistics.cells import CautionCount, Failure
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Cell, with_caution
 from tare.statistics.center import center

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.journal import Run, RunRecord, WorkloadRecord
-from tare.model import Better, Caution, Trial
+from tare.model.trials import Better, Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
 from tare.statistics.cells import CautionCount, Cell, Verdict, in_words, with_caution
 from tare.statistics.coarse import are_coarse

@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from tare.contracts import Workload
-from tare.model import LimitsWanted, Lowered
+from tare.contracts.workloads import Workload
+from tare.model.trials import LimitsWanted, Lowered
 from tare.units import format_duration, format_size, written
 
 _SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from tare.names import PackageName
+from tare.model.names import PackageName
 
 _OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
 

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from tare import plugins
 from tare.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
-from tare.names import given_name
+from tare.model.names import given_name
 
 Key = tuple[str | int, ...]
 

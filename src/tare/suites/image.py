@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tare.errors import UsageError
-from tare.model import ImageWanted, Release
-from tare.names import PackageName
-from tare.source import Source
+from tare.model.names import PackageName
+from tare.model.sources import Source
+from tare.model.trials import ImageWanted, Release
 from tare.suites.document import Document
 from tare.suites.source import EXAMPLE, read_source
 from tare.units import Size

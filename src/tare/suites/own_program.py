@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import UsageError
-from tare.model import Image, ImageWanted
-from tare.source import Source
+from tare.model.sources import Source
+from tare.model.trials import Image, ImageWanted
 from tare.suites.command_line import CommandLine, words_of
 from tare.suites.document import Document, Key
 from tare.suites.source import read_source

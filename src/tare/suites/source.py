@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tare.errors import UsageError, did_you_mean
-from tare.source import Source
+from tare.model.sources import Source
 
 FILES = ("docker-archive:", "oci:", "oci-archive:")
 STORES = ("containers-storage:", "docker-daemon:", "docker://")

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tare import plugins
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
-from tare.machines import Hosts, Machine
-from tare.model import Image, ImageWanted, LimitsWanted, Lowered
+from tare.model.machines import Hosts, Machine
+from tare.model.trials import Image, ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.image import read_image

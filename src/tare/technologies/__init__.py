@@ -1,5 +1,5 @@
 """Technologies: one file each, with the technology's name."""
 
-from tare.launch import Technology
+from tare.contracts.technologies import Technology
 
 CONTRACT = Technology

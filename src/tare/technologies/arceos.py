@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import Host
 from tare.guests.unikernel import InQemu, arceos_version
+from tare.hosts.host import Host
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Image, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image, Problem
 
 _PROGRAM = "cloud-hypervisor"
 _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"

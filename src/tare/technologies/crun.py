@@ -12,10 +12,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.contracts import VOLUME, Host, Instance, Process
+from tare.contracts.technologies import (
+    ENVIRONMENT,
+    Ground,
+    Launch,
+    Technology,
+    first_line,
+    missing_tools,
+    prepared,
+    ready,
+)
+from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
-from tare.model import Family, Problem
+from tare.hosts.host import Host, Process
+from tare.model.trials import Family, Problem
 
 # The capabilities that Docker leaves to a container's root by default.
 _CAPABILITIES = (

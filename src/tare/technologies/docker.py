@@ -13,13 +13,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import VOLUME, Host, Instance, Process
+from tare.contracts.technologies import INIT, Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
+from tare.hosts.host import Host, Process
 from tare.hosts.lines import last_lines
-from tare.launch import INIT, Launch, Technology, first_line, missing_tools
-from tare.model import Family, Image, Problem
+from tare.model.trials import Family, Image, Problem
 
 # A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
 _REMOVE = """

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts import Host, Instance
-from tare.launch import Ground, Launch, first_line
-from tare.model import Caution, Family, Problem
+from tare.contracts.technologies import Ground, Launch, first_line
+from tare.contracts.workloads import Instance
+from tare.hosts.host import Host
+from tare.model.trials import Caution, Family, Problem
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, first_line, missing_tools
+from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
-from tare.launch import Launch, first_line, missing_tools
-from tare.model import Family, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Problem
 from tare.technologies.docker import Docker
 
 _SHIM = "containerd-shim-kata-v2"

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest, kvm, monitors
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Image, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image, Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.model import Family
+from tare.model.trials import Family
 from tare.technologies.libvirt import Libvirt
 
 

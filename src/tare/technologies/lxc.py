@@ -10,10 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import VOLUME, Host, Instance
+from tare.contracts.technologies import (
+    ENVIRONMENT,
+    Ground,
+    Launch,
+    Technology,
+    first_line,
+    missing_tools,
+    prepared,
+    ready,
+)
+from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, Ground, Launch, Technology, first_line, missing_tools, prepared, ready
-from tare.model import Family, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Problem
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tare.contracts import VOLUME, Host, Instance
+from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
-from tare.launch import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
-from tare.model import Family, Image, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image, Problem
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0

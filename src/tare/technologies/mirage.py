@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host
 from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
-from tare.model import Problem
+from tare.hosts.host import Host
+from tare.model.trials import Problem
 
 _OPAM = "opam install solo5, and have it on root's PATH"
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host
+from tare.contracts.technologies import Launch
 from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
-from tare.launch import Launch
-from tare.model import Problem
+from tare.hosts.host import Host
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)

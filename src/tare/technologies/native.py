@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import VOLUME, Host, Instance
+from tare.contracts.technologies import CLEAN, Launch, Technology, missing_tools, prepared, ready
+from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
-from tare.launch import CLEAN, Launch, Technology, missing_tools, prepared, ready
-from tare.model import Family, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Problem
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import VOLUME, Host, Instance
-from tare.launch import Launch, Technology, first_line, missing_tools, prepared, ready
-from tare.model import Family, Problem
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools, prepared, ready
+from tare.contracts.workloads import VOLUME, Instance
+from tare.hosts.host import Host
+from tare.model.trials import Family, Problem
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 

@@ -25,16 +25,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, Technology, missing_tools
+from tare.contracts.workloads import Instance
 from tare.errors import Unavailable, did_you_mean
 from tare.guests.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
 from tare.hosts.exec import RUN
+from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
-from tare.launch import Launch, Technology, missing_tools
-from tare.machines import Machine
-from tare.model import Family, Problem
+from tare.model.machines import Machine
+from tare.model.trials import Family, Problem
 from tare.units import Duration
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}

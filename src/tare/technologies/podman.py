@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts import Host, Process
+from tare.contracts.technologies import Launch, first_line
+from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
 from tare.hosts.network import Network
-from tare.launch import Launch, first_line
-from tare.model import Problem
+from tare.model.trials import Problem
 from tare.technologies.docker import Docker
 
 # Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman

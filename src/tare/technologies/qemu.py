@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, Technology, missing_tools
+from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
-from tare.launch import Launch, Technology, missing_tools
-from tare.model import Family, Image, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image, Problem
 
 
 @dataclass(frozen=True)

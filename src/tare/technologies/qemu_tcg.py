@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance
 from tare.guests.guest import EMULATED
-from tare.launch import Launch
-from tare.model import Family, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Problem
 from tare.technologies.qemu import Qemu
 
 

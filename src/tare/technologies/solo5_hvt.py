@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host
+from tare.contracts.technologies import missing_tools
 from tare.errors import TrialFailed
 from tare.guests import kvm
 from tare.guests.unikernel import READY, Solo5
+from tare.hosts.host import Host
 from tare.images.micro import has_unikernels, unikernels_on
-from tare.launch import missing_tools
-from tare.model import Problem
+from tare.model.trials import Problem
 
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Family, Image, Problem
+from tare.hosts.host import Host
+from tare.model.trials import Family, Image, Problem
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU

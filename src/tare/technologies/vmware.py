@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch, missing_tools
+from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, monitors
 from tare.guests.virtual_pc import VirtualPc
-from tare.launch import Launch, missing_tools
-from tare.model import Problem
+from tare.hosts.host import Host
+from tare.model.trials import Problem
 
 _SECONDS = 120.0
 _INSTALL = "install VMware Workstation or Player from Broadcom's site: Debian has no package of it"

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
+from tare.hosts.host import Host, Process
 from tare.images import snapshots
-from tare.launch import Launch, Technology, first_line, missing_tools
-from tare.model import Caution, Family, Image, Problem
+from tare.model.trials import Caution, Family, Image, Problem
 
 _PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
 _SECONDS = 60.0

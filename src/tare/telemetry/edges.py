@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tare.contracts import Host
+from tare.hosts.host import Host
 from tare.telemetry.files import texts_of
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent

@@ -14,8 +14,8 @@ from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from tare.contracts import Host
 from tare.errors import TareError
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"

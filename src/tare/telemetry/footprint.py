@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tare.contracts import Host
+from tare.hosts.host import Host
 
 PROGRAM = "usr/lib/tare/footprint"  # in the image: it runs on the host, which has the image's directory
 _SECONDS = 60.0

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from tare.contracts import Host
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.telemetry.parsers import ProcessTimes, parse_process_times, parsed
 from tare.telemetry.readings import TICKS_PER_SECOND
 

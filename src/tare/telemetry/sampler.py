@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tare.contracts import Host
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import held_back
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.telemetry.files import FarFiles, Files, LocalFiles
 from tare.telemetry.instances import InstanceReader
 from tare.telemetry.parsers import STEAL_LIMIT

@@ -1,5 +1,5 @@
 """Workloads: one file each, with the workload's name."""
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 
 CONTRACT = Workload

@@ -27,16 +27,16 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, PlainValidator
 
-from tare.contracts import Beside, Setup, Workload
+from tare.contracts.workloads import Beside, Setup, Workload
 from tare.errors import Fault, SuiteError, TrialFailed
 from tare.images.micro import SERVER
-from tare.loads.application import LABEL, Application, Load, OwnService, Parameters, in_places
-from tare.loads.application_file import read_application
-from tare.loads.http import HTTP_PORT
-from tare.loads.load import exposed_port
-from tare.loads.own_metrics import OwnMetric, values_of
-from tare.model import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Value
 from tare.units import Duration
+from tare.workloads.loads.application import LABEL, Application, Load, OwnService, Parameters, in_places
+from tare.workloads.loads.application_file import read_application
+from tare.workloads.loads.http import HTTP_PORT
+from tare.workloads.loads.load import exposed_port
+from tare.workloads.loads.own_metrics import OwnMetric, values_of
 
 _OWN = Application(
     name="own",

@@ -8,7 +8,7 @@ several runs. Every stack runs the same BIND, with as many threads as it sees CP
 2022, as in Debian 12, it ends as it starts, by an assertion on the range of ports.
 
 Values: the knee; over the rate the answers a second, their mean latency and its standard deviation, lost queries, and
-answers other than NOERROR. tare.loads.knee says what the knee is and how it is found, tare.loads.dnsperf what the
+answers other than NOERROR. loads.knee says what the knee is and how it is found, loads.dnsperf what the
 client cannot do.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.dnsperf import DNS_PORT, DnsperfLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.dnsperf import DNS_PORT, DnsperfLoad
 
 _CONFIGURATION_PATH, _ZONE_PATH = "/srv/tare-named.conf", "/srv/tare-zone"
 _CONFIGURATION = f"""\

@@ -28,12 +28,12 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
-from tare.loads.disk import OnDisk, share_seen
-from tare.machines import DiskBytes
-from tare.model import LimitsWanted, Metric, Raw, Value
+from tare.model.machines import DiskBytes
+from tare.model.trials import LimitsWanted, Metric, Raw, Value
 from tare.units import Size, format_size
+from tare.workloads.loads.disk import OnDisk, share_seen
 
 _MEBIBYTE = 1024**2
 _BYTES_PER_INODE = 16384  # of ext4: a disk of so many bytes has room for one more file

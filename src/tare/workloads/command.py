@@ -27,14 +27,15 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Host, Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.exec import WORDS
-from tare.loads.own_metrics import OwnMetric, values_of
-from tare.loads.used import METRICS, measured, read_used
-from tare.model import Metric, Raw, Value
+from tare.hosts.host import Host
+from tare.model.trials import Metric, Raw, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
+from tare.workloads.loads.own_metrics import OwnMetric, values_of
+from tare.workloads.loads.used import METRICS, measured, read_used
 
 _MOST_RUNS = 20  # within a duration
 _USUAL_SECONDS = 0.2  # of a run, which nobody knows before

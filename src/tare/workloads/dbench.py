@@ -28,12 +28,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
-from tare.loads.disk import OnDisk
-from tare.loads.settings import EachOnce, rising
-from tare.model import Metric, Raw, Sweep, Value
+from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration
+from tare.workloads.loads.disk import OnDisk
+from tare.workloads.loads.settings import EachOnce, rising
 
 Mode = Literal["plain", "fsync", "sync"]
 Processes = Annotated[tuple[int, ...], AfterValidator(rising("numbers of processes", 1, 256))]

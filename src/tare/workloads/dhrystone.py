@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.computing import Computing
-from tare.model import Metric
+from tare.model.trials import Metric
+from tare.workloads.loads.computing import Computing
 
 _RESULT = re.compile(
     r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"

@@ -25,14 +25,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from tare.contracts import Host, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
-from tare.loads.disk import OnDisk, share_seen
-from tare.loads.json_report import Part, read_report
-from tare.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
-from tare.machines import DiskBytes
-from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.hosts.host import Host
+from tare.model.machines import DiskBytes
+from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
+from tare.workloads.loads.disk import OnDisk, share_seen
+from tare.workloads.loads.json_report import Part, read_report
+from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LEAST = 1000  # requests

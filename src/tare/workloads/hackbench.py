@@ -21,9 +21,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from tare.loads.perf_bench import Bench, SameLoops
-from tare.loads.settings import EachOnce, rising
-from tare.model import Metric, Sweep
+from tare.model.trials import Metric, Sweep
+from tare.workloads.loads.perf_bench import Bench, SameLoops
+from tare.workloads.loads.settings import EachOnce, rising
 
 Kind = Literal["sockets", "pipes"]
 _RECEIVERS = _SENDERS = 20  # of a group

@@ -21,9 +21,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model import Metric, Raw, Value
+from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
 
 _Bytes = Annotated[int, Field(gt=0)]

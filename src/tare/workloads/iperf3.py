@@ -24,14 +24,14 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
-from tare.loads.iperf3 import Sending, Sent, Server, read_received, send
-from tare.loads.load import server_address, server_port, while_sending
-from tare.loads.settings import EachOnce, each_once
-from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
-from tare.model import Metric, Raw, Service, Value
+from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
+from tare.workloads.loads.iperf3 import Sending, Sent, Server, read_received, send
+from tare.workloads.loads.load import server_address, server_port, while_sending
+from tare.workloads.loads.settings import EachOnce, each_once
+from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
 IPERF3_PORT = 15201

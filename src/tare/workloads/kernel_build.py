@@ -26,9 +26,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.contracts import Host, Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TimedOut, TrialFailed, printed
-from tare.model import Metric, Raw, Value
+from tare.hosts.host import Host
+from tare.model.trials import Metric, Raw, Value
 
 _GIB = 1 << 30
 _TOOLS = ("bc", "bison", "flex", "gcc", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils")

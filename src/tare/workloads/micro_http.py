@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.images.micro import SERVER
-from tare.loads.http import HttpLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.http import HttpLoad
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.images.micro import SERVER
-from tare.loads.redis_benchmark import RedisLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.redis_benchmark import RedisLoad
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ in steps of 100 with weighttp, keep-alive on. nginx has its default settings and
 of open files, so each request opens and reads the file. The worker runs as root: a container may have no other user.
 
 A refused or broken connection, a status other than 200 to 399, a page that is not of the file's size (an image of yours
-has its own), or no answer for half a minute fails the trial. wrk runs in turns (tare.loads.http): its connections stay
+has its own), or no answer for half a minute fails the trial. wrk runs in turns (loads.http): its connections stay
 open in between, and the time in which they are made is not measured.
 
 Settings: `clients`; `duration` of each point; `keep_alive`, or else every request takes a new connection; `size` of the
@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, page, servable
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.http import HTTP_PORT, HttpLoad, PageSize, page, servable
 
 # Not in /tmp, which some technologies keep in memory and others on a disk.
 _CONFIGURATION_PATH = "/srv/tare-nginx.conf"

@@ -2,7 +2,7 @@
 
 The server and the file of 1 KiB are those of `nginx`. wrk on the client asks for the file at each of `rates`, on a
 schedule that does not wait for answers, so that the waits which a stall of the server causes are all in the latencies
-(no coordinated omission: tare.loads.latency). None of the papers measured that: they asked without a pause, where a
+(no coordinated omission: loads.latency). None of the papers measured that: they asked without a pause, where a
 latency is what throughput leaves of it.
 
 A turn has a thousand requests at least, so it may be longer than those of others. A percentile is that of a turn, and
@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.latency import LatencyLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.latency import LatencyLoad
 from tare.workloads.nginx import Nginx
 
 

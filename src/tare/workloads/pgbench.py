@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.disk import OnDisk
-from tare.loads.pgbench import POSTGRES_PORT, PgbenchLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.disk import OnDisk
+from tare.workloads.loads.pgbench import POSTGRES_PORT, PgbenchLoad
 
 _SCRIPT_PATH = "/srv/tare-postgres.sh"
 _SCRIPT = """\

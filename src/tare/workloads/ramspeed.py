@@ -27,12 +27,12 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.loads.settings import EachOnce, each_once
-from tare.loads.turns import SLOWEST, limit_seconds
-from tare.model import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
+from tare.workloads.loads.settings import EachOnce, each_once
+from tare.workloads.loads.turns import SLOWEST, limit_seconds
 
 Kind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")

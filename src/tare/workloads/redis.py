@@ -6,7 +6,7 @@ measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and
 pipeline's depth.
 
 The paper ran redis-benchmark on a separate host, against Redis 3.0.1. Here it is started for each turn
-(tare.loads.redis_benchmark), as stacks take turns and it cannot pause: the time in which it starts and its clients
+(loads.redis_benchmark), as stacks take turns and it cannot pause: the time in which it starts and its clients
 connect is not measured. With many clients, turns are longer, and there are fewer of them.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.redis_benchmark import REDIS_PORT, RedisLoad
-from tare.model import Service
+from tare.model.trials import Service
+from tare.workloads.loads.redis_benchmark import REDIS_PORT, RedisLoad
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """redis-density: how many instances with a key-value store a machine holds, and the memory of each further one.
 
-The server is that of `redis`. redis-benchmark asks each instance over one connection (tare.loads.density). None of the
+The server is that of `redis`. redis-benchmark asks each instance over one connection (loads.density). None of the
 papers counted instances.
 
 Settings: `goal`, the 99th percentile of the latency that each has to keep; `most` instances; `spare`, the share of the
@@ -14,10 +14,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts import Setup
-from tare.loads.density import Density
-from tare.loads.redis_benchmark import Operation, slow_seconds
-from tare.model import Raw
+from tare.contracts.workloads import Setup
+from tare.model.trials import Raw
+from tare.workloads.loads.density import Density
+from tare.workloads.loads.redis_benchmark import Operation, slow_seconds
 from tare.workloads.redis import Redis
 
 

@@ -33,17 +33,17 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import Fault
 from tare.images.micro import SERVER
-from tare.loads.http import HTTP_PORT
-from tare.loads.load import ClientCounts, exposed_port, rising_rates
-from tare.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
-from tare.loads.own_metrics import OwnMetric
-from tare.loads.requests import Request, Requests, as_path
-from tare.model import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
+from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
+from tare.workloads.loads.http import HTTP_PORT
+from tare.workloads.loads.load import ClientCounts, exposed_port, rising_rates
+from tare.workloads.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
+from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.requests import Request, Requests, as_path
 
 
 class _Unsaid(int):

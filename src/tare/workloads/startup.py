@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model import Metric, Raw, Value
+from tare.model.trials import Metric, Raw, Value
 
 
 @dataclass(frozen=True)

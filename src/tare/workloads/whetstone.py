@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.loads.computing import Computing
-from tare.model import Metric
+from tare.model.trials import Metric
+from tare.workloads.loads.computing import Computing
 
 _MODULES = (
     "array_elements",

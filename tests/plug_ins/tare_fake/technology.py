@@ -32,13 +32,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tare.contracts import Host, Instance, Process
+from tare.contracts.technologies import Launch, Technology
+from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
+from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
-from tare.launch import Launch, Technology
-from tare.machines import Facts
-from tare.model import Family, Limits, Output, Problem
+from tare.model.machines import Facts
+from tare.model.trials import Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tare.contracts import Setup, Workload
-from tare.model import Metric, Raw, Value
+from tare.contracts.workloads import Setup, Workload
+from tare.model.trials import Metric, Raw, Value
 
 _NAN, _INFINITY = float("nan"), float("inf")
 _VALUES: dict[str, tuple[Any, Any]] = {  # the point and the value

@@ -24,7 +24,7 @@ from compared import (
 from runs import write
 
 from tare.journal import Run
-from tare.model import Status, Trial
+from tare.model.trials import Status, Trial
 
 # --- one run ---------------------------------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from pages import Page
 from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial, write
 
 from tare.journal import Run
-from tare.machines import Tuning
-from tare.model import Limits, Measured, SeenLimits, SetLimits, Trial
+from tare.model.machines import Tuning
+from tare.model.trials import Limits, Measured, SeenLimits, SetLimits, Trial
 
 
 def test_a_stack_that_became_worse_fails_the_gate_whatever_the_day_did_to_the_machine(

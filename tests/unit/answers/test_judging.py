@@ -13,7 +13,7 @@ from runs import DHRYSTONE, REDIS, make_run, make_trial, measured, write
 
 from tare.answers.judging import judge, nothing_judged
 from tare.journal import Run
-from tare.model import Caution, Footprint, Status, Trial
+from tare.model.trials import Caution, Footprint, Status, Trial
 from tare.statistics.summarize import summarize
 
 # Docker has 90.1 % of native, [89.5, 90.7], 12 blocks.

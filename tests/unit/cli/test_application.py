@@ -11,7 +11,7 @@ from tare.__main__ import run
 from tare.cli import app
 from tare.cli.application import parse_compose
 from tare.errors import UsageError
-from tare.loads.application_file import read_application
+from tare.workloads.loads.application_file import read_application
 
 SHOP = "services:\n  web:\n    image: nginx:1.25\n    ports: ['8080:80']\n    restart: always\n"
 

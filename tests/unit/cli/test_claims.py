@@ -14,7 +14,7 @@ from runs import believable_run, make_run, write
 from tare.__main__ import run as command_line
 from tare.cli import app
 from tare.journal import Run
-from tare.model import Caution
+from tare.model.trials import Caution
 
 WHOLE: list[dict[str, object]] = [
     {"direction": "less", "printed": "slower", "p": "< 0.01"},

@@ -13,7 +13,7 @@ import pytest
 from tare.__main__ import run
 from tare.cli import app
 from tare.hosts.ledger import Leftovers, keep, leftovers
-from tare.machines import Machine
+from tare.model.machines import Machine
 
 Clean = Callable[..., tuple[int, str]]
 SLOW = ("sh", "-c", "sleep 600", "tare-slow")

@@ -14,9 +14,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from runs import make_run, make_trial, measured
 
 from tare.cli.display import Lines, Once, Screen, shown
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.journal import Run
-from tare.model import Raw, Trial, Value
+from tare.model.trials import Raw, Trial, Value
 from tare.running.progress import (
     BlockBegins,
     BlockEnded,

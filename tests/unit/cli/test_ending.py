@@ -13,7 +13,7 @@ from tare.cli.console import Console
 from tare.cli.ending import leave, show_end
 from tare.errors import TareError
 from tare.journal import Run, load
-from tare.model import Stop, StopReason, Trial
+from tare.model.trials import Stop, StopReason, Trial
 
 
 def failed(stack: str, reason: str, hint: str = "", workload: str = "dhrystone") -> Trial:

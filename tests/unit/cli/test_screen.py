@@ -9,9 +9,9 @@ import pytest
 
 from tare import plugins
 from tare.cli.screen import LINES, screen
+from tare.contracts.technologies import NOT_ROOT
 from tare.doctor.usable import Usable
-from tare.launch import NOT_ROOT
-from tare.model import Problem
+from tare.model.trials import Problem
 from tare.telemetry.noise import Noise
 
 MACHINE = ("Debian GNU/Linux 12 (bookworm), Linux 6.1.0-30-amd64 on x86_64", "some CPU " * 12)

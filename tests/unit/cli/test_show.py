@@ -9,8 +9,8 @@ from runs import believable_run, make_run, make_trial, write
 
 from tare.__main__ import run
 from tare.cli import app
-from tare.machines import FileSystem
-from tare.model import Caution, Measured, Raw, Turn
+from tare.model.machines import FileSystem
+from tare.model.trials import Caution, Measured, Raw, Turn
 from tare.telemetry.readings import Reading
 from tare.telemetry.series import Row
 from tare.telemetry.series import write as write_rows

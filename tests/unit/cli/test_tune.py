@@ -19,9 +19,9 @@ from tare.errors import UsageError
 from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
 from tare.journal import Journal, RunRecord, WorkloadRecord, load
-from tare.loads.requests import Request
-from tare.machines import Tuning
+from tare.model.machines import Tuning
 from tare.running.records import check_same
+from tare.workloads.loads.requests import Request
 
 Tune = Callable[..., tuple[int, str, str]]
 ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"

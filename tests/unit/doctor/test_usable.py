@@ -10,7 +10,7 @@ from tare_fake.technology import FakeHost
 
 from tare import plugins
 from tare.doctor.usable import quick
-from tare.model import Limits, Output
+from tare.model.trials import Limits, Output
 
 CONFUSED = """from tare_fake.technology import Fake
 

@@ -7,7 +7,7 @@ from disks_made import free_bytes, zeroed
 
 from tare.guests.guest import with_disk
 from tare.hosts.local import LocalHost
-from tare.model import Image
+from tare.model.trials import Image
 
 
 def test_a_disk_is_made_once_of_the_directory_as_large_as_said_and_its_inode_tables_are_zeroed(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, in_time
 
+from tare.contracts.technologies import Launch, Timeline
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.guests import guest
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch, Timeline
-from tare.model import Image, Limits
+from tare.model.trials import Image, Limits
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
 PANIC = "Kernel panic - not syncing: System is deadlocked on memory"

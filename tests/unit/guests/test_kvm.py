@@ -8,7 +8,7 @@ import pytest
 
 from tare.guests import kvm
 from tare.hosts.local import LocalHost
-from tare.model import Image
+from tare.model.trials import Image
 
 PATH = Path("/nonexistent")
 PACKAGES = "bash 5.2\nlinux-image-6.1.0-56-cloud-amd64 6.1.192-2\n"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tare.hosts.disks import disks_moved, drop_caches, parse_statistics
 from tare.hosts.local import LocalHost
-from tare.machines import DiskBytes
-from tare.model import Output
+from tare.model.machines import DiskBytes
+from tare.model.trials import Output
 
 # /sys/block/vda/stat of a machine with Linux 6.1, and of an older kernel, which has no counters of discards and flushes
 TODAYS = "12866740  1073608 652969410 10004709 11487807  6269237 1019587248  8323265        0  1986732 19105303  6084415       87 844073120   615355  2578267   161971\n"  # noqa: E501

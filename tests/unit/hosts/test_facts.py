@@ -23,7 +23,7 @@ from tare.hosts.facts import (
     read_virtualization,
 )
 from tare.hosts.local import LocalHost
-from tare.machines import Facts
+from tare.model.machines import Facts
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 

@@ -5,8 +5,8 @@ import pytest
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.file_systems import file_systems_under, file_systems_used, mounted_under, outermost
 from tare.hosts.local import LocalHost
-from tare.machines import FileSystem
-from tare.model import Output
+from tare.model.machines import FileSystem
+from tare.model.trials import Output
 
 # systemd-nspawn 252 on an overlay, as the container showed it.
 NSPAWN = """\

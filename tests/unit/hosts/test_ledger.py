@@ -11,7 +11,7 @@ from tare.errors import TareError
 from tare.hosts.ledger import Ledger, Leftovers, leftovers, private_state_folder, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.undoing import trouble_of
-from tare.model import Output
+from tare.model.trials import Output
 
 
 @pytest.fixture

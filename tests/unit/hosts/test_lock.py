@@ -16,7 +16,7 @@ from tare.hosts.ledger import DoomedLedger
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one, only_one_on
 from tare.hosts.network import Network
-from tare.machines import Hosts, Machine
+from tare.model.machines import Hosts, Machine
 from tare.running import testbed
 
 OTHER = """

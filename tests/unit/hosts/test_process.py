@@ -14,7 +14,7 @@ from waiting import comes_true, in_time
 
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.process import LocalProcess, execute, kill_tree, started
-from tare.model import Line
+from tare.model.trials import Line
 
 DAEMON = 'setsid sh -c \'(echo $$ > "$1"; exec sleep 70101) &\' sh "$1" >/dev/null 2>&1 &'
 SPAWNING = """

@@ -25,9 +25,9 @@ from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
 from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
 from tare.hosts.ssh import unreachable
-from tare.loads import turns
-from tare.model import Line
+from tare.model.trials import Line
 from tare.running.recorder import Recorder
+from tare.workloads.loads import turns
 
 BUSY = f'"{sys.executable}" -c "{SPIN}"; true'
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tare.contracts.technologies import Technology
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
-from tare.launch import Technology
 from tare.running.layers import new_name, slots_for
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos

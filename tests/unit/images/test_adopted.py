@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from oci_made import file, folder, layer, layout, link
 
-from tare.contracts import Beside
+from tare.contracts.workloads import Beside
 from tare.errors import TareError, UsageError
 from tare.hosts.exec import START
 from tare.images.adopted import Adoption, configuration_of, lacking, packages_of, wanted_image
 from tare.images.building import building
 from tare.images.inside import hash_of_files, put_files, text_in
-from tare.model import Image, ImageWanted, Service
-from tare.source import Source, Started
+from tare.model.sources import Source, Started
+from tare.model.trials import Image, ImageWanted, Service
 from tare.suites.source import FILES, STORES, read_source
 from tare.workloads.application import OfSeveral
 

@@ -22,7 +22,7 @@ from registry import USER, registry
 from tare.errors import TareError
 from tare.images import copying
 from tare.images.layers import Size
-from tare.source import Source
+from tare.model.sources import Source
 
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("skopeo") and shutil.which("umoci")), reason="apt-get install skopeo umoci"),

@@ -18,7 +18,7 @@ from tare.images.oci import (
     refuse_other_platform,
     written,
 )
-from tare.source import Started
+from tare.model.sources import Started
 
 ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
 www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin

@@ -11,9 +11,9 @@ import pytest
 
 from plug_ins import own
 from tare import plugins
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
-from tare.model import Metric, Raw, Value
+from tare.model.trials import Metric, Raw, Value
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis

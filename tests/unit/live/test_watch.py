@@ -15,12 +15,12 @@ from waiting import ENOUGH_SECONDS
 
 from tare.live.board import Now, read_board
 from tare.live.watch import LivePage, PageReporter, served
-from tare.loads.own_metrics import OwnMetric
-from tare.model import Raw
+from tare.model.trials import Raw
 from tare.running.progress import BlockBegins, BlockEnded, RunBegins, TrialBegins, TurnEnded, TurnsBegin
 from tare.running.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.workloads.command import Command
+from tare.workloads.loads.own_metrics import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")

@@ -13,10 +13,11 @@ from typing import cast, get_args
 import pytest
 
 from plug_ins import own
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model import Output
+from tare.model.trials import Output
 from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Kind, Ramspeed

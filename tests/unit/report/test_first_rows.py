@@ -13,13 +13,13 @@ from fakes import Bench, Watcher, suite
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from tare.contracts import Setup, Workload
-from tare.loads.own_metrics import OwnMetric
-from tare.model import Metric, Raw, Value
+from tare.contracts.workloads import Setup, Workload
+from tare.model.trials import Metric, Raw, Value
 from tare.report.first_rows import FirstRows
 from tare.running.progress import Event, TurnEnded, TurnsBegin
 from tare.suites.plan import Step
 from tare.workloads.command import Command
+from tare.workloads.loads.own_metrics import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model import Caution, Measured, Metric, Trial
+from tare.model.trials import Caution, Measured, Metric, Trial
 from tare.report import find
 from tare.report.numbers import estimate, interval
 from tare.report.words import answer, in_brief, readiness, trust

@@ -11,7 +11,7 @@ from pages import Page, html_of
 from runs import MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.report.brief import _IN_PLAIN_WORDS, Brief, Part, bounds, brief, roughly
 from tare.report.html.front import RankingRow, front
 from tare.report.html.trials import anchors

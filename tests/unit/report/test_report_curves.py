@@ -11,7 +11,7 @@ import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
 from tare.journal import Journal, Run, WorkloadRecord
-from tare.model import Measured, Metric, Raw, Sweep
+from tare.model.trials import Measured, Metric, Raw, Sweep
 from tare.report import curves, figures, heat
 from tare.report.curves import Along, Percentile, Rate
 from tare.report.html import swept as module

@@ -15,7 +15,7 @@ from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
 from tare.journal import Run, load
-from tare.model import Footprint, StopReason
+from tare.model.trials import Footprint, StopReason
 from tare.report import csv as report_csv
 from tare.report import find, formats, write_report
 from tare.statistics.summarize import summarize

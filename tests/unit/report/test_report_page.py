@@ -14,8 +14,8 @@ from pages import Page, html_of
 from runs import MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.machines import Tuning
-from tare.model import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
+from tare.model.machines import Tuning
+from tare.model.trials import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
 from tare.report import find
 from tare.report.html.drawing import drawing, drawn_meanwhile
 from tare.statistics.summarize import summarize

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from runs import NGINX, REDIS, STARTUP, make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.model import Caution, Family, Metric, Trial
+from tare.model.trials import Caution, Family, Metric, Trial
 from tare.report import find, formats
 from tare.report.terminal import matrix
 from tare.statistics.summarize import summarize

@@ -8,7 +8,7 @@ from rich.console import Console
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Caution, Metric
+from tare.model.trials import Caution, Metric
 from tare.report.numbers import cut, plus_minus
 from tare.report.terminal import matrix, usual_values
 from tare.statistics.summarize import summarize

@@ -12,7 +12,7 @@ from pages import Page, html_of
 from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
 from tare.journal import Journal, Run
-from tare.model import Raw, Turn
+from tare.model.trials import Raw, Turn
 from tare.report import write_report
 from tare.report.html import trials as module
 from tare.report.html.blocks import turns_shown

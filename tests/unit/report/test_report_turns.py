@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
 
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.report.figures import SLOWEST, STOLEN
 from tare.report.html import blocks
 from tare.report.html.turns import Strip, strips

@@ -15,19 +15,20 @@ from fakes import LIMITS, bare_testbed
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts import Beside, Host, Instance, Setup, Workload
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Beside, Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.exec import RUN
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.launch import Launch
-from tare.model import ImageWanted, Metric, Output, Raw, Service, Value
+from tare.model.sources import Source
+from tare.model.trials import ImageWanted, Metric, Output, Raw, Service, Value
 from tare.running.beside import Neighbors, groups, with_names
 from tare.running.doubts import side_cautions
 from tare.running.layers import KNOCK, Testbed
 from tare.running.service import Place
 from tare.running.trial import Attempt
-from tare.source import Source
 from tare.suites.plan import Step
 
 STEP = Step("one", "shop", "fake", 0, 0)

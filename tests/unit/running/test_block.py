@@ -14,13 +14,14 @@ from fakes import LIMITS, bare_testbed, suite
 from tare_fake.technology import Fake, FakeHost
 from waiting import wait_until
 
-from tare.contracts import Host, Instance, Setup
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance, Setup
 from tare.hosts.cpus import Placement
+from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch
-from tare.model import Image, LimitsWanted, Output, Raw
+from tare.model.trials import Image, LimitsWanted, Output, Raw
 from tare.running.block import Rounds
 from tare.running.layers import Testbed
 from tare.running.progress import Event, TurnEnded, report_to_nobody

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 from fakes import bare_testbed
 from tare_fake.technology import Fake
 
-from tare.contracts import Host, Instance
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.launch import Launch
-from tare.model import Output, Trial
+from tare.model.trials import Output, Trial
 from tare.running.trial import Attempt
 from tare.suites.plan import Step
 from tare.workloads.startup import Startup

@@ -15,7 +15,7 @@ from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
 from tare.journal import WorkloadRecord
-from tare.model import Metric, Raw, Value
+from tare.model.trials import Metric, Raw, Value
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
 from tare.workloads.dhrystone import Dhrystone

@@ -9,7 +9,7 @@ import pytest
 from fakes import Bench, planned, suite
 from runs import make_trial
 
-from tare.model import Problem, Trial
+from tare.model.trials import Problem, Trial
 from tare.running.failing import Failing
 from tare.suites.suite import Suite
 

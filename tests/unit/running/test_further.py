@@ -11,7 +11,7 @@ from tare_fake.technology import Fake, FakeHost
 from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.network import SLOTS
-from tare.model import Mark
+from tare.model.trials import Mark
 from tare.running.further import FurtherInstances
 from tare.running.layers import named
 from tare.workloads.startup import Startup

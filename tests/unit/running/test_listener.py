@@ -16,13 +16,14 @@ from fakes import LIMITS, Bench, Watcher
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.launch import Launch
-from tare.model import Metric, Output, Raw, Service, Value
+from tare.model.trials import Metric, Output, Raw, Service, Value
 from tare.running.listener import SharedNetwork, listening_sockets
 from tare.running.trial import Attempt
 from tare.suites.plan import Step

@@ -11,10 +11,10 @@ from fakes import bare_testbed, suite
 from runs import make_run, pairs
 from tare_fake.technology import Fake
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
-from tare.model import Raw, Trial
+from tare.model.trials import Raw, Trial
 from tare.report.words import trust
 from tare.running.block import Rounds
 from tare.running.progress import report_to_nobody

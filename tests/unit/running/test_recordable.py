@@ -11,7 +11,7 @@ from fakes import Bench, Watcher, suite
 from tare_fake.workload import Odd
 
 from tare.journal import load_raw
-from tare.model import Caution, Footprint, Mark, Raw, Trial
+from tare.model.trials import Caution, Footprint, Mark, Raw, Trial
 from tare.running.recordable import recordable
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tare.hosts.local import LocalHost
-from tare.machines import Facts, Hosts, Machine
+from tare.model.machines import Facts, Hosts, Machine
 from tare.running.records import machines_by_role
 from tare.running.testbed import Reached
 from tare.suites.suite import parse_suite

@@ -10,7 +10,7 @@ from fakes import Bench, suite
 
 from tare.cli.reparse import _as_measured, reparse
 from tare.journal import WorkloadRecord
-from tare.model import Lowered
+from tare.model.trials import Lowered
 from tare.workloads.ramspeed import Ramspeed
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -17,11 +17,11 @@ from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
-from tare.contracts import Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.journal import Journal, load_raw
-from tare.machines import Facts
-from tare.model import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
+from tare.model.machines import Facts
+from tare.model.trials import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
 from tare.running.doubts import time_cautions
 from tare.running.progress import Event, TrialBegins
 from tare.statistics.summarize import summarize

@@ -20,14 +20,15 @@ from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
 from tare.cli.reparse import _read_again
-from tare.contracts import Host, Instance, Setup, Workload
+from tare.contracts.technologies import Launch, Technology
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.journal import Journal
-from tare.launch import Launch, Technology
-from tare.model import Image, Metric, Output, Raw, Service, Value
+from tare.model.trials import Image, Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
 from tare.running.service import Server, served

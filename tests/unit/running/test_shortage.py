@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Instance
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.running.shortage import Shortage

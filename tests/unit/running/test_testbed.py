@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from fakes import suite
 
-from tare.contracts import Host
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.machines import Facts, Hosts, Machine
-from tare.model import Problem
+from tare.model.machines import Facts, Hosts, Machine
+from tare.model.trials import Problem
 from tare.running.testbed import Reached, emulated, find_unusable, placed
 
 CPU = "/sys/devices/system/cpu"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tare import plugins
+from tare.contracts.technologies import Technology, Timeline
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.launch import Technology, Timeline
-from tare.model import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.model.trials import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
 from tare.running.doubts import client_cautions, limit_cautions, waiting_cautions
 from tare.running.layers import _mark_answer, around, start_seconds
 from tare.running.trial import _since_requested

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from tare.contracts import Setup, Workload
+from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
-from tare.model import Measured, Metric, Raw, Value
+from tare.model.trials import Measured, Metric, Raw, Value
 from tare.running.values import read_values
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from runs import DHRYSTONE, SPEED, believable_run, make_run, make_trial
 
 from tare.journal import Run
-from tare.model import Better, Measured
+from tare.model.trials import Better, Measured
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.ranks import _ranked, rankings
 from tare.statistics.summarize import summarize

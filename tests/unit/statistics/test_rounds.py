@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from runs import DHRYSTONE, make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.model import Measured, Trial
+from tare.model.trials import Measured, Trial
 from tare.statistics.center import center
 from tare.statistics.grid import Grid, arrange
 from tare.statistics.ratios import Reference, compare_together

@@ -12,7 +12,7 @@ import pytest
 from runs import DHRYSTONE, make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.model import Better, Metric
+from tare.model.trials import Better, Metric
 from tare.report import csv as report_csv
 from tare.report import html as report_html
 from tare.report import json as report_json

@@ -8,7 +8,7 @@ import pytest
 from runs import make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Better, Caution, Family, Trial
+from tare.model.trials import Better, Caution, Family, Trial
 from tare.report.numbers import glyph
 from tare.report.words import firmness, trust
 from tare.statistics.cells import LASTING, Cell

@@ -9,7 +9,7 @@ import pytest
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
-from tare.model import Metric
+from tare.model.trials import Metric
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from runs import make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.statistics.summarize import summarize
 
 STACKS = ("native", "docker", "crun", "native-again")

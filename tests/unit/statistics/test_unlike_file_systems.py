@@ -6,8 +6,8 @@ import pytest
 from runs import make_run, make_trial, measured
 
 from tare.journal import Run
-from tare.machines import FileSystem
-from tare.model import Trial
+from tare.model.machines import FileSystem
+from tare.model.trials import Trial
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.statistics.summarize import summarize
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tare.contracts import Workload
+from tare.contracts.workloads import Workload
 from tare.errors import SuiteError
-from tare.model import LimitsWanted, Lowered
+from tare.model.trials import LimitsWanted, Lowered
 from tare.suites.bounds import bounded
 from tare.suites.suite import Planned, parse_suite
 from tare.workloads.bonnie import Bonnie

@@ -10,9 +10,9 @@ import pytest
 
 from tare.cli.application import parse_compose
 from tare.errors import SuiteError
-from tare.loads.application_file import parse_application
-from tare.source import Started
+from tare.model.sources import Started
 from tare.suites.composed import Around, Composed, composed
+from tare.workloads.loads.application_file import parse_application
 
 SHOP = """
 name: shop

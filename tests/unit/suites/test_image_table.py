@@ -8,8 +8,8 @@ import pytest
 from shelf import NATIVE, REDIS, faults, read
 
 from tare.errors import UsageError
-from tare.model import ImageWanted
-from tare.source import Source
+from tare.model.sources import Source
+from tare.model.trials import ImageWanted
 from tare.suites.source import read_source
 
 KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"

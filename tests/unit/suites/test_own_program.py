@@ -8,8 +8,8 @@ import pytest
 from shelf import REDIS, faults, read
 
 from tare.errors import SuiteError
-from tare.model import ImageWanted
-from tare.source import Source
+from tare.model.sources import Source
+from tare.model.trials import ImageWanted
 from tare.suites.own_program import OwnProgram
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.command import Command

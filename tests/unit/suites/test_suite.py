@@ -19,7 +19,7 @@ from shelf import (
 )
 
 from tare.errors import SuiteError
-from tare.model import ImageWanted
+from tare.model.trials import ImageWanted
 from tare.suites.suite import LimitsWanted, Stack, parse_suite, read_suite
 
 # --- good suites

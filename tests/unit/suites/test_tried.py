@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tare.errors import SuiteError, UsageError
-from tare.source import Source
+from tare.model.sources import Source
 from tare.suites.suite import parse_suite
 from tare.suites.tried import Tried
 from tare.workloads.command import Command

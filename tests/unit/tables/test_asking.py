@@ -19,7 +19,7 @@ from sampled import sampled_run
 
 from tare.errors import UsageError
 from tare.journal import load
-from tare.model import Caution, Mark
+from tare.model.trials import Caution, Mark
 from tare.report import write_report
 from tare.report.json import cell_fields
 from tare.statistics.summarize import summarize

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import VOLUME, Instance
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, monitors
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.hosts.process import LocalProcess
-from tare.launch import Launch
-from tare.model import Image, Limits, Output, Problem
+from tare.model.trials import Image, Limits, Output, Problem
 from tare.technologies.lxd import Lxd, package_for
 from tare.technologies.lxd_vm import LxdVm, settings
 

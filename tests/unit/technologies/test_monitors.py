@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tare import plugins
+from tare.contracts.technologies import Launch
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest
 from tare.guests.guest import Devices
@@ -20,8 +21,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch
-from tare.model import Image, Limits, Problem
+from tare.model.trials import Image, Limits, Problem
 from tare.technologies.cloud_hypervisor import CloudHypervisor
 from tare.technologies.firecracker import Firecracker
 from tare.technologies.kata import Kata

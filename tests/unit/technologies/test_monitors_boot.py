@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tare import plugins
-from tare.contracts import Instance
+from tare.contracts.technologies import Launch, Timeline
+from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed
 from tare.guests import boot_medium
 from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.launch import Launch, Timeline
-from tare.model import Image, Limits, Output
+from tare.model.trials import Image, Limits, Output
 
 pytestmark = pytest.mark.machine
 

@@ -17,6 +17,7 @@ import pytest
 from fakes import LIMITS
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
+from tare.contracts.technologies import Launch
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.guests import cloud
 from tare.guests.cloud import Cloud, Wanted
@@ -25,8 +26,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch
-from tare.model import Image
+from tare.model.trials import Image
 from tare.technologies.openstack import Openstack
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")

@@ -15,20 +15,20 @@ from fakes import LIMITS, launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from plug_ins import own
-from tare.contracts import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.guests.own_image import Boot, OwnImage, _digests, _overlay
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.loads.load import server_port
-from tare.model import Image, Output
+from tare.model.trials import Image, Output
 from tare.technologies.mirage import Mirage
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
 from tare.technologies.rumprun import Rumprun
 from tare.technologies.unikraft import Unikraft
 from tare.workloads.dhrystone import Dhrystone
+from tare.workloads.loads.load import server_port
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup

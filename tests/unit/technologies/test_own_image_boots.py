@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from fakes import launch_on
 
-from tare.contracts import Instance
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import own_image
 from tare.guests.own_image import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.launch import Launch
-from tare.model import Image
+from tare.model.trials import Image
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
 from tare.technologies.rumprun import Rumprun

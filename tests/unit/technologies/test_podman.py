@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tare.contracts.technologies import Launch
 from tare.hosts.ledger import Ledger, leftovers
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.launch import Launch
-from tare.model import Image, Limits, Output
+from tare.model.trials import Image, Limits, Output
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
 

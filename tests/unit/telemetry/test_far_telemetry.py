@@ -18,7 +18,7 @@ from tare.errors import Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.hosts.ssh import Master, SshHost
-from tare.model import Caution, Output
+from tare.model.trials import Caution, Output
 from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
 from tare.telemetry.instances import InstanceReader
 from tare.telemetry.readings import HostReader, read_totals

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from waiting import wait_until
 
-from tare.contracts import Host
 from tare.hosts.exec import ExecHost
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.telemetry.edges import Edges
 from tare.telemetry.parsers import parse_process_times

@@ -16,7 +16,7 @@ from sampled import sample
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
-from tare.model import Caution
+from tare.model.trials import Caution
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.parsers import parse_cpu_total
 from tare.telemetry.readings import Reading, Totals

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import SuiteError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.recipes import beside_recipe, client_recipe, guest_recipe
-from tare.model import Image, ImageWanted, Raw
+from tare.model.trials import Image, ImageWanted, Raw
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import OfSeveral
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.images.recipes import guest_recipe
-from tare.machines import DiskBytes
-from tare.model import Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.model.machines import DiskBytes
+from tare.model.trials import Limits, Output, Raw, SeenLimits, SetLimits, Value
 from tare.workloads.bonnie import Bonnie
 
 SAMPLES = Path(__file__).parents[2] / "samples/bonnie"

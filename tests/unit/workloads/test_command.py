@@ -10,14 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import SuiteError, TimedOut, TrialFailed
 from tare.hosts.exec import START
-from tare.loads.own_metrics import OwnMetric
-from tare.model import Limits, Output, Raw
+from tare.model.trials import Limits, Output, Raw
 from tare.running.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import Command
+from tare.workloads.loads.own_metrics import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")

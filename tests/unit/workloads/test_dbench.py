@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.model import Limits, Output, Raw, Value
+from tare.model.trials import Limits, Output, Raw, Value
 from tare.workloads.dbench import Dbench
 
 SAMPLES = Path(__file__).parents[2] / "samples/dbench"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
-from tare.machines import DiskBytes
-from tare.model import Limits, Output, Raw
+from tare.model.machines import DiskBytes
+from tare.model.trials import Limits, Output, Raw
 from tare.running.values import read_values
 from tare.workloads.fio import Fio
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Footprint, LimitsWanted, Output, Raw
+from tare.model.trials import Footprint, LimitsWanted, Output, Raw
 from tare.suites.bounds import bounded
 from tare.workloads.idle import Idle
 

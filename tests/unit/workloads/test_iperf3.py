@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.loads.iperf3 import Sending, read_sent
-from tare.model import Output, Raw
+from tare.model.trials import Output, Raw
 from tare.running.values import read_values
 from tare.workloads.iperf3 import Iperf3, Mode
+from tare.workloads.loads.iperf3 import Sending, read_sent
 
 SAMPLES = Path(__file__).parents[2] / "samples/iperf3"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
-from tare.model import Limits, Output, SeenLimits, SetLimits
+from tare.model.trials import Limits, Output, SeenLimits, SetLimits
 from tare.running.values import read_values
 from tare.workloads.kernel_build import KernelBuild
 

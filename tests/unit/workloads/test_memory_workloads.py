@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tare.contracts import Workload
-from tare.loads.at_rate import AtRate
-from tare.loads.pressure import UnderPressure
+from tare.contracts.workloads import Workload
 from tare.workloads.apache import Apache
 from tare.workloads.apache_memory import ApacheMemory
 from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.lighttpd_memory import LighttpdMemory
+from tare.workloads.loads.at_rate import AtRate
+from tare.workloads.loads.pressure import UnderPressure
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_memory import NginxMemory
 from tare.workloads.redis import Redis

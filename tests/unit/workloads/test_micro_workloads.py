@@ -11,13 +11,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.contracts import Instance, Process, Setup, Workload
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TareError, TrialFailed
+from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model import Output, Service
+from tare.model.trials import Output, Service
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
 from tare.workloads.nginx import Nginx

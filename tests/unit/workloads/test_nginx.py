@@ -10,9 +10,9 @@ from wrk import PretendedWrk, setup_at
 
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.loads.http import check_end
-from tare.model import Raw
+from tare.model.trials import Raw
 from tare.running.values import read_values
+from tare.workloads.loads.http import check_end
 from tare.workloads.nginx import Nginx
 
 SAMPLES = Path(__file__).parents[2] / "samples/nginx"

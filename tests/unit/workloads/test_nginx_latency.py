@@ -10,7 +10,7 @@ from wrk import PretendedWrk, setup_at
 
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Raw
+from tare.model.trials import Raw
 from tare.running.doubts import client_cautions
 from tare.running.values import read_values
 from tare.workloads.nginx import Nginx

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import VOLUME, Instance, Setup
+from tare.contracts.workloads import VOLUME, Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Output, Raw
+from tare.model.trials import Output, Raw
 from tare.running.values import read_values
 from tare.workloads.pgbench import Pgbench
 

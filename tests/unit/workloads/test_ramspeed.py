@@ -7,8 +7,8 @@ import pytest
 from fakes import LIMITS
 from tare_fake.technology import FakeHost
 
-from tare.contracts import Instance, Setup
-from tare.model import Output
+from tare.contracts.workloads import Instance, Setup
+from tare.model.trials import Output
 from tare.workloads.ramspeed import Kind, Ramspeed
 
 

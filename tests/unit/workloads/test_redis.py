@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.loads.redis_benchmark import Operation
-from tare.model import Output, Raw, Value
+from tare.model.trials import Output, Raw, Value
 from tare.running.values import read_values
+from tare.workloads.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"

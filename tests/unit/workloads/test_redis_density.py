@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import LimitsWanted, Output
+from tare.model.trials import LimitsWanted, Output
 from tare.suites.bounds import bounded
 from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity

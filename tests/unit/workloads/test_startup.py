@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tare.contracts import Instance, Setup
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model import Mark, Raw, Value
+from tare.model.trials import Mark, Raw, Value
 from tare.workloads.startup import Startup
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Footprint, Layer, Mark, Trial
+from tare.model.trials import Footprint, Layer, Mark, Trial
 from tare.report import figures, heat
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.swept import swept_drawings

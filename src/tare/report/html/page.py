@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from tare.journal import Run, WorkloadRecord
-from tare.machines import Facts, Tuning
-from tare.model import Trial
+from tare.model.machines import Facts, Tuning
+from tare.model.trials import Trial
 from tare.report.html.blocks import TurnsShown, turns_shown
 from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
 from tare.report.html.claims import ClaimsSection, claims_section

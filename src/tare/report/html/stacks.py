@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tare.machines import FileSystem
-from tare.model import Limits, SetLimits, Trial
+from tare.model.machines import FileSystem
+from tare.model.trials import Limits, SetLimits, Trial
 from tare.report.html.trials import Anchors
 from tare.report.limits import Limit, limits_of
 from tare.report.numbers import listing

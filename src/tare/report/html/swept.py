@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tare.journal import Run, WorkloadRecord
-from tare.model import Metric, Sweep
+from tare.model.trials import Metric, Sweep
 from tare.report import curves
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.over_time import over_time

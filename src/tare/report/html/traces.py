@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tare.journal import Run
-from tare.model import Trial
+from tare.model.trials import Trial
 from tare.report.html.small import AXIS, label, small, time_axis
 from tare.report.looks import DOT, SAME
 from tare.telemetry.series import Series, series_of

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from tare.errors import UsageError
 from tare.journal import Run, load_raw
-from tare.model import Measured, Raw, Trial
+from tare.model.trials import Measured, Raw, Trial
 from tare.report.commands import alike
 from tare.report.html.blocks import TurnsShown
 from tare.report.html.traces import trace

@@ -9,7 +9,7 @@ from itertools import accumulate
 from statistics import fmean, median
 
 from tare.journal import Run
-from tare.model import Measured, Trial, Turn
+from tare.model.trials import Measured, Trial, Turn
 from tare.report.figures import SLOWEST, TurnBar
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW

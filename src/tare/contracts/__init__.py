@@ -1,0 +1,1 @@
+"""What an author of a plug-in reads: the contract of workloads, and that of technologies."""

@@ -1,0 +1,90 @@
+"""What a host offers: where commands run, processes live and files are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+from typing import Protocol, runtime_checkable
+
+from tare.errors import TrialFailed
+from tare.model.machines import Facts
+from tare.model.trials import (
+    Line,
+    Output,
+)
+
+
+class Process(Protocol):
+    """A running command."""
+
+    @property
+    def pid(self) -> int:
+        """Process number on the machine that tare itself runs on."""
+
+    def read_line(self, timeout: float) -> Line:
+        """Give the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Call a function with each line as it comes, instead of keeping it, and with None at the end.
+
+        The call comes from another thread.
+        """
+
+    def send(self, text: str) -> None:
+        """Write to the command's standard input; raises TrialFailed once the command takes no more.
+
+        An inside without a resident process drops the text: there, `run` uses standard input as its life line.
+        """
+
+    def running(self) -> bool:
+        """Tell whether the command still runs."""
+
+    def exit_code(self) -> int | None:
+        """Give the command's exit code; None while it runs, and where nobody knows how it has ended."""
+
+    def errors(self) -> str:
+        """Give what the command has written to standard error so far, also after its block."""
+
+
+@runtime_checkable
+class Host(Protocol):
+    """A place where commands can be run."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command to its end.
+
+        It reads `input`: bytes, or a file of this machine. After `timeout` seconds, tare kills the command and all that
+        it started, and raises TimedOut. With `check`, an exit code other than 0 raises TrialFailed.
+        """
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command; kill it, with all that it started, when the block or tare itself ends.
+
+        With `life_line`, the command ends itself within 3 seconds of the end of its standard input, which also works
+        through a container engine or SSH.
+        """
+
+    def command_line(self, *argv: str) -> tuple[str, ...]:
+        """Give the command line that runs a command on the host, for the machine that tare itself runs on."""
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        """Copy a file of this machine to the host, with its permission bits."""
+
+    def get(self, source: PurePosixPath, target: Path) -> None:
+        """Copy a file of the host to this machine."""
+
+    def read(self, path: str) -> str:
+        """Give the text of a file; empty if it cannot be read."""
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file that only its owner may read."""
+
+    def gather(self, folder: str, name: str) -> str:
+        """Give the texts of all files of this name in and below a folder, one after the other."""
+
+    def facts(self) -> Facts:
+        """Read the facts that the host reports."""
+
+    def lost(self, words: str) -> TrialFailed | None:
+        """Give the reason if the way to the host is lost, or None. `words` are the last that came over it."""

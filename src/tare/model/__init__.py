@@ -1,0 +1,1 @@
+"""The words as values: trials, machines, sources of images, names."""

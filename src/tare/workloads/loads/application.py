@@ -1,0 +1,159 @@
+"""An application: several services, of which one is under test, and a load. It is a folder with `application.toml`.
+
+`application_file.py` reads it. Here is what it means: the service under test runs in an instance of every stack, the
+others beside it on the client's side, and the load is a command on the client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tare.contracts.workloads import Beside, Setup
+from tare.errors import TimedOut, did_you_mean
+from tare.model.trials import ImageWanted, Raw, Service
+from tare.units import format_duration
+from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
+from tare.workloads.loads.own_load import filled
+from tare.workloads.loads.own_metrics import OwnMetric
+
+LABEL = "load"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own
+GIVEN_BY_TARE = ("address", "listen", "port")  # places that no parameter can have
+_LONGEST_LINE = 200
+
+Parameters = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class OwnService:
+    """A service of an application; `port` is 0 for one that takes no connections. An image's own command is empty."""
+
+    name: str
+    image: ImageWanted
+    command: tuple[str, ...] = ()
+    port: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    ready: str = ""
+    ready_status: int = 200
+    ready_command: tuple[str, ...] = ()
+    ready_within: float = 30.0
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its command line, as far as the application says it: an entry point of its own, and its command."""
+        own = self.image.source.started.entry_point if self.image.source else None
+        return (*(own or ()), *self.command)
+
+    def service(self, listen: str, parameters: Parameters) -> Service:
+        """Give it as tare runs it, with address, port and parameters in their places."""
+        places = {**parameters, "listen": listen, "port": self.port}
+        return Service(
+            argv=in_places(self.command, places),
+            port=self.port,
+            ready_path=self.ready,
+            ready_status=self.ready_status,
+            ready_seconds=self.ready_within,
+            ready_argv=in_places(self.ready_command, places),
+            environment=in_places([f"{name}={text}" for name, text in self.environment], places),
+        )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts that may have places for parameters."""
+        return (*self.command, *self.ready_command, *(text for _, text in self.environment))
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load of an application: a command on the client, which takes about `duration` seconds.
+
+    Where it prints what the regular expression `bottleneck` finds, it was itself the bottleneck.
+    """
+
+    command: tuple[str, ...]
+    metrics: tuple[OwnMetric, ...]
+    packages: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    duration: float = 60.0
+    timeout: float = 600.0
+    bottleneck: str = ""
+
+    def run(self, setup: Setup, service: OwnService, parameters: Parameters) -> Raw:
+        """Drive the service, once; raises TrialFailed if the load fails or does not end."""
+        places = {"address": server_address(setup), "port": server_port(setup, "application", service.port)}
+        argv = in_places(self.command, {**parameters, **places})
+        try:
+            raw = measured_load(setup.client, LABEL, *argv, timeout=self.timeout, cpus=client_cpus(setup.client))
+        except TimedOut as error:
+            what = f"{argv[0]}: did not end within {format_duration(self.timeout)}"
+            raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error
+        return replace(raw, client_limit=self.limit_in(f"{raw.text}\n{raw.errors}"))
+
+    def limit_in(self, printed: str) -> str:
+        """Give the line in which the load says that it was the bottleneck; empty without one."""
+        found = re.search(self.bottleneck, printed, re.MULTILINE) if self.bottleneck else None
+        if found is None:
+            return ""
+        line = printed[printed.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+        return f"the load says: {line[:_LONGEST_LINE]}"
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application. The services `beside` the one under test are in the order of their start."""
+
+    name: str
+    under_test: OwnService
+    load: Load
+    beside: tuple[OwnService, ...] = ()
+    parameters: dict[str, str | int | float] = field(default_factory=dict)
+    memory_bytes: int = 1 << 30
+
+    def given(self, parameters: Parameters) -> Parameters:
+        """Give all parameters, some of which a suite sets; raises ValueError for one that it does not have."""
+        for name in parameters:
+            if name not in self.parameters:
+                there = f"it has {', '.join(sorted(self.parameters))}" if self.parameters else "it has none"
+                hint = did_you_mean(name, self.parameters, there)
+                raise ValueError(f"the application has no parameter {name}: {hint}")
+        return {**self.parameters, **parameters}
+
+    def services_beside(self, parameters: Parameters) -> tuple[Beside, ...]:
+        """Give what runs beside the service under test. All that is of Debian's packages shares an image."""
+        own = [each.image for each in self.beside if each.image.source is None]
+        shared = _together(own) if own else ImageWanted()
+        return tuple(
+            Beside(
+                each.name,
+                each.image if each.image.source else shared,
+                each.service(EVERYWHERE, parameters),
+                self.memory_bytes,
+            )
+            for each in self.beside
+        )
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All texts that may have places for parameters."""
+        for each in (self.under_test, *self.beside):
+            yield from each.texts
+        yield from self.load.command
+
+
+def in_places(words: Sequence[str], places: Mapping[str, object]) -> tuple[str, ...]:
+    """Put values in the places of words that are named in braces, and leave all other braces as they are."""
+    return tuple(filled(word, **places) for word in words)
+
+
+def has_place(text: str, name: str) -> bool:
+    """Tell whether a text has a place of this name."""
+    return f"{{{name}}}" in text
+
+
+def _together(images: Sequence[ImageWanted]) -> ImageWanted:
+    """Give the image that has what all of these have; they are of one release."""
+    packages = sorted({package for each in images for package in each.packages})
+    files = sorted({file for each in images for file in each.files})
+    return ImageWanted(images[0].release, tuple(packages), tuple(files))

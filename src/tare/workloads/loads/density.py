@@ -1,0 +1,160 @@
+"""Density: how many instances a machine holds until the first misses its goal, and the memory of each further one.
+
+Instances of the stack, each with the server and the limits of the suite, are started one beside the other. After each
+start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
+It ends with the first that misses the goal three times on end: chance slows one, too. It also ends with one that a
+kernel ends for lack of memory, or that does not start or answer in time; where another one might leave the machine less
+memory than `spare`; and with `most`. Then nobody knows how many fit, and `instances` is missing.
+
+The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
+footprint. What they share counts once. An instance that fails otherwise fails the trial: it says nothing of a number.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.contracts.workloads import Further, Setup
+from tare.errors import OutOfMemory, TimedOut, TrialFailed, printed
+from tare.hosts.network import SLOTS
+from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.units import Duration, Percent
+from tare.workloads.loads.further import WithFurther
+
+_SLOW, _MOST, _SPARE, _OUT_OF_MEMORY, _LATE = "slow", "most", "no memory to spare", "out of memory", "late"
+_AMID = (_OUT_OF_MEMORY, _LATE)  # it may come while instances are asked
+_LOOKS = 3
+_START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
+
+
+@dataclass(frozen=True)
+class _Step:
+    """So many instances are alive: what they cost together, and the latency of the slowest of them."""
+
+    memory_bytes: int
+    slowest_seconds: float
+
+
+@dataclass(frozen=True)
+class Density(WithFurther):
+    """Counts instances of a server. A plug-in gives the server, a short load, and how its output tells a latency."""
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("further", "Memory of each further instance", "bytes", "lower", overall=False),
+        Metric("instances", "Instances until the first misses the goal", "instances", "higher", overall=False),
+        Metric("memory", "Memory of all instances", "bytes", "lower", headline=False),
+        Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
+    )
+    sweep: ClassVar[Sweep | None] = Sweep("instances")
+    shortened_by: ClassVar[str] = "most"
+
+    goal: Annotated[Duration, Field(gt=0, le=60)] = 0.01
+    most: Annotated[int, Field(ge=2, le=SLOTS)] = 16
+    spare: Annotated[Percent, Field(ge=0.05, lt=1)] = 0.2
+
+    @abstractmethod
+    def ask(self, setup: Setup, label: str) -> Raw:
+        """Ask an instance for a moment."""
+
+    @abstractmethod
+    def slow_seconds(self, text: str) -> float:
+        """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Start one instance after the other, and ask them all; the last output tells why it has ended."""
+        try:
+            end, reason = (yield from self._filled(setup, self.further(setup))), ""
+        except (OutOfMemory, TimedOut) as error:
+            end, reason = _OUT_OF_MEMORY if isinstance(error, OutOfMemory) else _LATE, str(error)
+        yield Raw(f"end: {end}", (), f"{reason}\n", 0.0)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
+        steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
+        missed = [step.slowest_seconds > self.goal for step in steps]
+        whole = (end == _MOST and len(steps) == self.most) or end in (_SLOW, _SPARE, *_AMID)
+        if not steps or any(missed[:-1]) or missed[-1] != (end == _SLOW) or not whole:
+            what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
+            raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")
+        if all(missed):
+            raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
+        values = [Value("instances", None, len(steps) - sum(missed))] if end != _MOST else []
+        if len(steps) > 1:
+            more_bytes = steps[-1].memory_bytes - steps[0].memory_bytes
+            values.append(Value("further", None, more_bytes / (len(steps) - 1)))
+        for count, step in enumerate(steps, start=1):
+            values.append(Value("memory", float(count), step.memory_bytes))
+            values.append(Value("slowest", float(count), step.slowest_seconds))
+        return values
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
+
+    def _filled(self, setup: Setup, further: Further) -> Generator[Raw, None, str]:
+        """Start one more until something ends it, and tell what; all but the trial's own are then gone."""
+        alive = [setup]
+        with ExitStack() as exits:
+            while True:
+                slow = False
+                for number, each in enumerate(alive, start=1):
+                    slow = not (yield from self._keeps_goal(each, f"instance {number} of {len(alive)}")) or slow
+                yield _memory(further, len(alive))
+                if slow:
+                    return _SLOW
+                if len(alive) == self.most:
+                    return _MOST
+                if further.spare_share() < self.spare:
+                    return _SPARE
+                alive.append(exits.enter_context(further.started(self.load)).setup)
+
+    def _keeps_goal(self, setup: Setup, label: str) -> Generator[Raw, None, bool]:
+        """Ask an instance, up to three times."""
+        for _ in range(_LOOKS):
+            raw = self.ask(setup, label)
+            yield raw
+            if self.slow_seconds(raw.text) <= self.goal:
+                return True
+        return False
+
+    def _steps(self, raw: Sequence[Raw]) -> list[_Step]:
+        """Read the outputs for each number of instances; what was cut off by the end is left out."""
+        steps: list[_Step] = []
+        found: dict[str, list[float]] = defaultdict(list)
+        for each in raw[:-1]:
+            if each.label == f"memory of {len(steps) + 1}":
+                steps.append(_Step(_bytes(each.text), _slowest(found, len(steps) + 1)))
+                found = defaultdict(list)
+            else:
+                found[each.label].append(self.slow_seconds(each.text))
+        if found and not raw[-1].label.endswith(_AMID):
+            raise TrialFailed(f"outputs of {[*found]} are left over", "`tare show` has the raw output")
+        return steps
+
+
+def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
+    """Give the latency of the slowest of so many instances, each at its best."""
+    labels = [f"instance {number} of {count}" for number in range(1, count + 1)]
+    if [*found] != labels:
+        raise TrialFailed(f"expected outputs of {labels}, found {[*found]}")
+    return max(min(each) for each in found.values())
+
+
+def _memory(further: Further, count: int) -> Raw:
+    memory_bytes = further.cost().all_memory_bytes
+    if memory_bytes is None:
+        raise TrialFailed("the host does not tell the memory of the instances' processes")
+    return Raw(f"memory of {count}", (), f"{memory_bytes}\n", 0.0)
+
+
+def _bytes(text: str) -> int:
+    if not text.strip().isdecimal() or not text.isascii() or not int(text):
+        raise TrialFailed(f"not the memory of instances; {printed(text)}")
+    return int(text)

@@ -1,0 +1,196 @@
+"""The load of a page over HTTP: wrk asks for it without a pause, in turns with those of other stacks.
+
+By itself, wrk runs for whole seconds. A script of ours (`turns.lua`), which wrk calls before each request, counts and
+times the requests of a turn, and makes wrk wait for the next one with its connections open. So a turn takes as long as
+it should, and nothing is started or connected in it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from tare.contracts.workloads import Setup, Workload
+from tare.errors import TrialFailed, printed
+from tare.model.trials import Metric, Output, Raw, Sweep, Value
+from tare.units import Duration, Size
+from tare.workloads.loads.load import ClientCounts, rising_clients, server_address, server_port
+from tare.workloads.loads.requests import Request, put_requests
+from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
+
+HTTP_PORT = 18080
+_SCRIPT = Path(__file__).with_name("turns.lua")
+_SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
+_LEAD_SECONDS = 0.02  # of the script
+_NUMBER = r"\d+\.\d+"
+# What wrk prints of its own when it begins is there before the first turn, which warms up.
+_TURN = re.compile(
+    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\nturn: done\n",
+    re.ASCII,
+)
+_END = re.compile(
+    r"^answers: (?P<answers>\d+)\nbytes: (?P<bytes>\d+)\nerrors: (?P<errors>.*)\nturn: done\n\Z",
+    re.ASCII | re.MULTILINE,
+)
+_NO_ERRORS = "connect 0, read 0, write 0, status 0"
+_LARGEST_HEAD = 1024  # bytes before a page
+_CLOSED = "a server that closes idle connections between turns needs a longer time-out for them, or keep_alive = false"
+_HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
+
+
+def servable(size_bytes: int) -> int:
+    """Give the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
+    if not 1 <= size_bytes <= 16 * 1024**2:
+        raise ValueError("the file's size is from 1B to 16MiB")
+    return size_bytes
+
+
+PageSize = Annotated[Size, AfterValidator(servable)]
+
+
+def page(size_bytes: int) -> str:
+    """Give a page of this size."""
+    return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
+
+
+@dataclass(frozen=True)
+class WrkLoad(Workload):
+    """wrk asks a server for the same page, or for several, as a script of ours tells it."""
+
+    client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
+
+    @property
+    def port(self) -> int:
+        """The server's TCP port: not HTTP's own, which the machine may use."""
+        return HTTP_PORT
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of the page, which every server has to give alike: an image of the user's has a page of its own.
+
+        0 for answers of any size.
+        """
+        return 1024
+
+    @property
+    def asked(self) -> tuple[Request, ...]:
+        """The requests, in their order; none for the page alone."""
+        return ()
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether a connection takes one request after the other, or one alone."""
+        return True
+
+    @contextmanager
+    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int) -> Iterator[Resident]:
+        """Start wrk with a script that is on the client."""
+        place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
+        asked = put_requests(setup.client, self.asked, place, keep_alive=self.keep_alive)
+        header = () if self.keep_alive else ("-H", "Connection: close")
+        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
+        how = (f"-t{threads}", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
+        argv = ("wrk", *how, f"http://{place}/file", str(clients), *asked)
+        with resident(setup.client, *argv, last="turn: done") as wrk:
+            yield wrk
+
+
+@dataclass(frozen=True)
+class HttpLoad(WrkLoad):
+    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep: ClassVar[Sweep | None] = Sweep("clients")
+
+    clients: ClientCounts = (1, 50, 200)
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    keep_alive: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers of clients that cannot be measured."""
+        rising_clients(self.clients)
+
+    @property
+    def without_pause(self) -> bool:
+        """Each of its clients asks again at once."""
+        return True
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
+
+        All turns of a point come before those of the next one: only its connections are open. Its first turn, in which
+        the clients connect, is none.
+        """
+        setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        for clients in self.clients:
+            with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
+                patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
+                for number in range(1 + self.rounds):
+                    yield self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
+                check_end(wrk.turn("end", "end", 30), clients, self.page_bytes)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
+        labels = [f"clients {clients}" for clients in self.clients]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        return tuple(
+            Value("throughput", float(clients), _rate(each.text, clients))
+            for clients, each in zip(self.clients, raw, strict=True)
+        )
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
+        return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
+
+    def _turn(self, wrk: Resident, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
+        raw = wrk.turn(f"clients {clients}", f"{turn_seconds(self.duration):.6g}", patience_seconds, warm_up)
+        found = None if warm_up else _TURN.fullmatch(raw.text)
+        if found is None or not float(found["seconds"]):
+            return raw
+        return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"])))
+
+
+def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
+    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size, unless that is 0.
+
+    What it read has heads, too, and parts of answers at its end.
+    """
+    output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
+    found = _END.search(raw.text)
+    if found is None:
+        raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
+    if found["errors"] != _NO_ERRORS:
+        hint = _HINT if ", read 0," in found["errors"] else _CLOSED
+        raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", hint, output)
+    answers, read_bytes = int(found["answers"]), int(found["bytes"])
+    if page_bytes and not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
+        each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
+        hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
+        raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
+
+
+def _rate(text: str, clients: int) -> float:
+    """Read the requests a second of a turn."""
+    if text.startswith("Running") and "Requests/sec" in text:
+        what = f"wrk with {clients} clients ran for whole seconds: this run is from before there were turns"
+        raise TrialFailed(what, "its values cannot be read again; tare keeps the earlier ones in trials.jsonl.before")
+    found = _TURN.fullmatch(text)
+    seconds = float(found["seconds"]) if found else 0.0
+    rate = float(found["requests"]) / seconds if found and seconds > 0 else 0.0
+    if not 0 < rate < math.inf:
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; {printed(text)}", _HINT)
+    return rate

@@ -1,0 +1,164 @@
+"""The latency of a page over HTTP at constant rates, without coordinated omission.
+
+A load that waits for each answer before it asks again asks less while the server stalls, and what would have waited is
+missing in its latencies: Gil Tene calls that coordinated omission. Here wrk sends on a schedule (`schedule.lua`): each
+request is due at its time, whatever became of those before, and what the server makes it wait counts.
+
+wrk has a thread for each connection, which has every n-th request. What the client itself delays is no latency of the
+server, and taken out. Where it delays more than a hundredth of a point's requests by more than a millisecond, the trial
+is marked as client-bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.contracts.workloads import Setup
+from tare.errors import TrialFailed, printed
+from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.units import Duration
+from tare.workloads.loads.http import WrkLoad, check_end
+from tare.workloads.loads.load import Rates, rising_rates
+from tare.workloads.loads.turns import Resident, limit_seconds, rounds_of, turn_seconds
+
+_SCRIPT = Path(__file__).with_name("schedule.lua")
+_SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
+_LEAST_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
+_MOST_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
+_WARMING = 10  # the share of a turn before the first
+_LATE_SHARE = 0.01
+_NUMBER = r"\d{1,9}\.\d{9}"
+_TURN = re.compile(
+    rf"requests: (?P<requests>\d{{1,9}})\nseconds: (?P<seconds>{_NUMBER})\n"
+    rf"p50: (?P<p50>{_NUMBER})\np90: (?P<p90>{_NUMBER})\np99: (?P<p99>{_NUMBER})\np99\.9: (?P<p999>{_NUMBER})\n"
+    rf"late: (?P<late>\d{{1,9}})\nusual_delay: (?P<delay>{_NUMBER})\n"
+    rf"cpu_seconds: (?P<cpu>{_NUMBER})\ncpus: (?P<cpus>[1-9]\d{{0,3}})\nturn: done\n",
+    re.ASCII,
+)
+_HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
+
+
+@dataclass(frozen=True)
+class LatencyLoad(WrkLoad):
+    """wrk asks for a page at constant rates. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("p50", "Median latency", "s", "lower", overall=False),
+        Metric("p90", "Latency, 90th percentile", "s", "lower", headline=False),
+        Metric("p99", "Latency, 99th percentile", "s", "lower", overall=False),
+        Metric("p999", "Latency, 99.9th percentile", "s", "lower", headline=False),
+        Metric("answered", "Answers", "requests/s", "higher", headline=False),
+    )
+    sweep: ClassVar[Sweep | None] = Sweep("rate", "requests/s")
+
+    rates: Rates = (1000, 2000)
+    connections: Annotated[int, Field(ge=1, le=256)] = 50
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 5.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for rates that cannot be measured, or not within the duration."""
+        rising_rates(self.rates)
+        if self.duration * self.rates[0] < _LEAST_REQUESTS:
+            least = f"{_LEAST_REQUESTS / self.rates[0]:g}s"
+            raise ValueError(f"{self.rates[0]} requests a second need a duration of {least} for a 99.9th percentile")
+        if self._requests(self.rates[-1]) > _MOST_REQUESTS:
+            raise ValueError(f"rates of {self.rates[0]} and {self.rates[-1]} are too far apart for turns of one length")
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
+        return rounds_of(self.duration, self._turn_seconds)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Ask at each rate in each round; raises TrialFailed if wrk or the server fails.
+
+        What comes before the first round, a tenth of a turn at each rate, holds no values.
+        """
+        setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        late = Counter[int]()
+        with self.wrk(setup, _SCRIPT_THERE, self.connections, self.connections) as wrk:
+            for number in range(1 + self.rounds):
+                for rate in self.rates:
+                    raw = self._turn(wrk, rate, warm_up=number == 0)
+                    late[rate] += _late(raw)
+                    is_last = number == self.rounds
+                    yield replace(raw, client_limit=self._doubt(rate, late[rate])) if is_last else raw
+            check_end(wrk.turn("end", "end", 30), self.connections, self.page_bytes)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
+        labels = [f"rate {rate}" for rate in self.rates]
+        if [each.label for each in raw] != labels:
+            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        values: list[Value] = []
+        for rate, each in zip(self.rates, raw, strict=True):
+            turn = _read(each.text, rate)
+            if turn.requests != self._requests(rate):
+                what = f"wrk had {turn.requests} answers at {rate}/s, {self._requests(rate)} were asked for"
+                raise TrialFailed(what, _HINT)
+            found = (*turn.latencies, turn.requests / turn.seconds)
+            values += (
+                Value(metric.name, float(rate), value) for metric, value in zip(self.metrics, found, strict=True)
+            )
+        return tuple(values)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, with a tenth of a turn at each rate before."""
+        return 0.2 + len(self.rates) * (self.duration + self._turn_seconds / _WARMING + 0.02 * self.rounds)
+
+    @property
+    def _turn_seconds(self) -> float:
+        return min(self.duration, max(turn_seconds(self.duration), _LEAST_REQUESTS / self.rates[0]))
+
+    def _requests(self, rate: int) -> int:
+        return max(1, round(rate * self._turn_seconds))
+
+    def _turn(self, wrk: Resident, rate: int, *, warm_up: bool) -> Raw:
+        requests = self._requests(rate) // (_WARMING if warm_up else 1)
+        limit = limit_seconds(self._turn_seconds)
+        raw = wrk.turn(f"rate {rate}", f"{rate} {max(1, requests)}", limit, warm_up)
+        found = None if warm_up else _TURN.fullmatch(raw.text)
+        if found is None or not float(found["seconds"]):
+            return raw
+        return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"]) / int(found["cpus"])))
+
+    def _doubt(self, rate: int, late: int) -> str:
+        """Tell that the client did not keep to the schedule; empty if it did."""
+        share = late / (self._requests(rate) * self.rounds)
+        what = f"at {rate}/s, the client itself sent {100 * share:.2g} % of the requests over 1 ms late"
+        return what if share > _LATE_SHARE else ""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What wrk printed of a turn; latencies in seconds, in the order of their metrics."""
+
+    requests: int
+    seconds: float
+    latencies: tuple[float, ...]
+
+
+def _read(text: str, rate: int) -> _Turn:
+    found = _TURN.fullmatch(text)
+    seconds, latencies = (float(found["seconds"]), _latencies(found)) if found else (0.0, (0.0,))
+    if found is None or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
+        raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
+    return _Turn(int(found["requests"]), seconds, latencies)
+
+
+def _latencies(found: re.Match[str]) -> tuple[float, ...]:
+    return tuple(float(found[name]) for name in ("p50", "p90", "p99", "p999"))
+
+
+def _late(raw: Raw) -> int:
+    """Give how many requests of a turn the client sent too late; what wrk printed otherwise, `parse` refuses."""
+    found = None if raw.warm_up else _TURN.fullmatch(raw.text)
+    return int(found["late"]) if found else 0

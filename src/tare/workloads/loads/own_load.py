@@ -1,0 +1,114 @@
+"""Loads of a server of the user's: tare's HTTP loads with the user's requests, or a command on the client.
+
+Each run of a command is a turn, however long it takes: so stacks alternate. There are as many as begin within the
+duration, 20 at most. The first one warms up the server, and does not count. The load's CPU time is measured, against
+all CPUs that the client has, as nobody knows how many it can use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tare.contracts.workloads import Setup, Workload
+from tare.errors import TimedOut, TrialFailed
+from tare.model.trials import Metric, Raw, Value
+from tare.units import format_duration
+from tare.workloads.loads.http import HTTP_PORT, HttpLoad
+from tare.workloads.loads.latency import LatencyLoad
+from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
+from tare.workloads.loads.own_metrics import OwnMetric, values_of
+from tare.workloads.loads.requests import Request
+
+MOST_RUNS = 20
+_USUAL_SECONDS = 0.2  # of a run, which nobody knows before
+_LABEL = "load"
+
+
+def filled(text: str, **places: object) -> str:
+    """Put values in the places of a text that are named in braces, and leave all other braces as they are."""
+    for name, value in places.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+@dataclass(frozen=True)
+class WithoutPause(HttpLoad):
+    """wrk asks for the requests again and again."""
+
+    name: ClassVar[str] = "without-pause"
+    server: ClassVar[str] = "service"
+    title: ClassVar[str] = "HTTP without a pause"
+    page_bytes: ClassVar[int] = 0
+
+    asked: tuple[Request, ...] = ()
+    port: int = HTTP_PORT
+
+
+@dataclass(frozen=True)
+class AtRates(LatencyLoad):
+    """wrk asks for the requests at constant rates."""
+
+    name: ClassVar[str] = "at-rates"
+    server: ClassVar[str] = "service"
+    title: ClassVar[str] = "HTTP at constant rates"
+    page_bytes: ClassVar[int] = 0
+
+    asked: tuple[Request, ...] = ()
+    port: int = HTTP_PORT
+
+
+@dataclass(frozen=True)
+class OwnLoad(Workload):
+    """Runs a command on the client, with the server's address and port in the places of {address} and {port}."""
+
+    name: ClassVar[str] = "own-load"
+    server: ClassVar[str] = "service"
+    title: ClassVar[str] = "A load of the user's own"
+
+    argv: tuple[str, ...] = ()
+    metrics: tuple[OwnMetric, ...] = ()
+    port: int = HTTP_PORT
+    duration: float = 1.0
+    timeout: float = 60.0
+
+    @property
+    def all_metrics(self) -> Sequence[Metric]:
+        """The user's metrics, as the report has them."""
+        return tuple(each.metric for each in self.metrics)
+
+    @property
+    def rounds(self) -> int:
+        """As many turns as there may be."""
+        return MOST_RUNS
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""
+        address, port = server_address(setup), server_port(setup, self.server, self.port)
+        argv = tuple(filled(word, address=address, port=port) for word in self.argv)
+        cpus, spent_seconds = client_cpus(setup.client), 0.0
+        for number in range(1 + self.rounds):
+            raw = self._run(setup, argv, cpus)
+            yield replace(raw, warm_up=number == 0)
+            self.parse((raw,))  # what is wrong ends the trial now, not with its last run
+            spent_seconds += raw.seconds if number else 0.0
+            if number and spent_seconds >= self.duration:
+                return
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the user's metrics of a run; raises TrialFailed if one is missing, or is there twice."""
+        if [each.label for each in raw] != [_LABEL]:
+            raise TrialFailed(f"expected one run of the load, found {[each.label for each in raw]}")
+        return values_of(self.metrics, raw[0].text, raw[0].errors)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
+        return _USUAL_SECONDS + self.duration
+
+    def _run(self, setup: Setup, argv: tuple[str, ...], cpus: int) -> Raw:
+        try:
+            return measured_load(setup.client, _LABEL, *argv, timeout=self.timeout, cpus=cpus)
+        except TimedOut as error:
+            what = f"{argv[0]}: did not end within {format_duration(self.timeout)}"
+            raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error

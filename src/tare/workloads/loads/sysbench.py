@@ -1,0 +1,116 @@
+"""What sysbench's tests share: each turn runs as many events as fill it at the rate so far.
+
+A probe before the first turn finds the rate. What counts is the time in which threads worked on events. sysbench's own
+rate also counts the start of its threads, up to 7 ms of each turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field
+
+from tare.contracts.workloads import Setup, Workload
+from tare.errors import TrialFailed, printed
+from tare.hosts.host import Host
+from tare.model.trials import LimitsWanted, Metric, Raw, Value
+from tare.units import Duration
+from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
+
+HEAD = (
+    r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
+    r"Initializing random number generator from current time\n\n\n"
+)
+STARTED = r"Initializing worker threads\.\.\.\n\nThreads started!\n\n"
+TAIL = (
+    r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
+    r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
+)
+_LEAST_SECONDS = 1e-5  # of work that sysbench tells
+
+
+@dataclass(frozen=True)
+class SysbenchTest(Workload):
+    """A test of sysbench, and its one metric. A plug-in gives the options of its test, and reads its whole output."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    test: ClassVar[str]  # what sysbench calls it
+    packages: ClassVar[tuple[str, ...]] = ("sysbench",)
+
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
+        return replace(self, threads=min(self.threads, limits.cpus))
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    @abstractmethod
+    def options(self, events: int) -> tuple[str, ...]:
+        """Give the options of the test, beside threads, events and time, for so many events."""
+
+    @abstractmethod
+    def read(self, text: str) -> re.Match[str] | None:
+        """Match a whole output of this test with these settings: `HEAD`, `STARTED` and `TAIL` are parts of it."""
+
+    @property
+    def amount(self) -> int:
+        """What an event adds to the metric."""
+        return 1
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run sysbench inside; raises TrialFailed without an inside."""
+        if setup.instance.inside is None:
+            raise TrialFailed(f"{setup.instance.name}: sysbench runs inside", f"leave this stack out of {self.name}")
+        run = functools.partial(self._run, setup.instance.inside)
+        yield from filled_turns(run, self._events, self.threads, self.rounds)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the rate; raises TrialFailed for anything but one whole result with these settings."""
+        if [each.label for each in raw] != [self.name]:
+            raise TrialFailed(f"expected one output of {self.name}, found {[each.label for each in raw]}")
+        events, seconds = self._work(raw[0].text)
+        rate = events * self.amount / seconds if 0 < seconds < math.inf else 0.0
+        if not 0 < rate < math.inf:
+            raise TrialFailed(f"sysbench gave no rate; {printed(raw[0].text)}", self._hint)
+        return (Value(self.metrics[0].name, None, rate),)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: probes, and the start of sysbench in each turn."""
+        return 0.1 + 1.1 * self.duration + turn_seconds(self.duration) + 0.01 * self.rounds
+
+    @property
+    def _hint(self) -> str:
+        return f"`tare show` has the whole output; it is that of `sysbench {self.test}`, version 1.0"
+
+    def _run(self, inside: Host, events: int) -> Raw:
+        how = (f"--threads={self.threads}", f"--events={events}", "--time=0", *self.options(events))
+        argv = ("sysbench", self.test, *how, "run")
+        # Nobody knows before how long an event takes; more than one in each thread are as many as fill a turn.
+        usual_seconds = self.duration if events == self.threads else turn_seconds(self.duration)
+        output = inside.run(*argv, timeout=limit_seconds(usual_seconds))
+        return Raw(self.name, argv, output.text, output.seconds)
+
+    def _events(self, raw: Raw) -> int:
+        """Give the number of events that fill a turn, judged by an output; each thread has one at least."""
+        events, seconds = self._work(raw.text)
+        return max(self.threads, math.ceil(events / max(seconds, _LEAST_SECONDS) * turn_seconds(self.duration)))
+
+    def _work(self, text: str) -> tuple[int, float]:
+        """Read the number of events, and the mean of the seconds that the threads worked on them."""
+        found = self.read(text)
+        if found is None or int(found["threads"]) != self.threads:
+            raise TrialFailed(f"sysbench gave no result as asked; {printed(text)}", self._hint)
+        return int(found["events"]), float(found["worked"]) / 1000 / self.threads

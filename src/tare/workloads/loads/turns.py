@@ -1,0 +1,93 @@
+"""Turns: how a measurement is divided, and programs that are started once and then work when they are told to.
+
+A turn is as short as a fiftieth of a second, so that what disturbs the machine for longer disturbs every stack alike,
+and as long as a fifth, so that what a turn begins with, such as cold caches, stays a small part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tare.errors import TrialFailed, printed
+from tare.hosts.host import Host, Process
+from tare.model.trials import Output, Raw
+
+SLOWEST = 5  # times as long as a CPU's work usually takes: an emulated one takes more than ten times as long
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
+_USUAL = 10  # rounds, between the two
+_PATIENCE = 10  # times as long as a turn
+_MOST_LINES = 1000
+_PROBES = 4
+
+
+def turn_seconds(duration_seconds: float) -> float:
+    """Give how long a turn is that is part of a measurement of this duration."""
+    return min(duration_seconds, max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, duration_seconds / _USUAL)))
+
+
+def limit_seconds(turn_seconds: float, patience_seconds: float = 30.0) -> float:
+    """Give the time limit of a turn of this length: the others wait until then for a stack that never ends its own."""
+    return patience_seconds + _PATIENCE * turn_seconds
+
+
+def rounds_of(duration_seconds: float, each_seconds: float | None = None) -> int:
+    """Give how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
+    return max(1, math.ceil(duration_seconds / (each_seconds or turn_seconds(duration_seconds)) - 1e-9))
+
+
+def filled_turns(run: Callable[[int], Raw], filling: Callable[[Raw], int], least: int, rounds: int) -> Iterator[Raw]:
+    """Take turns of as many events as fill one, at the rate of the one before.
+
+    `run` runs so many events, `filling` judges by an output how many fill a turn. The first turn warms up and finds the
+    rate, beginning with the `least` number of events.
+    """
+    events = least
+    for _ in range(_PROBES):  # in one turn: the rounds of every stack begin after as many turns
+        probe, tried = run(events), events
+        events = filling(probe)
+        if tried >= events / 2:
+            break
+    yield replace(probe, warm_up=True)
+    for _ in range(rounds):
+        raw = run(events)
+        yield raw
+        events = filling(raw)
+
+
+@dataclass
+class Resident:
+    """A program that is there from turn to turn: it answers each line with lines of which `last` is the last one."""
+
+    process: Process
+    argv: tuple[str, ...]
+    last: str
+
+    def turn(self, label: str, line: str, timeout: float, warm_up: bool = False) -> Raw:
+        """Let it work, for so many seconds at most.
+
+        Raises TrialFailed or TimedOut with what it printed. What prints without an end is cut off.
+        """
+        began, lines = time.monotonic(), list[str]()
+        try:
+            self.process.send(f"{line}\n")
+            while not lines or (lines[-1] != self.last and len(lines) < _MOST_LINES):
+                left = began + timeout - time.monotonic()
+                lines.append(self.process.read_line(max(left, 0.001)).text)
+        except TrialFailed as error:
+            text = "".join(f"{each}\n" for each in lines)
+            what = f"{error}; {printed(text)}"
+            output = Output(self.argv, 1, text.encode(), self.process.errors().encode(), time.monotonic() - began)
+            raise type(error)(what, error.hint, output) from error
+        text = "".join(f"{each}\n" for each in lines)
+        return Raw(label, self.argv, text, time.monotonic() - began, warm_up=warm_up)
+
+
+@contextmanager
+def resident(inside: Host, *argv: str, last: str) -> Iterator[Resident]:
+    """Start a program that takes turns; it is gone after the block."""
+    with inside.spawn(*argv) as process:
+        yield Resident(process, argv, last)
