@@ -1,4 +1,4 @@
-"""Apache: its server. tests/unit/loads/test_httperf.py has the parser's tests."""
+"""Apache: its server. tests/unit/workloads/loads/test_httperf.py has the parser's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BIND: its server. tests/unit/loads/test_dnsperf.py has what dnsperf printed."""
+"""BIND: its server. tests/unit/workloads/loads/test_dnsperf.py has what dnsperf printed."""
 
 from __future__ import annotations
 

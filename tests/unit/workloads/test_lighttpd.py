@@ -1,4 +1,4 @@
-"""lighttpd: its server. tests/unit/loads/test_httperf.py has the parser's tests."""
+"""lighttpd: its server. tests/unit/workloads/loads/test_httperf.py has the parser's tests."""
 
 from __future__ import annotations
 
