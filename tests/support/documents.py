@@ -48,6 +48,25 @@ def rows(text: str) -> dict[str, list[str]]:
     return {name: cells for name, cells in found.items() if set(name) != {"-"}}
 
 
+def settings(path: Path, heading: str) -> dict[str, dict[str, str]]:
+    """Return each plug-in's settings with their defaults, from a table of key, plug-ins, default and meaning."""
+    found: dict[str, dict[str, str]] = {}
+    for line in re.findall(r"^\| (`.*) \|$", section(path, heading), re.MULTILINE):
+        key, plugins, default, _ = line.split(" | ")
+        for plugin in re.findall(r"`([^`]+)`", plugins):
+            described = found.setdefault(plugin, {})
+            assert key.strip("`") not in described, line
+            described[key.strip("`")] = default.strip("`")
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
 def file_of(plugin: str) -> str:
     return f"{plugin.replace('-', '_')}.py"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import DOCS, ROOT, blocks, by_path, examples, rows, section
+from documents import DOCS, ROOT, anchors, blocks, by_path, examples, rows, section, settings
 
 from plug_ins import own
 from tare import cli
@@ -59,9 +59,19 @@ COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 
-def described_by_hand(kind: str, name: str) -> bool:
-    """Tell whether docs/suites.md has more to say of a plug-in than the plug-in itself."""
-    return f" {kind} `{name}`\n" in (DOCS / "suites.md").read_text(encoding="utf-8")
+def described(kind: str) -> dict[str, dict[str, str]]:
+    """Return the defaults in docs/suites.md of the settings of plug-ins, by plug-in and key."""
+    return settings(DOCS / "suites.md", f"Settings of {kind}")
+
+
+def of_its_own(name: str) -> dict[str, str]:
+    """Return the defaults that the section of a workload has, by key."""
+    table = rows(section(DOCS / "suites.md", f"Workload `{name}`"))
+    return {key: cells[1].strip("`") for key, cells in table.items() if key != "key"}
+
+
+SETTINGS_OF_WORKLOADS = described("workloads") | {name: of_its_own(name) for name in ("command", "service")}
+SETTINGS_OF_TECHNOLOGIES = described("technologies")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
@@ -85,6 +95,13 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_every_anchor_of_a_link_is_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    pages = [(path.parent / file if file else path, anchor) for file, anchor in links]
+    assert [f"{page.name}#{anchor}" for page, anchor in pages if anchor not in anchors(page)] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
@@ -188,20 +205,20 @@ def test_a_workload_describes_its_settings_itself(name: str) -> None:
     assert {f"`{field.name}`" for field in dataclasses.fields(WORKLOADS[name])} <= set(re.findall("`[^`]+`", about))
 
 
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if described_by_hand("Workload", name)])
+@pytest.mark.parametrize("name", SETTINGS_OF_WORKLOADS)
 def test_every_setting_of_a_workload_is_described_with_its_default(name: str) -> None:
-    plugin, described = WORKLOADS[name], rows(section(DOCS / "suites.md", f"Workload `{name}`"))
-    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(plugin)}
-    lines = "".join(f"{key} = {cells[1].strip('`')}\n" for key, cells in described.items() if key != "key")
+    plugin, defaults = WORKLOADS[name], SETTINGS_OF_WORKLOADS[name]
+    assert defaults.keys() == {field.name for field in dataclasses.fields(plugin)}
+    lines = "".join(f"{key} = {default}\n" for key, default in defaults.items())
     text = f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "{name}"\n{lines}'
     assert parse_suite(text, "said.toml").workloads[0].workload == plugin()
 
 
-@pytest.mark.parametrize("name", [name for name in TECHNOLOGIES if described_by_hand("Technology", name)])
+@pytest.mark.parametrize("name", SETTINGS_OF_TECHNOLOGIES)
 def test_every_setting_of_a_technology_is_described_with_its_default(name: str) -> None:
-    plugin, described = TECHNOLOGIES[name], rows(section(DOCS / "suites.md", f"Technology `{name}`"))
-    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(plugin)}
-    lines = "".join(f"{key} = {cells[1].strip('`')}\n" for key, cells in described.items() if key != "key")
+    plugin, defaults = TECHNOLOGIES[name], SETTINGS_OF_TECHNOLOGIES[name]
+    assert defaults.keys() == {field.name for field in dataclasses.fields(plugin)}
+    lines = "".join(f"{key} = {default}\n" for key, default in defaults.items())
     stack, table = (f"native/{name}", f"[stacks.a.{name}]\n") if plugin.gives_machine else (name, "")
     head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{stack}"\n{table}'
     assert parse_suite(head + lines, "said.toml").stacks[0].layers[-1] == plugin()
@@ -215,7 +232,13 @@ def test_every_key_of_a_metric_of_the_users_is_described_with_its_default() -> N
 
 
 def test_every_metric_of_a_workload_without_kinds_is_described() -> None:
-    for name in (name for name in WORKLOADS.keys() - {"ramspeed"} if described_by_hand("Workload", name)):
+    table = rows(section(DOCS / "suites.md", "What workloads measure"))
+    assert described("workloads").keys() == table.keys() - {"workload"}
+    for name in table.keys() - {"workload", "ramspeed"}:
+        assert {metric.name for metric in WORKLOADS[name].metrics} <= set(re.findall(r"`([^`]+)`", table[name][1])), (
+            name
+        )
+    for name in ("command", "service"):
         text = section(DOCS / "suites.md", f"Workload `{name}`")
         assert {metric.name for metric in WORKLOADS[name].metrics} <= set(re.findall(r"`([^`]+)`", text))
 
