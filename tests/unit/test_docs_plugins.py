@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
 
 from plug_ins import own
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
 from tare.model.trials import Raw
 
@@ -63,3 +66,10 @@ def test_make_docs_writes_a_row_for_each_plug_in() -> None:
     text = "<!-- workloads -->\n<!-- end -->\n"
     rows = declared.tables(declared.written(text))["workloads"]
     assert [row.split("`")[1] for row in rows[2:]] == list(own("workloads"))
+
+
+@pytest.mark.parametrize(("page", "contract"), [("technology", Technology), ("workload", Workload)])
+def test_every_member_of_a_plug_in_is_described(page: str, contract: type[Technology | Workload]) -> None:
+    described = set(re.findall(r"`([a-z_]+)[(`]", (DOCS / f"adding-a-{page}.md").read_text(encoding="utf-8")))
+    members = {name for name in {*vars(contract), *contract.__annotations__} if not name.startswith("_")}
+    assert members - described == set()
