@@ -35,7 +35,7 @@ _ALLOWED = 0.05
 
 @dataclass(frozen=True)
 class Found:
-    """All that the page tells; tallies by kind of noise, method and effect."""
+    """What the audit found; tallies by kind of noise, method and effect."""
 
     runs: int
     seed: int
@@ -51,11 +51,11 @@ class Found:
     containers: Sequence[tuple[Cell, Cell]]
 
     def worst(self, kind: str, method: str) -> tuple[float, float]:
-        """Give the largest share of false decisions, and the effect at which it is."""
+        """Return the largest share of false decisions, and its effect."""
         return max((self.tallies[kind, method, effect].false, effect) for effect in EFFECTS)
 
     def worst_unsaid(self, kind: str) -> float:
-        """Give the largest share of false decisions that are said to tolerate such noise."""
+        """Return the largest share of false decisions that are said to tolerate such noise."""
         return max(self.tallies[kind, "tare", effect].unsaid for effect in EFFECTS)
 
 
@@ -68,11 +68,11 @@ def page(found: Found) -> str:
 
 _INTRODUCTION = """# The audit
 
-`make audit` writes this page. It gives made-up runs an effect that is known, disturbs them with noise that is known,
-and counts how often tare says what is not so, how often it says what is so, and after how many blocks. Decisions are
-taken after every block, by the functions that `tare run` and `tare report` take them with. A **false decision** is
-"better", "worse" or "equivalent" (within 3 %) where that is not so; "undecided" is none. Other ways to decide are tried
-on the same trials."""
+This page shows how often tare's decisions are wrong, and how soon they come. `make audit` writes it.
+
+The audit simulates runs with a known effect under known noise, and decides after every block by the functions of
+`tare run` and `tare report`. A **false decision** is a wrong "better", "worse" or "equivalent" (within 3 %);
+"undecided" is never false. Other methods decide on the same trials."""
 
 
 def _claims(found: Found) -> str:
@@ -85,7 +85,7 @@ def _claims(found: Found) -> str:
     rows.append(("3 % effect, found worse", "≥ 95 %", _percent(power), _met(power >= 0.95)))
     for kind in KINDS:
         false, effect = found.worst(kind.name, "tare")
-        text = f"false decisions, {kind.name}, at the worst effect ({_percent(effect)})"
+        text = f"false, {kind.name} (worst at {_percent(effect)})"
         rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
         if kind in COVERED:
             continue
@@ -94,19 +94,18 @@ def _claims(found: Found) -> str:
         rows.append(("— with all blocks", "≤ 5 %", _percent(to_the_end), _met(to_the_end <= _ALLOWED)))
     for each in found.in_turns:
         false = each.centers["median"].false
-        text = f"false decisions in turns, {each.moment.name}, at the worse of 0 and 3 %"
+        text = f"false in turns, {each.moment.name}"
         rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
     wrong = max(max(each.stalls_of_control, 0 if each.moment.stalls else each.stalls) for each in found.in_turns)
-    rows.append(("stalls said of what does not stall, at any look", "≤ 5 %", _percent(wrong), _met(wrong <= _ALLOWED)))
-    return f"""## What was to be shown
+    rows.append(("caution `stalls` without a stall, at any look", "≤ 5 %", _percent(wrong), _met(wrong <= _ALLOWED)))
+    return f"""## The results
 
 {_table(("claim", "target", "found", "met"), rows)}
 
-The standard deviation of the log ratio of two trials of a block is {_percent(WITHIN)} in every kind of noise, and
-that of a stack to both trials of the baseline {_percent(WITHIN * 0.75**0.5)}; in turns it is that of the next
-section. The numbers of blocks and the power are those under normal noise, with at most {BLOCKS} blocks. All runs are
-of one stack beside the baseline and A/A, the least that a run can have. With more stacks, more is known of the noise:
-see where it breaks."""
+`false` is the share of false decisions at the worst effect, in turns at the worse of 0 and 3 %. Numbers of blocks and
+power are those under normal noise, with at most {BLOCKS} blocks. The log ratio of two trials of a block has a standard
+deviation of {_percent(WITHIN)}, that of a stack to both trials of the baseline {_percent(WITHIN * 0.75**0.5)}. Each run
+has one stack beside the baseline and A/A, the least possible: more stacks show more of the noise."""
 
 
 def _turns(found: Found) -> str:
@@ -146,20 +145,17 @@ def _turns(found: Found) -> str:
     )
     return f"""## In turns
 
-Turns are simulated along time: {ROUNDS} rounds a block, every stack's turn in random order, of 50 ms for 3 instances
-unless said otherwise; and the same measured time one after the other. A turn has {_percent(TURNS)} of normal noise,
-and the log ratio of two instances {_percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a
-tenth to nine tenths of the CPU time from all that runs, or all of it. A stack that stalls has one turn in
-{1 / STALLED:g} at {_percent(HALF)} of its speed. SD and bias are of the log ratio of a block; false decisions are the
-most of those without an effect and with 3 %, each with a look after every block. {TURNS_RUNS} runs of at most
-{BLOCKS} blocks each. tare takes the median.
+How to find a block's value from its turns; tare takes the median. Simulated along time: {ROUNDS} rounds a block in
+random order, turns of 50 ms for 3 instances unless noted. A turn has {_percent(TURNS)} of normal noise, the log ratio
+of two instances {_percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a tenth to nine
+tenths of the CPU time, or all of it. A stack that stalls has one turn in {1 / STALLED:g} at {_percent(HALF)} of its
+speed. `false` is the larger share of no effect and 3 %. {TURNS_RUNS} runs of at most {BLOCKS} blocks.
 
 {_table(head, rows)}
 
-Where a stack stalls, the truth is taken as that of its usual turn: a mean that says "worse" is called false here,
-though it is right in its way. So tare says it with a caution and a note: in these shares of runs the stack was said to
-stall (turns slower by {_percent(SLOW)} or more, in another share than the baseline's), or to have another ratio of the
-means over all turns than of the usual turn, with a look after every block:
+If a stack stalls, the truth is its usual turn, so a mean that is worse counts as false. The share of runs, with a look
+after every block, in which tare reports a stall (turns slower by {_percent(SLOW)} or more, in another share than the
+baseline's), or another ratio of the means over all turns:
 
 {_table(stalls_head, stalls)}"""
 
@@ -184,36 +180,30 @@ def _broken(found: Found) -> str:
         )
         for each in sorted(found.breaks, key=lambda each: each.stacks)
     ]
-    head = ["noise", "stacks", "false", "said to tolerate it", "with all blocks"]
-    head += ["false ones cautioned", "all cautioned", "right", "median blocks"]
-    return f"""## Where it breaks, and whether it says so
+    head = ["noise", "stacks", "false", "false though tolerated", "with all blocks"]
+    head += ["false with caution", "all with caution", "right", "median blocks"]
+    return f"""## Noise of single stacks
 
-What drifts on the whole machine meets all stacks of a block alike and cancels out. What drifts in **each stack by
-itself** does not: while it lasts, it is an effect of that stack. tare looks whether blocks resemble the ones before, in
-each stack and in all stacks of a workload together, and whether stacks drift apart; it then widens the intervals, says
-so with a caution (`correlated-blocks`), and opens cells again that had been decided. And where A/A finds the baseline
-different from itself, a stack has to differ by as much more (`unlike-itself`).
+Drift of the whole machine affects all stacks of a block alike and cancels out. Drift of **one stack by itself** is an
+effect of that stack while it lasts. [The method](method.md#the-statistic) says how tare tests for it, widens intervals
+and reopens cells (`correlated-blocks`, `unlike-itself`).
 
-But a decision after five or ten blocks comes before any of that can be seen. So each decision says up to which
-correlation of neighboring blocks it would hold, and the report counts those that would hold at 0.5. What is decided as
-soon as it can be holds up to little if the effect is small, and up to much if it is large; medians under normal noise:
-{_firm(found)}.
+A decision after five or ten blocks comes before such noise can be seen. So each decision has the correlation of
+neighboring blocks that it tolerates. Medians under normal noise, by effect: {_firm(found)}.
 
-No stack has an effect here. `stacks` are those beside the baseline and A/A; all figures are of the cells that have the
-noise, at the end of {BREAKS_RUNS} runs each. A decision that was withdrawn is not false. `said to tolerate it` are
-the decisions that are false although they were said to hold up to the correlation of the noise (0.3 or 0.5; of normal
-noise and drift, 0.5), and `with all blocks` the false ones after {BLOCKS} blocks of everything. What is false and
-cautioned was decided all the same:
+Runs without an effect ({BREAKS_RUNS} each); `stacks` are those beside the baseline and A/A.
+`false though tolerated`: false decisions that were said to tolerate the noise's correlation (0.3 or 0.5; of normal
+noise and drift, 0.5). `with all blocks`: false after {BLOCKS} blocks. A withdrawn decision is not false.
 
 {_table(head, rows)}
 
-The more stacks, the better is it known what the machine does: from four stacks on, an AR(1) of all of them costs blocks
-and no longer the truth. What drifts slowly is found late, with few stacks too late. What is in **one stack alone** can
-only be seen in that stack, and as long as it lasts, no test can tell it from an effect: it is decided, leaves the
-schedule, and is seen no more. Under normal noise the cautions are false alarms, and the price is in its rows.
+From four stacks on, an AR(1) of all stacks costs blocks but no truth. Slow drift is found late, with few stacks too
+late. Noise of **one stack alone** shows only in that stack, and cannot be distinguished from an effect while it lasts:
+the stack is decided and leaves the schedule. Under normal noise the cautions are false alarms, at the price in its
+rows.
 
-So where a decision matters and does not tolerate what is suspected, let all blocks run (`until = "blocks"`): {BLOCKS}
-are enough to see what lasts, in one stack alone, too, unless it drifts as slowly as the whole run."""
+If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS} show
+lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
 
 
 def _rivals(found: Found) -> str:
@@ -221,26 +211,27 @@ def _rivals(found: Found) -> str:
     for effect in EFFECTS:
         for method in found.methods:
             seen = found.tallies[NORMAL.name, method, effect]
-            good = _percent(seen.right) if method.startswith("tare") or effect else "cannot say it"
+            good = _percent(seen.right) if method.startswith("tare") or effect else "cannot decide it"
             rows.append((_percent(effect), method, good, _percent(seen.false), f"{seen.median:g}", f"{seen.most:.3g}"))
     head = ("effect", "method", "right", "false", "median blocks", "95th percentile")
-    return f"""## Beside other ways to decide
+    return f"""## Other methods
 
-Normal noise. A block is one trial of each of two stacks; tare adds a second one of the baseline, for A/A and as the
-other half of what stacks are compared with.
-The papers run all trials of a stack, then those of the next, 30 of each, and test with Welch's t at 5 %. Phoronix Test
-Suite does so too, with 3 runs, more while their relative standard deviation is 3 % or more (up to 12, up to 15 if it
-has not changed by half since the third), and shows mean ± standard error: a reader takes bars that do not overlap for
-different; the second row of it tests with Welch's t instead. The unpaired t-test and the permutation test (499 random
-ones of the difference of means, of 1000 of the runs) look after every run, both stacks in turn, and stop at p < 5 %.
+Normal noise; a block is one trial of each of two stacks, and with tare a second one of the baseline.
+
+- *Papers*: 30 trials of one stack, then 30 of the next, and Welch's t at 5 %.
+- *Phoronix Test Suite*: 3 runs, more while their relative standard deviation is 3 % or more (up to 12, up to 15 if it
+  has not changed by half since the third). *Error bars*: a reader takes bars of mean ± standard error that do not
+  overlap for different.
+- *t-test and permutation after every run*: unpaired, both stacks in turn, until p < 5 %; 499 random permutations of the
+  difference of means, in 1000 of the runs.
 
 {_table(head, rows)}
 
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
-What looks after every run decides a real effect soonest, and finds one in {_false(found, "t-test after every run")} of
-the runs (t-test) where there is none. tare pays for being right at every look with some blocks, and can say that there
-is no effect, which no other here can."""
+Methods that look after every run decide a real effect soonest, and find one in
+{_false(found, "t-test after every run")} of the runs (t-test) without any. tare needs some more blocks to be right at
+every look. Only tare can decide that there is no effect."""
 
 
 def _false(found: Found, method: str) -> str:
@@ -265,10 +256,9 @@ False decisions without any effect:
 
 ![False decisions by noise and method](audit-false.svg)
 
-Drift is half noise, half a wave of 100 trials: of one stack's, or of all that the machine has run; without effect means
-that the wave comes back. An AR(1) is as correlated from one trial to the next as its number says. What is of each stack
-is in the baseline, too. What is of the machine comes on top of as much normal noise of each stack. tare's median of
-blocks:
+Drift is half noise, half a wave of 100 trials, of one stack or of the whole machine. An AR(1) has the correlation of
+its number from trial to trial. Noise of each stack includes the baseline; noise of the machine comes on top of as much
+normal noise of each stack. Without an effect the wave comes back. tare's median of blocks:
 
 {_table(head, more)}"""
 
@@ -280,11 +270,11 @@ def _coverage(found: Found) -> str:
         worst = int(np.argmax(seen.now))
         rows.append((kind.name, _percent(1 - float(seen.so_far[-1])), _percent(1 - float(seen.now[worst])), worst + 2))
     student = 1 - float(found.coverages[NORMAL.name].student[-1])
-    head = ("noise", f"at all {BLOCKS} looks together", "at the worst look", "which is after")
-    return f"""## Whether the interval holds the truth
+    head = ("noise", f"at all {BLOCKS} looks together", "at the worst look", "after blocks")
+    return f"""## Coverage of the interval
 
-The share of runs whose 95 % interval holds the true ratio. An interval of Student's t at 95 %, made for one look,
-holds it at all looks in {_percent(student)} of runs under normal noise.
+The share of runs whose 95 % interval contains the true ratio. Student's 95 % interval, made for one look, contains it
+at all looks in {_percent(student)} of runs under normal noise.
 
 {_table(head, rows)}
 
@@ -304,11 +294,11 @@ def _matrix(found: Found) -> str:
         )
         for each in found.matrices
     ]
-    head = ("method", "noise", "effects", "false among said", "runs with one", "cells decided", "median trials")
+    head = ("method", "noise", "effects", "false of decided", "runs with one", "cells decided", "median trials")
     return f"""## Seven stacks at once
 
-A baseline and seven stacks, told together (e-BH); what is decided is measured no more. Trials are all of a run's, those
-of the baseline and of A/A too, in {MATRIX_RUNS} runs each.
+A baseline and seven stacks, decided together (e-BH); a decided stack gets no more trials. Trials include those of the
+baseline and A/A; {MATRIX_RUNS} runs each.
 
 {_table(head, rows)}"""
 
@@ -326,11 +316,10 @@ def _loops(found: Found) -> str:
     head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide", "stalls", "A/A stalls")
     return f"""## Through the loop itself
 
-`tare run`'s own loop on fakes, which take turns in ten rounds of a block, in the first five kinds of noise between
-instances one after the other, in bursts, and beside a stack that stalls in one turn in {1 / STALLED:g}: planned,
-measured, journaled, decided, and reported. The arrays are then given what the journal holds; they should say the same
-after the same block. A run ends when its stack is decided; the last columns are the runs in which it, or A/A, was said
-to stall by then. That takes more blocks than the decision where stalls are rare: [in turns](#in-turns) tells how many.
+`tare run`'s own loop on fakes in ten rounds of a block, from the plan to the report, in the first five kinds of noise,
+in bursts, and with a stack that stalls in one turn in {1 / STALLED:g}. `as the arrays decide`: the simulation decides
+the same from the journal, after the same block. A run ends when its stack is decided; `stalls` are the runs in which it
+was said to stall by then, which takes more blocks if stalls are rare ([in turns](#in-turns)).
 
 {_table(head, rows)}"""
 
@@ -344,8 +333,8 @@ def _container(found: Found) -> str:
         for number, (heavier, again) in enumerate(found.containers, start=1)
     ]
     head = ("run", "heavier", "ratio", "blocks", "A/A", "ratio")
-    return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more of
-them. The metric is time, less is better, so that the true ratio is 103 %. Each run ends when `heavier` is decided.
+    return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more.
+The metric is time, so the true ratio is 103 %. Each run ends when `heavier` is decided.
 
 {_table(head, rows)}"""
 
@@ -364,11 +353,10 @@ def _how(found: Found) -> str:
 make audit
 ```
 
-This page is of {found.runs} runs for each kind of noise and each effect, seed {found.seed} and following ones, and
-took {found.seconds / 60:.1f} minutes. At {found.runs} runs a share of 5 % is known to ± {share:.1f} %. The noise is
-that of the `fake` technology (`tests/plug_ins/tare_fake/noise.py`), the simulation `tests/bench/audit_runs.py`, the
-other ways to decide `tests/bench/audit_rivals.py`. That of turns is `tests/bench/audit_turns.py`, with the other
-centers in `tests/bench/audit_centers.py`."""
+{found.runs} runs for each kind of noise and each effect, seed {found.seed} and following ones, took
+{found.seconds / 60:.1f} minutes. A share of 5 % is known to ± {share:.1f} %. The noise is that of the `fake` technology
+(`tests/plug_ins/tare_fake/noise.py`). The simulation is `tests/bench/audit_runs.py`, the other methods
+`audit_rivals.py`, turns `audit_turns.py`, their centers `audit_centers.py`."""
 
 
 def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
