@@ -211,6 +211,11 @@ def replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
+def is_json(text: str) -> bool:
+    """Return whether a text begins as JSON does."""
+    return text.lstrip().startswith(("{", "["))
+
+
 def broken(text: str) -> Iterator[tuple[str, str]]:
     """Yield outputs that are not one whole result, whatever the program; each with the kind of its damage."""
     nothing = ("", "\n", "program: not found\n", "Segmentation fault\n", "{\n", "{}\n", "[]", "null")
@@ -218,6 +223,8 @@ def broken(text: str) -> Iterator[tuple[str, str]]:
     yield from (("nothing", each) for each in nothing)
     yield from (("beginning missing", "".join(lines[at:])) for at in range(1, len(lines)))
     yield "last line again and again", 10_000 * lines[-1]
+    if is_json(text):
+        yield "nested 100,000 deep", 100_000 * "[" + 100_000 * "]"
     yield from (("first half", text[: len(text) // 2]), ("second half", text[len(text) // 2 :]))
     yield from (("noise before", f"noise\n{text}"), ("noise after", f"{text}Killed\n"), ("twice", text + text))
 
@@ -243,11 +250,10 @@ def reordered(text: str) -> Iterator[tuple[str, str]]:
 
 def with_numbers(text: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Yield each number of a text, the text with another one there, and what is no number there, with its kind."""
-    is_json = text.lstrip().startswith(("{", "["))
     for found in _NUMBER.finditer(text):
         before, number, after = text[: found.start()], found[0], text[found.end() :]
         other = re.sub(r"\d", lambda digit: f"{(int(digit[0]) + 1) % 9 + 1}", number, count=1)
-        wrong = [(each or "empty", each) for each in (_NO_JSON_NUMBERS if is_json else _NO_NUMBERS)]
+        wrong = [(each or "empty", each) for each in (_NO_JSON_NUMBERS if is_json(text) else _NO_NUMBERS)]
         wrong += [("negative", f"-{number}")] if float(number) > 0 else []
         zero = re.sub(r"\d", "0", number)
         wrong += [("zero", zero)] if zero != number else []

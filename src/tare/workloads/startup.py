@@ -15,15 +15,19 @@ Settings: `caches`, `warm` or `cold`.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
+
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
+
+_TIMELINE = TypeAdapter(list[tuple[str, FiniteFloat]])
+_HINT = "`tare show` has the whole timeline"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Startup(Workload):
             raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
         requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
         if not requested < ready:
-            raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s")
+            raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s", _HINT)
         total = Value("total", None, ready - requested)
         return (total, Value("read", None, _read_bytes(raw[1].text))) if self.starts_cold else (total,)
 
@@ -78,22 +82,15 @@ def _read_bytes(text: str) -> int:
 
 def _moment(text: str, name: str) -> float:
     """Read the seconds of the one mark with this name."""
-    moments = [mark[1] for mark in _marks(text) if mark[0] == name]
-    if len(moments) != 1 or not math.isfinite(moments[0]):
-        hint = "`tare show` has the whole timeline"
-        raise TrialFailed(f"expected one moment {name!r} in the timeline, found {moments} in {text[:400]!r}", hint)
-    return float(moments[0])
+    moments = [seconds for mark, seconds in _marks(text) if mark == name]
+    if len(moments) != 1:
+        raise TrialFailed(f"expected one moment {name!r} in the timeline, found {moments} in {text[:400]!r}", _HINT)
+    return moments[0]
 
 
-def _marks(text: str) -> list[Any]:
+def _marks(text: str) -> list[tuple[str, float]]:
     try:
-        marks = json.loads(text)
-    except ValueError:
-        marks = None
-    if not isinstance(marks, list) or not all(_is_mark(mark) for mark in marks):
-        raise TrialFailed(f"expected a timeline, a list of pairs of a name and seconds, found {text[:400]!r}")
-    return marks
-
-
-def _is_mark(mark: object) -> bool:
-    return isinstance(mark, list) and len(mark) == 2 and isinstance(mark[0], str) and type(mark[1]) in (int, float)
+        return _TIMELINE.validate_json(text, strict=True)
+    except ValidationError as error:
+        what = f"expected a timeline, a list of pairs of a name and seconds, found {text[:400]!r}"
+        raise TrialFailed(what, _HINT) from error

@@ -38,8 +38,6 @@ def test_a_timeline_is_kept_with_all_its_digits_and_can_be_parsed() -> None:
         (Mark("ready", 1.0),),
         (Mark("requested", 1.0), Mark("ready", 2.0), Mark("ready", 3.0)),
         (Mark("requested", 1.0), Mark("requested", 1.5), Mark("ready", 3.0)),
-        (Mark("requested", 1.0), Mark("ready", float("inf"))),
-        (Mark("requested", float("nan")), Mark("ready", 2.0)),
     ],
 )
 def test_a_timeline_without_one_beginning_and_one_end_fails_the_trial(marks: tuple[Mark, ...]) -> None:
@@ -53,7 +51,7 @@ def test_an_answer_that_did_not_come_after_the_request_fails_the_trial(ready: fl
         Startup().parse(measured(Mark("requested", 1.0), Mark("ready", ready)))
 
 
-@pytest.mark.parametrize("text", ["garbage", "[1]", '[["ready"]]'])
+@pytest.mark.parametrize("text", ["garbage", "[1]", '[["ready"]]', '[["ready", Infinity]]', '[["ready", NaN]]'])
 def test_a_text_that_is_no_timeline_fails_the_trial_and_is_quoted(text: str) -> None:
     with pytest.raises(TrialFailed, match="expected a timeline") as failure:
         Startup().parse([Raw("timeline", (), text, 0.0)])
