@@ -109,7 +109,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nothing_left() -> Callable[[], AbstractContextManager[None]]:
-    """Give a block after which the machine must be as it was before, whatever happened in the block."""
+    """Return a block after which the machine must be as it was before, whatever happened in the block."""
     return _nothing_left
 
 
@@ -192,7 +192,7 @@ def _processes() -> frozenset[str]:
 
 
 def _is_ours(process: Path) -> bool:
-    """Tell whether tare has started a process: by its words, its environment, its control group or its root."""
+    """Return whether tare has started a process: by its words, its environment, its control group or its root."""
     try:
         texts = [(process / name).read_bytes() for name in ("cmdline", "environ", "cgroup")]
         texts.append(str((process / "root").readlink()).encode())
@@ -202,7 +202,7 @@ def _is_ours(process: Path) -> bool:
 
 
 def _dead_namespaces() -> frozenset[str]:
-    """Give the names of network namespaces that are gone: nothing is mounted at them, here or for the machine."""
+    """Return the names of network namespaces that are gone: nothing is mounted at them, here or for the machine."""
     mounts = _mounts("/proc/1/mountinfo") | _mounts("/proc/self/mountinfo")
     return frozenset(name for name in _names(Path("/run/netns")) if f"/run/netns/{name}" not in mounts)
 
@@ -216,5 +216,5 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _said(*argv: str) -> str:
-    """Give what a command prints, or an empty text where it fails: an engine without its daemon has nothing to list."""
+    """Return what a command prints, or an empty text where it fails: an engine without its daemon lists nothing."""
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stdout

@@ -74,7 +74,7 @@ def _print(faults: Sequence[Fault]) -> None:
 
 
 def _is_closed_pipe(error: BaseException) -> bool:
-    """Tell whether the reader of our output is gone, which Typer turns into an exit."""
+    """Return whether the reader of our output is gone, which Typer turns into an exit."""
     return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
 
 

@@ -124,6 +124,6 @@ def _is_near(part: str, parts: Sequence[str]) -> bool:
 
 
 def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
-    """Give the hint for an unknown name; `otherwise` if no known name is near."""
+    """Return the hint for an unknown name; `otherwise` if no known name is near."""
     meant = nearest(name, known)
     return f'did you mean "{meant}"?' if meant else otherwise

@@ -129,7 +129,7 @@ class Run:
         return {workload: tuple(trials) for workload, trials in found.items()}
 
     def of(self, workload: str) -> tuple[Trial, ...]:
-        """Give the trials of a workload; none where it has none."""
+        """Return the trials of a workload; none where it has none."""
         return self.by_workload.get(workload, ())
 
 
@@ -299,7 +299,7 @@ def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
 
 
 def write_within(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file below a folder that may be a stranger's, whole or not at all; gives its path.
+    """Write a file below a folder that may be untrusted, whole or not at all; return its path.
 
     A new file replaces whatever has its name. Raises UsageError if a folder on the way is a symbolic link, so that
     nothing is written outside.
@@ -316,7 +316,7 @@ def write_within(folder: Path, name: str, content: bytes) -> Path:
 
 
 def make_within(folder: Path, name: str) -> None:
-    """Make a folder below another that may be a stranger's, unless it exists; raises UsageError for a symbolic link."""
+    """Make a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
     path = folder / name
     if path.is_symlink():
         raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")

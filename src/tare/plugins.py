@@ -23,7 +23,7 @@ _ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload
 
 
 def names(kind: Kind) -> tuple[str, ...]:
-    """Give the sorted names of all plug-ins of a kind; imports none of them."""
+    """Return the sorted names of all plug-ins of a kind; imports none of them."""
     return tuple(sorted(_places(kind, tuple(sys.path))))
 
 
@@ -37,7 +37,7 @@ def _places(kind: Kind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None
 
 
 def find(kind: Kind, name: str) -> type[Any]:
-    """Give a plug-in's class by name; raises UsageError if there is none or it is broken."""
+    """Return a plug-in's class by name; raises UsageError if there is none or it is broken."""
     if name not in names(kind):
         hint = did_you_mean(name, names(kind), f"`tare {kind}` lists them")
         raise UsageError(f"no {_ONE[kind]} named {name!r}", hint)

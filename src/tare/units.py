@@ -35,14 +35,14 @@ _SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
 def parse_duration(text: object) -> float:
-    """Give the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
+    """Return the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
     if not isinstance(text, str) or not _DURATIONS.fullmatch(text):
         raise ValueError("a duration needs its unit, for example 90s or 5m")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
 
 
 def parse_size(text: object) -> int:
-    """Give the bytes of a text such as `512MiB`, `4KiB` or `2GB`; raises ValueError for anything else.
+    """Return the bytes of a text such as `512MiB`, `4KiB` or `2GB`; raises ValueError for anything else.
 
     `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
     """
@@ -56,7 +56,7 @@ def parse_size(text: object) -> int:
 
 
 def parse_percent(text: object) -> float:
-    """Give the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
+    """Return the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
     match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
     if match is None and isinstance(text, str) and text.endswith("%"):
         raise ValueError("a share is a number from 0% on, for example 3%")
@@ -104,13 +104,13 @@ def _bare(kind: object) -> object:
 
 
 def _parser(kind: object) -> Callable[[object], float] | None:
-    """Give the function that reads a type's text; None if it takes values unchanged."""
+    """Return the function that reads a type's text; None if it takes values unchanged."""
     parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
     return cast("Callable[[object], float] | None", parser)
 
 
 def _with_unit(value: float, parse: Callable[[object], float]) -> str:
-    """Give the shortest text that reads as this value, or as the nearest one."""
+    """Return the shortest text that reads as this value, or as the nearest one."""
     units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
     texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
 

@@ -111,7 +111,7 @@ def _check_draws(run: Run, seed: int, effect: float) -> None:
 
 
 def _ratios(run: Run) -> np.ndarray:
-    """Give a run's log ratios as rows of one run; 0 for what it had no need to measure."""
+    """Return a run's log ratios as rows of one run; 0 for what it had no need to measure."""
     grid = arrange(run.record.workloads[0], ("a", "b", "a-again"), run.trials)
     found = np.zeros((1, 3, BLOCKS))
     found[0][:, list(grid.blocks)] = differences(grid, Reference(0, 2)).logs[:, 0]
@@ -176,7 +176,7 @@ class _Shelf:
 
 
 def containers() -> tuple[tuple[Cell, Cell], ...]:
-    """Run the job in crun containers, some with 3 % more work; gives its cells, and those of A/A. Needs root."""
+    """Run the job in crun containers, some with 3 % more work; return its cells, and those of A/A. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
     with own_testbed(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:

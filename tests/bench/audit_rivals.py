@@ -16,7 +16,7 @@ _PERMUTED_RUNS = 1000
 
 
 def with_effect(logs: Floats, effect: float) -> tuple[Floats, Floats]:
-    """Give the speeds of the baseline and of the stack (axes: run, trial), which is slower by this share."""
+    """Return the speeds of the baseline and of the stack (axes: run, trial), which is slower by this share."""
     return np.exp(logs[:, 0]), (1 - effect) * np.exp(logs[:, 1])
 
 
@@ -47,7 +47,7 @@ def phoronix(world: World, effect: float, welch: bool) -> Said:
 
 
 def _phoronix_moments(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Give how many runs it does of a series, and their mean and standard error."""
+    """Return how many runs it does of a series, and their mean and standard error."""
     ended = np.zeros(len(values), dtype=bool)
     count, mean, error = (np.zeros(len(values)) for _ in range(3))
     first = values[:, :3].std(axis=1, ddof=1) / values[:, :3].mean(axis=1)

@@ -62,14 +62,14 @@ class World:
     places: Counts
 
     def in_turn(self) -> Floats:
-        """Give the log speeds as blocks have them: one trial of each stack, in random order, then the next block."""
+        """Return the log speeds as blocks have them: one trial of each stack, in random order, then the next block."""
         runs, stacks, blocks = self.own.shape
         return self.own + np.take_along_axis(self.mood, self.places.reshape(runs, -1), axis=1).reshape(
             runs, stacks, blocks
         )
 
     def apart(self, trials: int) -> Floats:
-        """Give the log speeds of a number of trials of one stack, followed by those of the next."""
+        """Return the log speeds of a number of trials of one stack, followed by those of the next."""
         runs, stacks, _ = self.own.shape
         return self.own[..., :trials] + self.mood[:, : stacks * trials].reshape(runs, stacks, trials)
 
@@ -105,7 +105,7 @@ class Said:
     tolerated_autocorrelation: Floats
 
     def false(self, effect: float, tolerating: float = 0.0) -> NDArray[np.bool_]:
-        """Tell which cells are decided falsely, and are said to tolerate that correlation all the same."""
+        """Return which cells are decided falsely, and are said to tolerate that correlation all the same."""
         false = (self.claim != UNDECIDED) & ~np.isin(self.claim, right(effect))
         return np.asarray(false & (self.tolerated_autocorrelation >= tolerating))
 
@@ -143,7 +143,7 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
-    """Give the rows of a run from log speeds (axes: run, stack, block, and of turns the round).
+    """Return the rows of a run from log speeds (axes: run, stack, block, and of turns the round).
 
     They are the baseline, stacks with these effects, and A/A.
     """
@@ -154,14 +154,14 @@ def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
 
 
 def claims_of(found: Comparison) -> Counts:
-    """Tell what each interval says by itself, as `Comparison.at` does for one row."""
+    """Return what each interval says by itself, as `Comparison.at` does for one row."""
     alike = np.abs(found.mean) + found.half < found.limit
     different = np.abs(found.mean) > found.half
     return np.where(alike, ALIKE, np.where(different, np.where(found.mean > 0, MORE, LESS), UNDECIDED))
 
 
 def right(effect: float) -> tuple[int, ...]:
-    """Give what may truly be said of a stack that is slower by this share."""
+    """Return what may truly be said of a stack that is slower by this share."""
     truths = [LESS] if effect else []
     return (*truths, ALIKE) if -np.log1p(-effect) < np.log1p(MARGIN) else tuple(truths)
 

@@ -108,7 +108,7 @@ def bursts_of(moment: Moment, blocks: int, chance: np.random.Generator) -> Burst
 
 
 def speeds(bursts: Bursts | None, begins: Floats, seconds: float) -> Floats:
-    """Give the speeds, 1 without bursts, of what takes so many seconds from these moments on (axes: block, turn)."""
+    """Return the speeds, 1 without bursts, of what takes so many seconds from these moments on (axes: block, turn)."""
     if bursts is None:
         return np.ones(begins.shape)
     begin, end, lost = (each[:, np.newaxis] for each in (bursts.begin, bursts.end, bursts.lost))
@@ -124,7 +124,7 @@ def speeds(bursts: Bursts | None, begins: Floats, seconds: float) -> Floats:
 
 
 def turns_of(moment: Moment, runs: int, chance: np.random.Generator) -> tuple[Floats, Floats]:
-    """Give the log speeds of turns (axes: run, stack, block, round), and of instances one after the other.
+    """Return the log speeds of turns (axes: run, stack, block, round), and of instances one after the other.
 
     The stacks are the baseline, the one that is looked at, and A/A; what others do makes rounds longer.
     """
@@ -150,7 +150,7 @@ def turns_of(moment: Moment, runs: int, chance: np.random.Generator) -> tuple[Fl
 
 
 def rows_of(logs: Floats, center: Callable[[Floats], Floats]) -> Floats:
-    """Give the rows of `log_ratios`, with another center; the last axis of the logarithms are rounds."""
+    """Return the rows of `log_ratios`, with another center; the last axis of the logarithms are rounds."""
     baseline, stack, control = (logs[:, row] for row in range(_ROWS))
     both = (center(stack - baseline) + center(stack - control)) / 2
     return np.stack([np.zeros(both.shape), both, center(control - baseline)], axis=1)
@@ -172,7 +172,7 @@ def in_turns(moment: Moment) -> InTurns:
 
 
 def _said(turns: Floats) -> Counts:
-    """Tell in which runs the stack is said to stall after ten blocks; it and A/A at any look; and to be uneven."""
+    """Return in which runs the stack is said to stall after ten blocks; it and A/A at any look; and to be uneven."""
     logs, reference = turns.swapaxes(0, 1), Reference(0, 2)
     there = np.ones(logs.shape, dtype=bool)
     slow, said = are_slow(logs, there), np.zeros((5, logs.shape[1]), dtype=np.int64)

@@ -72,7 +72,7 @@ class Empty(Workload):
         return (Raw("true", output.argv, output.text, output.seconds),)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Give the seconds as they are."""
+        """Return the seconds as they are."""
         return (Value("seconds", None, raw[0].seconds),)
 
     def seconds(self) -> float:
@@ -81,7 +81,7 @@ class Empty(Workload):
 
 
 def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ...]:
-    """Give the command line that somebody would type to run `true` with a technology; empty where none is known."""
+    """Return the command line that somebody would type to run `true` with a technology; empty where none is known."""
     image, oci = here.image, {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
     if name in oci:
         options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
@@ -132,7 +132,7 @@ def _write_bundle(runtime: str, root: Path, folder: Path, limits: Limits) -> Non
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Give the seconds that a call takes, after a rest."""
+    """Return the seconds that a call takes, after a rest."""
     time.sleep(_REST_SECONDS)
     began = time.monotonic()
     call()
@@ -140,7 +140,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[float]]:
-    """Give the seconds of trials, and of the program by hand, alone and with limits or a port, done in turn."""
+    """Return the seconds of trials, and of the program by hand, alone and with limits or a port, done in turn."""
     technology = plugins.find("technologies", name)()
     ours: list[float] = []
     raw: list[float] = []
@@ -206,7 +206,7 @@ def print_words(here: Testbed, names: Sequence[str]) -> None:
 
 
 def usable(name: str) -> bool:
-    """Tell whether the empty program can be run in a technology here."""
+    """Return whether the empty program can be run in a technology here."""
     technology = plugins.find("technologies", name)()
     return not technology.problems(_HOST) and not technology.refuses(Empty())
 

@@ -65,7 +65,7 @@ def _linked(folder: Path) -> Iterator[Path]:
 
 
 def asked(folders: list[Path], sql: str) -> tuple[float, float, int]:
-    """Give the seconds that a query takes, those of CPU, and the most memory of any so far, in bytes."""
+    """Return the seconds that a query takes, those of CPU, and the most memory of any so far, in bytes."""
     command = (sys.executable, "-m", "tare", "query", *map(str, folders), sql, "--csv")
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)

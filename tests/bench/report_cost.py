@@ -47,7 +47,7 @@ def cost(*argv: str) -> tuple[float, float, float]:
 
 
 def _resident_bytes(session: int) -> int:
-    """Give the sum of the resident sets of a session's processes."""
+    """Return the sum of the resident sets of a session's processes."""
     pages = 0
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile

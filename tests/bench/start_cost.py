@@ -41,14 +41,14 @@ use = "startup"
 
 
 def helped() -> float:
-    """Give the seconds of `tare --help`."""
+    """Return the seconds of `tare --help`."""
     began = time.monotonic()
     _tare("--help")
     return time.monotonic() - began
 
 
 def first_trial() -> float:
-    """Give the seconds from the start of `tare run` to the end of its first trial."""
+    """Return the seconds from the start of `tare run` to the end of its first trial."""
     with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         suite, run = Path(folder) / "first.toml", Path(folder) / "run"
         suite.write_text(_SUITE, encoding="utf-8")
@@ -61,7 +61,7 @@ def first_trial() -> float:
 
 
 def journal_written(folder: Path, block: int) -> float:
-    """Give the seconds until the trials of a block are on the disk."""
+    """Return the seconds until the trials of a block are on the disk."""
     raw = [Raw("dhrystone", ("/usr/lib/tare/dhrystone", "--seconds", "0.1"), _OUTPUT, 0.1)] * _TURNS
     value = replace(measured("speed", 30e6), turns=(30e6,) * _TURNS)
     trials = [(make_trial(f"stack-{number}", block, [value]), raw) for number in range(_STACKS)]
@@ -72,7 +72,7 @@ def journal_written(folder: Path, block: int) -> float:
 
 
 def telemetry_written(folder: Path, block: int) -> float:
-    """Give the seconds until DuckDB has written the telemetry of a block."""
+    """Return the seconds until DuckDB has written the telemetry of a block."""
     samples = [*rows({f"stack-{number}": 0.5 for number in range(_STACKS)}, _SAMPLES)]
     began = time.monotonic()
     if trouble := write(folder / f"{block}.parquet", samples, 1.7e9):

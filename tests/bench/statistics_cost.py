@@ -31,7 +31,7 @@ _BLOCKS = 30
 
 
 def values_of(speeds: np.ndarray, metrics: tuple[Metric, ...]) -> list[Measured]:
-    """Give a trial's values, from the speeds of its turns (axes: metric, turn)."""
+    """Return a trial's values, from the speeds of its turns (axes: metric, turn)."""
     rows = zip(metrics, speeds.mean(axis=1).tolist(), speeds.tolist(), strict=True)
     turns = speeds.shape[1] > 1
     return [replace(measured(each.name, mean), turns=tuple(row) if turns else ()) for each, mean, row in rows]
@@ -58,7 +58,7 @@ def block_of(record: WorkloadRecord, block: int, chance: np.random.Generator, ro
 
 
 def deciding(rounds: int) -> Callable[[], object]:
-    """Give what a decision comes to after thirty blocks: taking one more block in, and deciding."""
+    """Return what a decision comes to after thirty blocks: taking one more block in, and deciding."""
     record, chance = WorkloadRecord("big", "big", "Big", _METRICS, None), np.random.default_rng(2)
     decisions = Decisions((record,), _STACKS, "native", "native-again", 0.03)
     for block in range(_BLOCKS):
@@ -75,7 +75,7 @@ def deciding(rounds: int) -> Callable[[], object]:
 
 
 def seconds(call: Callable[[], object], times: int) -> float:
-    """Give the median of the CPU seconds that a call takes."""
+    """Return the median of the CPU seconds that a call takes."""
     took = []
     for _ in range(times):
         began = time.process_time()
@@ -85,7 +85,7 @@ def seconds(call: Callable[[], object], times: int) -> float:
 
 
 def peak_bytes() -> int:
-    """Give the most memory that this process has used so far."""
+    """Return the most memory that this process has used so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 

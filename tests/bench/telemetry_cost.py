@@ -45,7 +45,7 @@ def instances(count: int, folder: Path) -> Iterator[list[ControlGroup]]:
 
 
 def cost(groups: list[ControlGroup], pace: Pace, folder: Path) -> tuple[float, float]:
-    """Give the share of a CPU that the sampler's thread takes, and the samples a second."""
+    """Return the share of a CPU that the sampler's thread takes, and the samples a second."""
     with sampling(folder / "block.parquet", Way(LocalFiles(), pace)) as sampler, ExitStack() as stack:
         for number, group in enumerate(groups):
             stack.enter_context(sampler.watching(f"trial-{number}", group.processes))

@@ -69,11 +69,11 @@ class Switched(Protocol):
     """Takes turns with something, or without it."""
 
     def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
-        """Take a turn; tells whether there was one."""
+        """Take a turn; return whether there was one."""
 
 
 def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
-    """Give the ratio of turns with it to those without: the median over rounds."""
+    """Return the ratio of turns with it to those without: the median over rounds."""
     rounds: dict[int, dict[bool, float]] = {}
     counted = [turn for turn in trial.turns if not turn.warm_up]
     for turn, value in zip(counted, trial.values[-1].turns, strict=True):
@@ -119,7 +119,7 @@ def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
 
 
 def in_turns(attempts: list[Attempt], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
-    """Give each instance two turns in each round."""
+    """Let each instance have two turns in each round."""
     live = list(attempts)
     for number in numbers:
         chance.shuffle(live)
@@ -134,7 +134,7 @@ def in_turns(attempts: list[Attempt], switch: Switched, chance: random.Random, n
 
 
 def longer(workload: Workload) -> Workload:
-    """Give a workload that can be of any duration with one of longer turns."""
+    """Return a workload that can be of any duration with one of longer turns."""
     return cast("Workload", replace(cast("Any", workload), duration=_DURATION))
 
 

@@ -70,7 +70,7 @@ _PAUSE_SECONDS = 0.25  # as others' turns take
 
 
 def workloads() -> dict[str, Workload]:
-    """Give every workload that takes turns, at one point; not those that choose points, or have the user's server."""
+    """Return every workload that takes turns, at one point; not those that choose points, or have the user's server."""
     found: dict[str, Workload] = {}
     for name in plugins.names("workloads"):
         plug_in = plugins.find("workloads", name)
@@ -126,18 +126,18 @@ def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
 
 
 def _value(trial: Trial, workload: Workload) -> Measured:
-    """Give the value of a trial that counts."""
+    """Return the value of a trial that counts."""
     headlines = [metric.name for metric in workload.all_metrics if metric.headline]
     return next(value for value in trial.values if value.metric in headlines)
 
 
 def _logs(value: Measured) -> list[float]:
-    """Give the logarithm of each turn."""
+    """Return the logarithm of each turn."""
     return [math.log(turn) for turn in value.turns]
 
 
 def _deviations(blocks: list[list[list[float]]]) -> list[float]:
-    """Give the standard deviation of each stack's log ratio to the first: a median over rounds, as tare takes it."""
+    """Return the standard deviation of each stack's log ratio to the first: a median over rounds, as tare takes it."""
     found = []
     for stack in range(1, _EQUAL):
         ratios = [
@@ -212,7 +212,7 @@ def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload
 
 
 def _cell(ratios: Sequence[float], baseline: Sequence[float]) -> str:
-    """Give the ratio in percent with its interval, and what it is within the margin."""
+    """Return the ratio in percent with its interval, and what it is within the margin."""
     ratio = block_ratio(ratios, baseline, _MARGIN)
     assert ratio is not None
     interval = f"[{100 * ratio.low:.1f}, {100 * ratio.high:.1f}]" if ratio.low and ratio.high else "too few blocks"
@@ -220,20 +220,20 @@ def _cell(ratios: Sequence[float], baseline: Sequence[float]) -> str:
 
 
 def _numbered(trial: Trial, workload: Workload) -> list[tuple[int, float]]:
-    """Give the number of each turn that counts, and the logarithm of its value."""
+    """Return the number of each turn that counts, and the logarithm of its value."""
     numbers = [turn.number for turn in trial.turns if not turn.warm_up]
     return [*zip(numbers, _logs(_value(trial, workload)), strict=True)]
 
 
 def _firsts(trial: Trial, workload: Workload) -> Iterator[float]:
-    """Give the log ratio of each first turn of two, after those of others or a pause, to the own one that followed."""
+    """Yield the log ratio of each first turn of two, after those of others or a pause, to the own one that followed."""
     for (number, first), (following, after_own) in itertools.pairwise(_numbered(trial, workload)):
         if number % 2 == 0 and following == number + 1:
             yield first - after_own
 
 
 def _in_turns(attempts: Sequence[Attempt], turns: _Turns) -> None:
-    """Give each instance its turns in each round until none has more; they are numbered within that."""
+    """Let each instance have its turns in each round until none has more; they are numbered within that."""
 
     def has_more(attempt: Attempt, number: int) -> bool:
         time.sleep(turns.pause_seconds)

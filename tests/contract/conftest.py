@@ -67,7 +67,7 @@ def _variants(name: str) -> list[str]:
 
 
 def _has_the_contract(found: type[Technology]) -> bool:
-    """Tell whether these tests are for it.
+    """Return whether these tests are for it.
 
     What the tests only meet as a stand-in, or in the lab, would be skipped everywhere by hundreds of tests, which says
     nothing: see tests/unit/technologies and tests/lab. Others say that their tests are elsewhere, as unikernels do,
@@ -103,7 +103,7 @@ def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> NothingLeft:
-    """Give a block after which the machine must be as it was before: the one that the instances are on."""
+    """Return a block after which the machine must be as it was before: the one that the instances are on."""
     if MACHINE is None:
         return nothing_left
     return functools.partial(_nothing_left_on, request.getfixturevalue("testbed").host)
@@ -199,7 +199,7 @@ def _nothing_left_on(host: Host) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def usable(testbed: Testbed) -> Callable[[Technology], Technology]:
-    """Give a technology back, or skip its test where it cannot run."""
+    """Return a technology back, or skip its test where it cannot run."""
     return functools.partial(_usable, testbed.host)
 
 

@@ -24,7 +24,7 @@ NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 def _fails(testbed: Testbed, nothing_left: NothingLeft) -> TrialFailed:
-    """Start a machine that does not come up; gives its error, which left nothing."""
+    """Start a machine that does not come up; return its error, which left nothing."""
     with (
         nothing_left(),
         pytest.raises(TrialFailed) as caught,

@@ -137,14 +137,14 @@ def of_a_kind(
 
 
 def compiled(path: Path, *compiler: str) -> bytes:
-    """Give the probe's program."""
+    """Return the probe's program."""
     subprocess.run((*compiler, "-Os", "-o", str(path / "probe"), str(PROBE)), check=True, timeout=60)
     return (path / "probe").read_bytes()
 
 
 @contextmanager
 def with_probe(base: Image, path: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Iterator[Image]:
-    """Give an image with the probe of musl's, which needs no other file."""
+    """Yield an image with the probe of musl's, which needs no other file."""
     probe = layer(file("app/probe", compiled(path, "musl-gcc", "-static"), 0o755))
     with taken_over(base, path, (*layers, probe), config) as found:
         yield found
@@ -152,7 +152,7 @@ def with_probe(base: Image, path: Path, layers: Sequence[bytes], config: Mapping
 
 @contextmanager
 def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Iterator[Image]:
-    """Give an image; it is gone after the tests, with what engines have of it."""
+    """Yield an image; it is gone after the tests, with what engines have of it."""
     made = layout(path / "image", *layers, config=config)
     images, busybox = state_folder() / "images", Path(str(shutil.which("busybox")))
     with building(images) as scratch:

@@ -97,7 +97,7 @@ def test_a_network_that_cannot_be_completed_leaves_nothing(
 
 
 def _answers(namespace: str, address: str) -> bool:
-    """Tell whether a TCP connection to a closed port is refused, which only somebody who is there does."""
+    """Return whether a TCP connection to a closed port is refused, which only somebody who is there does."""
     script = f"import socket; socket.create_connection(({address!r}, 9), 1)"
     output = HOST.run("ip", "netns", "exec", namespace, "python3", "-c", script, timeout=SECONDS, check=False)
     return b"ConnectionRefusedError" in output.stderr

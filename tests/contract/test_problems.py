@@ -1,4 +1,4 @@
-"""What a technology says where it cannot run: what is missing, and the command that mends it."""
+"""What a technology says where it cannot run: what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Within(LocalHost):
 
 @pytest.fixture(scope="module")
 def machine_without(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalHost]:
-    """Give this machine, less one program."""
+    """Return this machine, less one program."""
 
     def without(tool: str) -> LocalHost:
         folder = tmp_path_factory.mktemp("programs")
@@ -61,7 +61,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
 ) -> None:
     technology = _made(name)
     problems = tuple(technology.problems(machine_without(tool)))
-    named = (Problem.mended_by(f"{tool} is not installed", *technology.tools[tool].split()),)
+    named = (Problem.fixed_by(f"{tool} is not installed", *technology.tools[tool].split()),)
     # What cannot be used here for another reason may ask for that first, such as whether the machine runs on Xen.
     assert problems == named or (problems and problems == tuple(technology.problems(LocalHost())))
 

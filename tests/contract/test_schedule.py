@@ -64,7 +64,7 @@ def _stalled(word: str, after_seconds: float) -> Iterator[None]:
 
 
 def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
-    """Measure one turn of four seconds while one is stopped; gives the latencies."""
+    """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
     with (
         started(testbed, (Native(),), workload.port, Notes()) as (part,),

@@ -117,7 +117,7 @@ def test_a_machine_that_does_not_answer_is_given_up(there: Lab, tmp_path: Path) 
 
 
 def _changed(there: Lab, tmp_path: Path, **settings: str) -> Machine:
-    """Give the server with other settings of the client."""
+    """Return the server with other settings of the client."""
     lines = [line for line in there.ssh_config.read_text().splitlines() if line.split()[0] not in settings]
     text = "\n".join([lines[0], *(f"  {key} {value}" for key, value in settings.items()), *lines[1:], ""])
     (tmp_path / "ssh_config").write_text(text)

@@ -250,7 +250,7 @@ def _inside(instance: Instance) -> Host:
 
 
 def _disk_with(instance: Instance, file: str) -> int:
-    """Write 8 MiB to a file, if one is given; gives the bytes that the instance has on its disk then."""
+    """Write 8 MiB to a file, if one is given; return the bytes that the instance has on its disk then."""
     inside = _inside(instance)
     if file:
         inside.run("dd", "if=/dev/urandom", f"of={file}", "bs=1M", "count=8", "conv=fsync", timeout=ENOUGH_SECONDS)
@@ -277,7 +277,7 @@ def _shares_the_kernel(instance: Instance, host: Host) -> bool:
 
 
 def _cpu_seconds(host: Host, pids: Sequence[int]) -> float:
-    """Give the CPU time of processes so far."""
+    """Return the CPU time of processes so far."""
     ticks = 0
     for pid in pids:
         fields = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()

@@ -68,13 +68,13 @@ def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager
 
 
 def _copies(technology: Technology) -> tuple[Technology, ...]:
-    """Give two; one of what an emulated processor boots, which takes its time."""
+    """Return two; one of what an emulated processor boots, which takes its time."""
     emulated = technology.family == "emulator" or getattr(technology, "accelerator", "") == "tcg"
     return (technology,) if emulated else (technology, technology)
 
 
 def _begins_late(technology: Technology) -> bool:
-    """Tell whether it may use all of a CPU from then on, as a unikernel does that asks its card all the time."""
+    """Return whether it may use all of a CPU from then on, as a unikernel does that asks its card all the time."""
     return technology.family == "unikernel"
 
 

@@ -32,7 +32,7 @@ class Debian13:
     root: Path
 
     def run(self, script: str, seconds: float) -> str:
-        """Run a shell script in the checkout there; gives what it prints, raises with its last words if it fails."""
+        """Run a shell script in the checkout there; return what it prints, raises with its last words if it fails."""
         enter = ("unshare", "--mount", "sh", "-ec", _ENTER, str(self.root), str(_CERTIFICATES))
         words = (*enter, f"cd /root/tare; {script}")
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)

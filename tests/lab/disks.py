@@ -20,7 +20,7 @@ from tare.technologies.qemu_tcg import QemuTcg
 
 
 def disks_of(machine: str) -> dict[str, Path]:
-    """Give the files that are further disks of a machine, by their names in the folder of tare's images there."""
+    """Return the files that are further disks of a machine, by their names in the folder of tare's images there."""
     image = built_image(_say)
     disks = {f"{image.digest}/{image.disk.name}": image.disk}
     if machine == "kvm":
@@ -43,7 +43,7 @@ def make_disk(folder: Path, own: Image, disks: Iterable[str]) -> None:
 
 
 def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
-    """Give the disk of docker/qemu, by its name over there; made here, by docker/qemu-tcg.
+    """Return the disk of docker/qemu, by its name over there; made here, by docker/qemu-tcg.
 
     The two have the same in them. Over there it takes a quarter of an hour, and Docker's import more than its 300 s.
     """

@@ -286,7 +286,7 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
 
 
 def _boot(machine: Machine, image: Image) -> tuple[str, ...]:
-    """Give the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
+    """Return the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
     words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES}
     words |= {"host": machine.gateway, "door": guest.DOOR_PORT}
     fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest"

@@ -71,7 +71,7 @@ class State:
         return [kind for kind, things in kinds.items() for _ in things]
 
     def sent(self, path: str) -> Json:
-        """Give the body of the last POST to a path."""
+        """Return the body of the last POST to a path."""
         return next(body for method, where, body in reversed(self.seen) if method == "POST" and where.endswith(path))
 
 
@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
     state: ClassVar[State]
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         self._answer("GET")
@@ -352,7 +352,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(state: State) -> Iterator[str]:
-    """Run the cloud on a loopback port; gives its auth_url."""
+    """Run the cloud on a loopback port; yield its auth_url."""
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state})) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()

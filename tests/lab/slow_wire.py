@@ -25,7 +25,7 @@ _LARGEST_FRAME = 65536
 
 
 def opened(namespace: str, device: str) -> int:
-    """Make a tap device in a namespace; gives its descriptor, which works from everywhere."""
+    """Make a tap device in a namespace; return its descriptor, which works from everywhere."""
     with Path(f"/run/netns/{namespace}").open("rb") as target:
         if ctypes.CDLL(None, use_errno=True).setns(target.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")

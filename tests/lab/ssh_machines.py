@@ -98,12 +98,12 @@ class Lab:
         return Machine("tare-test-client", str(self.ssh_config))
 
     def on(self, name: str, script: str) -> str:
-        """Run a script on `server` or `client`; gives what it prints."""
+        """Run a script on `server` or `client`; return what it prints."""
         reach = ("ssh", "-F", str(self.ssh_config), f"tare-test-{name}", script)
         return _HOST.run(*reach, timeout=_SECONDS, check=False).text
 
     def left(self) -> str:
-        """Tell what is left on the machines: namespaces, links, mounts, folders of instances, routes."""
+        """Return what is left on the machines: namespaces, links, mounts, folders of instances, routes."""
         script = (
             "ip netns; ip -o link | grep tare-; grep ' /var/lib/tare/' /proc/self/mounts; "
             "ls /var/lib/tare/instances; ip route | grep 198.18"
@@ -112,7 +112,7 @@ class Lab:
 
 
 def machines_recipe() -> Recipe:
-    """Give the recipe of what the machines run: with the engines that tests start on them, and no others."""
+    """Return the recipe of what the machines run: with the engines that tests start on them, and no others."""
     return machine_recipe(plugins.find("technologies", name)() for name in ("crun", "lxc", "qemu-tcg"))
 
 

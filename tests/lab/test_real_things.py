@@ -28,7 +28,7 @@ HEAD = '[suite]\nstacks = ["native", "real"]\nblocks = 1\n'
 
 
 def thing(name: str) -> Path:
-    """Give a real thing; skips where there is none."""
+    """Return a real thing; skips where there is none."""
     if FOLDER is None:
         pytest.skip("TARE_REAL_THINGS names no folder with real things")
     return FOLDER / name
@@ -55,7 +55,7 @@ def brought(machine: machines.Machine, program: Path, name: str) -> Iterator[Non
 
 
 def emulated(feature: str) -> bool:
-    """Tell whether QEMU emulates a feature of the processor."""
+    """Return whether QEMU emulates a feature of the processor."""
     command = ("qemu-system-x86_64", "-accel", "tcg", "-cpu", f"max,enforce,+{feature}", "-M", "pc", "-nodefaults")
     ended = ("-display", "none", "-S", "-monitor", "stdio")
     return not subprocess.run(

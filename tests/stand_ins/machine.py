@@ -24,7 +24,7 @@ def fail(text: str, code: int) -> NoReturn:
 
 
 def state(name: str) -> Path:
-    """Give a file that outlives the call."""
+    """Return a file that outlives the call."""
     return Path(os.environ["TARE_STAND_INS"]) / name
 
 
@@ -41,13 +41,13 @@ def save(name: str, machines: dict[str, dict[str, str]]) -> None:
 
 
 def is_elf(path: str) -> bool:
-    """Tell whether a kernel is uncompressed."""
+    """Return whether a kernel is uncompressed."""
     with Path(path).open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def has_card(name: str) -> bool:
-    """Tell whether there is a network card of this name in our network namespace."""
+    """Return whether there is a network card of this name in our network namespace."""
     return any(line.split(":")[0].strip() == name for line in Path("/proc/self/net/dev").read_text().splitlines())
 
 
@@ -79,7 +79,7 @@ def run(*command: str) -> None:
 
 
 def running(pid: str) -> bool:
-    """Tell whether a process is there and has not ended; an empty text is none."""
+    """Return whether a process is there and has not ended; an empty text is none."""
     try:
         return bool(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -23,7 +23,7 @@ PHONE: dict[str, Any] = {
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Give the machine's own Chromium, without a window."""
+    """Yield the machine's own Chromium, without a window."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, timeout=ENOUGH_MS)
         try:

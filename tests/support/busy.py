@@ -56,7 +56,7 @@ def running(program: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def tell(process: subprocess.Popen[str]) -> None:
-    """Tell it to go on."""
+    """Let it go on."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()

@@ -24,12 +24,12 @@ _TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)",
 
 
 def packages(technologies: Iterable[type[Technology]]) -> set[str]:
-    """Give the Debian packages of technologies with their default settings."""
+    """Return the Debian packages of technologies with their default settings."""
     return {package for each in technologies for package in each().debian_packages}
 
 
 def startable() -> list[type[Technology]]:
-    """Give the technologies that a test on this machine may start: a hypervisor of type 1 would have to be below it."""
+    """Return the technologies that a test on this machine may start: a type 1 hypervisor would have to be below it."""
     return [each for each in own("technologies").values() if each.family != "type 1"]
 
 
@@ -66,12 +66,12 @@ def lines(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def tables(text: str) -> dict[str, list[str]]:
-    """Give the lines of each table of the page."""
+    """Return the lines of each table of the page."""
     return {match["name"]: match["rows"].splitlines() for match in _TABLE.finditer(text)}
 
 
 def written(text: str) -> str:
-    """Give the page with the plug-ins as they are now."""
+    """Return the page with the plug-ins as they are now."""
     return _TABLE.sub(lambda match: match[1] + "\n".join(lines(TABLES[match["name"]]())) + "\n" + match[4], text)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def zeroed(disk: Path) -> list[bool]:
-    """Tell for each group of blocks of an ext4 disk whether its inode table was zeroed when it was made."""
+    """Return for each group of blocks of an ext4 disk whether its inode table was zeroed when it was made."""
     return ["ITABLE_ZEROED" in line for line in _said(disk).splitlines() if re.match(r"Group \d+:", line)]
 
 
 def free_bytes(disk: Path) -> int:
-    """Give what is free on an ext4 disk, for root."""
+    """Return what is free on an ext4 disk, for root."""
     said = dict(re.findall(r"^(Free blocks|Block size): +(\d+)$", _said(disk), re.MULTILINE))
     return int(said["Free blocks"]) * int(said["Block size"])
 

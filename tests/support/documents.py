@@ -27,19 +27,19 @@ def by_path(path: Path) -> str:
 
 
 def blocks(path: Path, language: str) -> list[str]:
-    """Give the fenced blocks of a language."""
+    """Return the fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def section(path: Path, heading: str) -> str:
-    """Give the text below a heading, up to the next one."""
+    """Return the text below a heading, up to the next one."""
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
     assert found, f"{path.name} has no section {heading!r}"
     return found[1]
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """Give the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
+    """Return the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
     found: dict[str, list[str]] = {}
     for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
         first, *others = (cell.strip() for cell in line.split(" | "))

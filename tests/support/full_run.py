@@ -123,7 +123,7 @@ def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Gen
 def _measured(
     record: WorkloadRecord, stack: str, chance: np.random.Generator
 ) -> tuple[tuple[Turn, ...], tuple[Measured, ...]]:
-    """Give the turns of a trial and their values: all stacks of a block take theirs one after the other."""
+    """Return the turns of a trial and their values: all stacks of a block take theirs one after the other."""
     points = _points(record)
     turns, values = [], []
     for at, point in enumerate(points):
@@ -153,7 +153,7 @@ def _raw(trial: Trial) -> Iterator[Raw]:
 
 
 def _telemetry(names: list[str]) -> Iterator[Row]:
-    """Give a minute of a block, ten samples a second: each instance is busy in its own tenths of a second."""
+    """Yield a minute of a block, ten samples a second: each instance is busy in its own tenths of a second."""
     for tenth in range(600):
         machine = Reading(tenth * 0.09, tenth * 0.02, cpu_steal=tenth // 200 * 0.15, memory_bytes=4 << 30)
         yield Row(tenth / 10, None, machine)

@@ -47,7 +47,7 @@ def hard_link(name: str, target: str) -> Entry:
 
 
 def layer(*entries: Entry, form: int = tarfile.PAX_FORMAT) -> bytes:
-    """Give a tar archive."""
+    """Return a tar archive."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=form) as archive:
         for add in entries:
@@ -62,7 +62,7 @@ def layout(
     platform: tuple[str, str] = ("linux", "amd64"),
     packed: bool = True,
 ) -> Path:
-    """Write an image with the tag `latest`; gives its folder."""
+    """Write an image with the tag `latest`; return its folder."""
     (path / "blobs/sha256").mkdir(parents=True)
     (path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 

@@ -14,13 +14,13 @@ _NAME_LENGTH = 15  # the kernel cuts the names of processes there
 
 
 def own(kind: plugins.Kind) -> dict[str, type[Any]]:
-    """Give tare's own plug-ins of a kind by their names."""
+    """Return tare's own plug-ins of a kind by their names."""
     found = {name: plugins.find(kind, name) for name in plugins.names(kind)}
     return {name: each for name, each in found.items() if each.__module__.startswith(f"tare.{kind}.")}
 
 
 def in_contract() -> list[type[Technology]]:
-    """Give the technologies that the contract tests run on the real thing, here: all, or those without an inside."""
+    """Return the technologies that the contract tests run on the real thing, here: all, or those without an inside."""
     found = own("technologies").values()
     return [each for each in found if each.tested == "real" and each.tested_in.startswith("tests/contract")]
 
@@ -36,5 +36,5 @@ def processes() -> frozenset[str]:
 
 @functools.cache
 def lists() -> frozenset[tuple[str, ...]]:
-    """Give the commands that print the names of what technologies have made."""
+    """Return the commands that print the names of what technologies have made."""
     return frozenset(words for found in own("technologies").values() for words in found.lists)

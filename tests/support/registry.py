@@ -22,7 +22,7 @@ class Images(ThreadingHTTPServer):
         self.layouts, self.private = layouts, private
 
     def found(self, path: str, authorization: str | None) -> tuple[int, str, bytes]:
-        """Give status, kind and content."""
+        """Return status, kind and content."""
         wanted = f"Basic {base64.b64encode(USER.encode()).decode()}"
         if self.private and authorization != wanted:
             return 401, _JSON, b'{"errors": [{"code": "UNAUTHORIZED"}]}'
@@ -59,12 +59,12 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - its base class calls it so
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def registry(layouts: dict[str, Path], private: bool = False) -> Iterator[str]:
-    """Serve layouts under their names, each with the tag `latest`; gives its address."""
+    """Serve layouts under their names, each with the tag `latest`; yield its address."""
     with Images(layouts, private) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def said(url: str, post: bytes | None = None, **parameters: str) -> str:
-    """Give what a server answers."""
+    """Return what a server answers."""
     query = f"?{urlencode(parameters)}" if parameters else ""
     with _DIRECT.open(f"{url}{query}", post, timeout=ENOUGH_SECONDS) as answer:
         text: str = answer.read().decode()
@@ -41,13 +41,13 @@ def said(url: str, post: bytes | None = None, **parameters: str) -> str:
 
 
 def asked(url: str, post: bytes | None = None, **parameters: str) -> Any:
-    """Give the JSON that a server answers with."""
+    """Return the JSON that a server answers with."""
     return json.loads(said(url, post, **parameters))
 
 
 @contextmanager
 def influxdb(folder: Path) -> Iterator[str]:
-    """Start InfluxDB 1.x; gives its address."""
+    """Start InfluxDB 1.x; yield its address."""
     port, other = free_port(), free_port()
     settings = {
         "INFLUXDB_REPORTING_DISABLED": "true",
@@ -65,7 +65,7 @@ def influxdb(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
-    """Start Prometheus on the blocks in `folder/data`; gives its address."""
+    """Start Prometheus on the blocks in `folder/data`; yield its address."""
     (folder / "prometheus.yml").write_text("{}\n", encoding="utf-8")
     port = free_port()
     command = (
@@ -81,7 +81,7 @@ def prometheus(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def node_exporter(folder: Path) -> Iterator[str]:
-    """Start a node exporter with the textfile collector alone, on a folder; gives its address."""
+    """Start a node exporter with the textfile collector alone, on a folder; yield its address."""
     address = f"127.0.0.1:{free_port()}"
     collector = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}")
     command = ("prometheus-node-exporter", f"--web.listen-address={address}", *collector)
@@ -91,7 +91,7 @@ def node_exporter(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def pushgateway(folder: Path) -> Iterator[str]:
-    """Start a Pushgateway; gives its address."""
+    """Start a Pushgateway; yield its address."""
     address = f"127.0.0.1:{free_port()}"
     command = ("prometheus-pushgateway", f"--web.listen-address={address}")
     with _served("prometheus-pushgateway", command, f"{address}/-/ready", folder) as url:
@@ -100,7 +100,7 @@ def pushgateway(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def victoria_metrics(folder: Path) -> Iterator[str]:
-    """Start VictoriaMetrics, which has the endpoints of InfluxDB 1.x and 2.x; gives its address."""
+    """Start VictoriaMetrics, which has the endpoints of InfluxDB 1.x and 2.x; yield its address."""
     address = f"127.0.0.1:{free_port()}"
     command = ("victoria-metrics", f"-httpListenAddr={address}", f"-storageDataPath={folder / 'data'}")
     with _served("victoria-metrics", command, f"{address}/health", folder) as url:
@@ -108,7 +108,7 @@ def victoria_metrics(folder: Path) -> Iterator[str]:
 
 
 def program(package: str, name: str) -> str:
-    """Give the path of a program of a package; skips the test where it was not unpacked."""
+    """Return the path of a program of a package; skips the test where it was not unpacked."""
     path = Path(sys.prefix, "servers", package, "usr", "bin", name)
     if not path.exists():
         pytest.skip(f"{package} is not there: `make servers` unpacks it, where this Debian has it")
@@ -119,7 +119,7 @@ def program(package: str, name: str) -> str:
 def _served(
     package: str, command: tuple[str, ...], ready: str, folder: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Start a server, and wait until it answers at `ready`; gives its address."""
+    """Start a server, and wait until it answers at `ready`; yield its address."""
     command = (program(package, command[0]), *command[1:])
     log = folder / f"{package}.log"
     with (

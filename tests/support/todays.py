@@ -16,7 +16,7 @@ _BUILD_SECONDS = 1800
 
 
 def todays_runsc() -> str:
-    """Give the path of today's runsc, or skip the test where Go is not there or cannot build it."""
+    """Return the path of today's runsc, or skip the test where Go is not there or cannot build it."""
     folder = state_folder() / "tests" / Path(TODAY).name
     if not (folder / "runsc").exists():
         if shutil.which("go") is None:

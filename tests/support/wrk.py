@@ -40,5 +40,5 @@ class PretendedWrk:
 
 
 def setup_at(address: str | None, client: Host) -> Setup:
-    """Give what a workload measures: an instance at an address, without an inside."""
+    """Return what a workload measures: an instance at an address, without an inside."""
     return Setup(Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple), client, ())

@@ -63,7 +63,7 @@ def tare(tmp_path: Path, environment: dict[str, str]) -> Call:
 def quickly(
     tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Quickly:
-    """Call tare in this process; gives its exit code, standard output and standard error. Loading takes a second."""
+    """Call tare in this process; return its exit code, standard output and standard error. Loading takes a second."""
     monkeypatch.chdir(tmp_path)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -34,7 +34,7 @@ def queries(folder: Path, to: str) -> list[tuple[str, str]]:
 
 
 def promtool(*words: str, given: bytes = b"") -> bytes:
-    """Run Prometheus's own tool; gives what it says."""
+    """Run Prometheus's own tool; return what it says."""
     command = (program("prometheus", "promtool"), *words)
     done = subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

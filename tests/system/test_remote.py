@@ -76,7 +76,7 @@ def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
 
 
 def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str]]:
-    """Give the trials without the CPU time of host and instance at the beginning and at the end."""
+    """Return the trials without the CPU time of host and instance at the beginning and at the end."""
     used = "arg_max(cpu_user + cpu_system, seconds) is not null and count(*) >= 2"
     with duckdb.connect() as connection:
         rows = connection.read_parquet(str(run / "telemetry" / "*.parquet"), filename=True)

@@ -183,5 +183,5 @@ def test_a_suite_of_which_nothing_can_be_used_leaves_no_run(tare: Call, tmp_path
     (tmp_path / "none.toml").write_text('[suite]\nstacks = ["docker"]\n[[workloads]]\nuse = "startup"\n')
     output = tare("run", "none.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
-    assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to mend that" in output.stderr
+    assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to fix that" in output.stderr
     assert not (tmp_path / "run").exists()

@@ -43,7 +43,7 @@ def half_done(begin: Begin, suite: Path, tmp_path: Path, ready_home: Path) -> It
 
 
 def begun(home: Path) -> list[Path]:
-    """Give the folders of the instances that are there."""
+    """Return the folders of the instances that are there."""
     return [path for path in (home / "instances").glob("*") if not path.name.endswith("-client")]
 
 
@@ -119,7 +119,7 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
 
 
 def carrying(mark: str) -> list[str]:
-    """Give the names of the processes that have an entry in their environment."""
+    """Return the names of the processes that have an entry in their environment."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -161,7 +161,7 @@ def rules() -> str:
 
 
 def is_monitored(name: str) -> bool:
-    """Tell whether Podman's monitor runs a container whose name begins so."""
+    """Return whether Podman's monitor runs a container whose name begins so."""
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = place.read_bytes().split(b"\0")

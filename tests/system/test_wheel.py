@@ -19,7 +19,7 @@ PYTHON = sys.executable
 
 
 def said(*argv: str | Path, folder: Path) -> str:
-    """Run a command to its end, in a folder far from the checkout; gives what it printed."""
+    """Run a command to its end, in a folder far from the checkout; return what it printed."""
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     command = tuple(map(str, argv))
     output = subprocess.run(

@@ -124,7 +124,7 @@ def test_commands_in_the_text_exist(path: Path) -> None:
 
 
 def faults(words: Sequence[str]) -> list[str]:
-    """Give what a command line has that its command does not take, by the command's own description of itself."""
+    """Return what a command line has that its command does not take, by the command's own description of itself."""
     if words[0] not in COMMANDS:
         return [words[0]]
     parameters = COMMANDS[words[0]].params
@@ -289,7 +289,7 @@ def test_how_long_a_guest_may_take_is_as_described() -> None:
 
 
 def test_everything_that_may_be_wrong_with_a_connection_is_described() -> None:
-    described = section(DOCS / "machines.md", "Errors, and what mends them").lower()
+    described = section(DOCS / "machines.md", "Errors, and what fixes them").lower()
     assert [words for words, _ in ssh._HINTS if words.lower() not in described] == []
 
 

@@ -312,7 +312,7 @@ def test_a_folder_of_a_run_that_is_a_link_is_refused(folder: Path, tmp_path: Pat
 def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once(folder: Path) -> None:
     kept = journal(folder, 1)
     record = load(folder).record
-    assert record.machines == {}  # as in runs of before there were roles
+    assert record.machines == {}  # as in older runs
     assert record.measured_on == record.machine
     cloud, other = replace(MACHINE, cpu_model="Cloud CPU"), replace(MACHINE, cpu_model="Other CPU")
     kept.keep(replace(record, machines={"controller": MACHINE, "client": MACHINE}))

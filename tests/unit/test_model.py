@@ -1,4 +1,4 @@
-"""What packages mend is told by values, so that nothing has to read it out of a sentence."""
+"""What packages fix is told by values, so that nothing has to read it out of a sentence."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tare.model.trials import Problem, together
 
 
 def test_packages_that_mend_several_problems_are_named_once_in_one_command() -> None:
-    problems = (Problem.mended_by("no cc", "gcc", "libc6-dev"), Problem.mended_by("no headers", "libc6-dev"))
+    problems = (Problem.fixed_by("no cc", "gcc", "libc6-dev"), Problem.fixed_by("no headers", "libc6-dev"))
     assert together(problems) == "apt-get install gcc libc6-dev"
 
 
 def test_there_is_no_such_command_where_something_else_is_missing_too() -> None:
-    assert together((Problem.mended_by("no cc", "gcc"), Problem("no KVM", "turn it on"))) == ""
+    assert together((Problem.fixed_by("no cc", "gcc"), Problem("no KVM", "turn it on"))) == ""
     assert together(()) == ""

@@ -27,7 +27,7 @@ _ANY_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"
 
 
 def published() -> Path:
-    """Give the path of the claims that come with tare: in the checkout, or in the installed package."""
+    """Return the path of the claims that come with tare: in the checkout, or in the installed package."""
     package = Path(__file__).parents[1]
     folders = (package / "claims", package.parents[1] / "claims")
     return next((folder for folder in folders if folder.is_dir()), folders[0]) / "published.toml"
@@ -120,7 +120,7 @@ class _Reading:
         return replace(claim, settings=self._settings(key, claim))
 
     def _rest(self, key: Key) -> Claim | None:
-        """Give what a claim is without its faulty keys, so that the faults of the others are found, too."""
+        """Return what a claim is without its faulty keys, so that the faults of the others are found, too."""
         rest = self._sound(key)
         if isinstance(rest.get("value"), dict):
             rest["value"] = {"unit": "-"} | rest["value"]
@@ -130,7 +130,7 @@ class _Reading:
             return None
 
     def _sound(self, key: Key) -> dict[str, Any]:
-        """Give a table without its faulty keys; a table in it stays, without its own."""
+        """Return a table without its faulty keys; a table in it stays, without its own."""
         faulty = {at[: len(key) + 1] for at in self.document.faults}
         sound = {}
         for name, value in self.document.table(key).items():
@@ -179,7 +179,7 @@ class _Reading:
             self.document.fault((*key, "than"), "a stack is compared with itself", "name another stack")
 
     def _check_workload(self, key: Key, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
-        """Give the metrics of the workload; None if it has what its settings say, or there is none."""
+        """Return the metrics of the workload; None if it has what its settings say, or there is none."""
         name, metric = written.get("workload"), written.get("metric", "")
         if not isinstance(name, str) or not isinstance(metric, str):
             return None

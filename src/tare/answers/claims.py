@@ -110,7 +110,7 @@ class Claim:
         return any(each is not None for each in (stated.size, stated.least, stated.most))
 
     def region(self, margin: float) -> Region:
-        """Give the ratios, or values, of which it can be true; the margin says what is equivalent."""
+        """Return the ratios, or values, of which it can be true; the margin says what is equivalent."""
         stated, factor = self.value or self, (1 + self.tolerance) * (1 + self.reading)
         if not self.has_size:
             wide = 1 + (self.tolerance or margin)

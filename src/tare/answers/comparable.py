@@ -89,7 +89,7 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
 
 
 def _tuning(before: Run, after: Run) -> list[tuple[str, str, str]]:
-    """Give what was set of the machine in both runs, where `tare tune` would have set it in one of them alone."""
+    """Return what was set of the machine in both runs, where `tare tune` would have set it in one of them alone."""
     old = {each.name: each for each in before.record.tuning}
     return [
         (each.name, old[each.name].now, each.now)
@@ -147,7 +147,7 @@ def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
 
 
 def constants(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
-    """Give what every trial of a stack says alike; what names the instance differs from one to the next."""
+    """Return what every trial of a stack says alike; what names the instance differs from one to the next."""
     seen: dict[str, set[str]] = {}
     own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
     for trial in own:

@@ -256,7 +256,7 @@ def _narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | No
 
 
 def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
-    """Say where the baseline has no value, so that nothing can be compared with it."""
+    """Describe where the baseline has no value, so that nothing can be compared with it."""
     return tuple(
         f"{when}the baseline {cell.stack} has no value in {cell.name}: {cell.skipped or '; '.join(cell.notes)}"
         for cell in summary.headlines
@@ -290,7 +290,7 @@ def _points(points: set[tuple[str, float | None]]) -> str:
 
 
 def _only_one(before: Run, after: Run) -> tuple[str, ...]:
-    """Say what only one of the runs has."""
+    """Describe what only one of the runs has."""
     statements = []
     for when, run, other in (("before", before, after), ("after", after, before)):
         control = {before.record.control, after.record.control}
@@ -304,7 +304,7 @@ def _only_one(before: Run, after: Run) -> tuple[str, ...]:
 
 
 def _lost(changed: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
-    """Give the cells that had a value before and have none after, though the baseline has one."""
+    """Return the cells that had a value before and have none after, though the baseline has one."""
     return tuple(
         each.cell
         for each in changed

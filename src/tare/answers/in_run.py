@@ -81,7 +81,7 @@ class InRun:
         return than if isinstance(than, Lack) else Names(stack, than, workload)
 
     def parts(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
-        """Give what was measured of a claim, point by point."""
+        """Return what was measured of a claim, point by point."""
         for stack in dict.fromkeys((names.stack, names.than)):
             if lack := self._unmeasured(stack, names.workload.name):
                 return lack
@@ -99,7 +99,7 @@ class InRun:
         return tuple(_part(claim, cell) for cell in known)
 
     def unlike(self, claim: Claim, origin: Origin, names: Names) -> str:
-        """Say why what was measured is another thing than what is claimed; empty if it is not."""
+        """Describe why what was measured is another thing than what is claimed; empty if it is not."""
         cpu = self.run.record.measured_on.cpu_model
         if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
             return f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
@@ -110,7 +110,7 @@ class InRun:
         return ""
 
     def ran(self, stack: str) -> Mapping[str, str]:
-        """Give what a stack said of itself in all of its trials, such as its version and the network's path."""
+        """Return what a stack said of itself in all of its trials, such as its version and the network's path."""
         if stack not in self._said:
             self._said[stack] = constants(self.run.trials, stack)
         return self._said[stack]
@@ -133,7 +133,7 @@ class InRun:
         try:
             tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
             return {name: str(table.get("stack", name)) for name, table in tables.items()}
-        except (OSError, ValueError, AttributeError):  # the folder may be a stranger's
+        except (OSError, ValueError, AttributeError):  # the folder may be untrusted
             return {}
 
     def _stack(self, wanted: str) -> str | Lack:
@@ -159,7 +159,7 @@ class InRun:
         return Lack("not tested", f"the run has no workload {claim.workload}")
 
     def _unmeasured(self, stack: str, workload: str) -> Lack | None:
-        """Say why a stack has no trial of a workload, or why its processor was none."""
+        """Describe why a stack has no trial of a workload, or why its processor was none."""
         became = outcome(stack, self._trials.get((stack, workload), ()))
         if became.ok:
             emulated = [caution for caution in became.cautions if caution.kind == "emulated"]
@@ -194,7 +194,7 @@ class InRun:
         return tuple(parts) or Lack("not tested", _nothing(claim, names, ()))
 
     def _version(self, program: str, names: Names) -> str:
-        """Give the version of a technology or a package in the run; empty if the run does not tell."""
+        """Return the version of a technology or a package in the run; empty if the run does not tell."""
         for stack in (names.stack, names.than):
             if program in split(self._made_of.get(stack, stack)):
                 said = self.ran(stack)
@@ -230,7 +230,7 @@ def _footprint(trial: Trial) -> Trial:
 
 
 def _beside(trial: Trial, metric: str, point: float) -> Trial:
-    """Give a trial with the values of a metric in multiples of its own one at this point."""
+    """Return a trial with the values of a metric in multiples of its own one at this point."""
     own = [each for each in trial.values if each.metric == metric]
     base = next((each.value for each in own if each.point == point and each.value > 0), None)
     values = tuple(replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
@@ -238,7 +238,7 @@ def _beside(trial: Trial, metric: str, point: float) -> Trial:
 
 
 def _part(claim: Claim, cell: Cell) -> Part:
-    """Give a cell's numbers in the claim's terms."""
+    """Return a cell's numbers in the claim's terms."""
     assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
     seen = Seen(cell.ratio, cell.low, cell.high, cell.n)
     return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
@@ -254,7 +254,7 @@ def _is_at(claim: Claim, point: float | None) -> bool:
 
 
 def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
-    """Give the headline's cell; of several points, it is their mean, and says so."""
+    """Return the headline's cell; of several points, it is their mean, and says so."""
     own = (_by_itself(cell) for cell in summary.headlines if cell.stack == stack)
     heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
     texts = [summary.rule(cell.headline).text for cell in heads]
@@ -282,7 +282,7 @@ def _nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
 
 
 def _other_settings(claim: Claim, record: WorkloadRecord) -> list[str]:
-    """Say which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
+    """Describe which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
     wanted, own = _flat(claim.settings), _flat(record.settings)
     return [
         f"{name} is {own.get(name, 'unknown')}, not {value}" for name, value in wanted.items() if own.get(name) != value

@@ -71,7 +71,7 @@ class Judgements:
         return any(judged.judgement != "not tested" for judged in self.all)
 
     def of(self, judgement: Judgement) -> tuple[Judged, ...]:
-        """Give the claims with this judgement."""
+        """Return the claims with this judgement."""
         return tuple(judged for judged in self.all if judged.judgement == judgement)
 
 
@@ -84,7 +84,7 @@ def judge(run: Run, claims: Claims) -> Judgements:
 
 
 def nothing_judged(judgements: Judgements) -> TareError:
-    """Give the error of a run that says nothing of any claim."""
+    """Return the error of a run that says nothing of any claim."""
     counts = ", ".join(f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.of(judgement)))
     if not judgements.fit:
         counts = f"none of {len(judgements.all)} is about what it has measured" if judgements.all else ""
@@ -94,7 +94,7 @@ def nothing_judged(judgements: Judgements) -> TareError:
 
 
 def is_judged(judged: Judged) -> bool:
-    """Tell whether a run has measured what a claim is about."""
+    """Return whether a run has measured what a claim is about."""
     return judged.judgement in ("reproduced", "contradicted", "undecided")
 
 
@@ -127,7 +127,7 @@ def _finding(claim: Claim, part: Part, margin: float) -> Finding:
 
 
 def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
-    """Say what else the interval tells of a claim with a direction."""
+    """Describe what else the interval tells of a claim with a direction."""
     if claim.direction not in ("more", "less"):
         return ()
     side = replace(claim, size=None, least=None, most=None)
@@ -175,7 +175,7 @@ def _technologies(claim: Claim) -> tuple[str, ...]:
 
 
 def _test(claim: Claim, origin: Origin, yours: frozenset[str]) -> str:
-    """Say what would test a claim: a suite that has it, or what a suite must have."""
+    """Describe what would test a claim: a suite that has it, or what a suite must have."""
     stacks = claim.stack if claim.value else f"{claim.stack} and {claim.than}"
     own = [name for name in _technologies(claim) if name in yours]
     suite = origin.suite if claim.suite is None else claim.suite
@@ -184,7 +184,7 @@ def _test(claim: Claim, origin: Origin, yours: frozenset[str]) -> str:
 
 
 def needs_settings(technology: str) -> bool:
-    """Tell whether a technology cannot be used without something of the user's, such as an image or a cloud."""
+    """Return whether a technology cannot be used without something of the user's, such as an image or a cloud."""
     if technology not in plugins.names("technologies"):
         return False
     plugin = plugins.find("technologies", technology)

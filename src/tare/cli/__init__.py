@@ -34,7 +34,7 @@ _PLAIN = None  # libraries for markup take a quarter of a second, and would take
 
 
 def command(name: str) -> Command:
-    """Give a command; only now its file is loaded, and the libraries that it needs."""
+    """Return a command; only now its file is loaded, and the libraries that it needs."""
     file, function = _PLACES.get(name, (name, name))
     settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
     alone = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
@@ -43,7 +43,7 @@ def command(name: str) -> Command:
 
 
 def what_it_does(name: str) -> str:
-    """Give the first sentence of a command's docstring, without loading its file."""
+    """Return the first sentence of a command's docstring, without loading its file."""
     file, function = _PLACES.get(name, (name, name))
     source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
     functions = {each.name: each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)}

@@ -41,7 +41,7 @@ def application(
         with target.open("x", encoding="utf-8") as file:
             file.write(found.text)
     except FileExistsError as error:
-        raise UsageError(f"{target}: is there already", "move it away, or change it by hand") from error
+        raise UsageError(f"{target}: already exists", "move it away, or change it by hand") from error
     except OSError as error:
         what = f"{target}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "copy the compose file to a folder of yours") from error

@@ -116,7 +116,7 @@ def _entries(kind: plugins.Kind, name: str) -> list[dict[str, Any]]:
 
 
 def _described(kind: plugins.Kind, name: str) -> Iterator[str]:
-    """Give the lines that describe a plug-in: its whole docstring, and what it declares."""
+    """Yield the lines that describe a plug-in: its whole docstring, and what it declares."""
     plugin = plugins.find(kind, name)
     entry = _entry(kind, name)
     yield from (f"{entry['name']}: {entry['title']}", "", _about(plugin), "", "Settings and their defaults:")
@@ -133,7 +133,7 @@ def _described(kind: plugins.Kind, name: str) -> Iterator[str]:
 
 
 def _about(plugin: type[Any]) -> str:
-    """Give the docstring of a plug-in's file."""
+    """Return the docstring of a plug-in's file."""
     module = inspect.getmodule(plugin)
     return (inspect.getdoc(module) if module else "") or ""
 
@@ -166,7 +166,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
 
 
 def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
-    """Give what a workload has with its default settings; nothing for one that needs a setting."""
+    """Return what a workload has with its default settings; nothing for one that needs a setting."""
     try:
         workload = plugin()
     except TypeError:
@@ -186,7 +186,7 @@ def settings_of(plugin: type[Any]) -> list[str]:
 
 
 def _default(field: dataclasses.Field[Any]) -> object:
-    """Give the default of a setting; None without one."""
+    """Return the default of a setting; None without one."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()

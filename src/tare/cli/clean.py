@@ -52,7 +52,7 @@ def clean(
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
             troubles += [f"on this machine: {trouble}" for trouble in forgotten(LocalHost())]
     if troubles:
-        hint = f"mend that, then `tare clean` again; what is left to undo is in {_ledgers()}"
+        hint = f"fix this, then `tare clean` again; what is left to undo is in {_ledgers()}"
         raise TareError(f"not everything could be undone: {'; '.join(dict.fromkeys(troubles))}", hint)
     console.print("clean")
 
@@ -62,7 +62,7 @@ def _ledgers() -> Path:
 
 
 def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
-    """Undo the entries of a ledger and keep those that fail; gives the reasons, with the machine's name."""
+    """Undo the entries of a ledger and keep those that fail; return the reasons, with the machine's name."""
     name = left.machine.ssh if left.machine else "this machine"
     kept = list(left.entries)
     troubles = []

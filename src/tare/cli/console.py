@@ -1,4 +1,4 @@
-"""The terminal, protected from escape sequences of guests, other machines and strangers' run folders."""
+"""The terminal, protected from escape sequences of guests, other machines and untrusted run folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Console(rich.console.Console):
     """Rich's console, which prints blanks in place of control characters that are not its own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Give the segments to print; see Rich."""
+        """Yield the segments to print; see Rich."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 

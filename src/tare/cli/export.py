@@ -61,7 +61,7 @@ def export(
 
 
 def _meant(name: str) -> str:
-    """Give the hint for an unknown format, which may be one of reports."""
+    """Return the hint for an unknown format, which may be one of reports."""
     from tare.report import formats  # noqa: PLC0415 - its libraries take half a second
 
     if name in formats():
@@ -70,7 +70,7 @@ def _meant(name: str) -> str:
 
 
 def _server(url: str, to: str, into: str) -> Server:
-    """Give where to send to, as it was asked for."""
+    """Return where to send to, as it was asked for."""
     if to == "prometheus":
         return pushgateway(url, into or "tare")
     if to != "influx":

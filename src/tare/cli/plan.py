@@ -42,7 +42,7 @@ class Forecast(NamedTuple):
     resolves: float | None
 
     def cells(self) -> tuple[str, ...]:
-        """Give the cells of its row in the table."""
+        """Return the cells of its row in the table."""
         needed = (str(self.blocks), _about(self.seconds)) if self.blocks else ("over 10,000", "-")
         return self.stack, percent(self.deviation), *needed, percent(self.resolves) if self.resolves else "too few"
 
@@ -130,7 +130,7 @@ def _budget_in_words(read: Suite, pace: Pace) -> str:
 
 
 def _say_brought(console: Console, read: Suite) -> None:
-    """List what the suite, which may be a stranger's, executes or opens outside tare."""
+    """List what the suite, which may be untrusted, executes or opens outside tare."""
     lines = [f"{stack.name}: {what}" for stack in read.stacks for layer in stack.layers for what in layer.brings()]
     for stack in read.stacks:
         lines += [f"{stack.name}: an image of its own: {stack.own.source}"] if stack.own.source else []
@@ -191,13 +191,13 @@ def _forecasts(cells: Sequence[Cell], read: Suite, seconds: float) -> list[Forec
 
 
 def _asked(read: Suite) -> set[str]:
-    """Give the stacks that have to be decided: the A/A control, which varies more, only where it is alone."""
+    """Return the stacks that have to be decided: the A/A control, which varies more, only where it is alone."""
     others = {stack.name for stack in read.stacks} - {read.baseline}
     return others or {read.control}
 
 
 def _deviation(cell: Cell) -> float:
-    """Give the standard deviation of the log ratios of the blocks."""
+    """Return the standard deviation of the log ratios of the blocks."""
     return statistics.stdev(math.log(ratio) for ratio in cell.ratios)
 
 

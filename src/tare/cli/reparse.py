@@ -31,7 +31,7 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def _as_measured(planned: Planned, record: WorkloadRecord) -> Workload:
-    """Give a workload with the settings to which the bounds lowered it then: today they may lower it to others."""
+    """Return a workload with the settings to which the bounds lowered it then: today they may lower it to others."""
     used = {each.setting: record.settings[each.setting] for each in record.lowered}
     plain: Any = planned.workload
     lists = {name: tuple(setting) for name, setting in used.items() if isinstance(setting, list)}

@@ -24,7 +24,7 @@ _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"
 
 
 def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterable[Noise], width: int) -> list[Text]:
-    """Give the lines of the screen; `machine` are those that describe the machine."""
+    """Return the lines of the screen; `machine` are those that describe the machine."""
     width = min(width, _WIDEST)
     usable = [each for each in technologies if each.usable]
     rest = [each for each in technologies if not each.usable]
@@ -50,7 +50,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
 
 
 def _problems(technology: Usable) -> tuple[Problem, ...]:
-    """Give a technology's problems, except that tare is not root."""
+    """Return a technology's problems, except that tare is not root."""
     return tuple(each for each in technology.problems if each != NOT_ROOT)
 
 
@@ -63,7 +63,7 @@ def _names(technologies: Iterable[Usable]) -> str:
 
 
 def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text]:
-    """Give a title and its text; nothing without a text."""
+    """Return a title and its text; nothing without a text."""
     if not text:
         return []
     first, *more = _wrapped(f"{title}: {text}", width, "  ")
@@ -89,7 +89,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text]:
-    """Give the reasons why technologies cannot be used, a line each; count those that do not fit."""
+    """Return the reasons why technologies cannot be used, a line each; count those that do not fit."""
     sharing: dict[str, list[tuple[str, str]]] = {}
     for each in technologies:
         problem = _problems(each)[0]
@@ -108,14 +108,14 @@ def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text
 
 
 def _reason(names: str, what: str, fixes: set[str], width: int) -> str:
-    """Give one line, with the fix if it is short and the same for all."""
+    """Return one line, with the fix if it is short and the same for all."""
     fix = next(iter(fixes)) if len(fixes) == 1 else ""
-    mended = f" → {fix}" if fix and len(fix) <= _SHORT_FIX else ""
-    return names + _cut(what, width - len(names) - len(mended)) + mended
+    fixed = f" → {fix}" if fix and len(fix) <= _SHORT_FIX else ""
+    return names + _cut(what, width - len(names) - len(fixed)) + fixed
 
 
 def _noise(noise: Iterable[Noise], width: int) -> list[Text]:
-    """Give the names for each verdict, with the values of those that are noisy or to watch."""
+    """Return the names for each verdict, with the values of those that are noisy or to watch."""
     by_verdict: dict[str, list[str]] = {verdict: [] for verdict in _STYLES}
     for each in noise:
         shown = f"{each.name} ({each.value})" if each.verdict in {"noisy", "watch"} else each.name

@@ -77,7 +77,7 @@ def _asked(name: str, suite: Path | None) -> Asked:
 
 
 def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:
-    """Run the command, or a shell; gives its exit code."""
+    """Run the command, or a shell; return its exit code."""
     host = setup.client if client else setup.instance.inside
     if host is None:
         raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell beside it")

@@ -56,7 +56,7 @@ def show(
 
 
 def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:
-    """Give the first output of each label that holds a value, or the first one where none does."""
+    """Return the first output of each label that holds a value, or the first one where none does."""
     first: dict[str, Raw] = {}
     for raw in outputs:
         if first.setdefault(raw.label, raw).warm_up and not raw.warm_up:
@@ -74,7 +74,7 @@ def _print_values(trial: Trial, console: Console) -> None:
 
 
 def _of_turns(value: Measured, trial: Trial) -> str:
-    """Say of how many turns a value is the mean, and which was the slowest."""
+    """Describe of how many turns a value is the mean, and which was the slowest."""
     if not value.turns:
         return ""
     slowest = (min if value.better == "higher" else max)(value.turns)
@@ -84,7 +84,7 @@ def _of_turns(value: Measured, trial: Trial) -> str:
 
 
 def _taken(turns: Sequence[Turn]) -> str:
-    """Say how long the turns took, and at most how much of the CPU time the hypervisor gave to others."""
+    """Describe how long the turns took, and at most how much of the CPU time the hypervisor gave to others."""
     own, last = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
     kept = f"{len(turns)} turns: {format_duration(round(own, 3))}"
     text = f"{kept} of the {format_duration(round(last - turns[0].began, 3))} from its first to its last"
@@ -93,7 +93,7 @@ def _taken(turns: Sequence[Turn]) -> str:
 
 
 def _print_pace(run: Run, trial: Trial, console: Console) -> None:
-    """Say how often the instance was sampled, if its telemetry is there."""
+    """Print how often the instance was sampled, if its telemetry is there."""
     for name in (trial.trial, f"{trial.workload}-{trial.block:03d}"):
         file = run.folder / "telemetry" / f"{name}.parquet"
         if not file.exists():

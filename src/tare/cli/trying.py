@@ -115,7 +115,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
 
 def _stacks(on: str | None) -> tuple[str, ...]:
-    """Give the stacks that were asked for, or bare metal and all that is usable here and starts quickly."""
+    """Return the stacks that were asked for, or bare metal and all that is usable here and starts quickly."""
     if on is not None:
         return tuple(name.strip() for name in on.split(",") if name.strip())
     only_root("tare try …")
@@ -138,7 +138,7 @@ def _save(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{path}: is there already", "choose another name") from error
+        raise UsageError(f"{path}: already exists", "choose another name") from error
     except OSError as error:
         what = f"{path}: cannot be written: {(error.strerror or str(error)).lower()}"
         raise UsageError(what, "choose another place") from error

@@ -91,7 +91,7 @@ class Launch:
     volume_bytes: int = 0
 
     def version(self, technology: Technology, host: Host) -> str:
-        """Give the version of the technology's tool, which is asked once in a run."""
+        """Return the version of the technology's tool, which is asked once in a run."""
         return self.kept.once(f"version of {technology!r}", lambda: technology.version(host))
 
     def imported(self, technology: Technology, host: Host) -> None:
@@ -114,11 +114,11 @@ class Launch:
         return ",".join(map(str, self.limits.cpus))
 
     def listen(self, address: str) -> str:
-        """Give the address and port on which `init` must answer."""
+        """Return the address and port on which `init` must answer."""
         return f"{address}:{self.answer_port}"
 
     def init(self, address: str) -> tuple[str, ...]:
-        """Give the command of an instance's main process, whose streams become those of the resident process.
+        """Return the command of an instance's main process, whose streams become those of the resident process.
 
         It ends with its standard input.
         """
@@ -139,7 +139,7 @@ class Ground:
     volume: Path | None = None
 
     def entered(self, host: Host) -> ExecHost:
-        """Give the inside of an instance, entered through the namespaces of its `init`; raises TrialFailed."""
+        """Return the inside of an instance, entered through the namespaces of its `init`; raises TrialFailed."""
         pids = self.group.processes()
         pid = next((pid for pid in pids if host.read(f"/proc/{pid}/cmdline").startswith(INIT)), None)
         if pid is None:
@@ -170,7 +170,7 @@ class Ground:
 
 @contextmanager
 def ready(host: Host, *command: str) -> Iterator[Process]:
-    """Run a command that starts `init` with its own streams, with which it ends; gives it when `init` is ready."""
+    """Run a command that starts `init` with its own streams, with which it ends; yield it when `init` is ready."""
     with host.spawn(*command, life_line=True) as process:
         process.read_line(_READY_SECONDS)
         yield process
@@ -255,7 +255,7 @@ class Technology(ABC):
 
     @abstractmethod
     def version(self, host: Host) -> str:
-        """Give the version of the tool; empty where it is not installed."""
+        """Return the version of the tool; empty where it is not installed."""
 
     @abstractmethod
     def problems(self, host: Host) -> Sequence[Problem]:
@@ -266,7 +266,7 @@ class Technology(ABC):
         return ()
 
     def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
-        """Give the reason why a workload cannot run on it, or None."""
+        """Return the reason why a workload cannot run on it, or None."""
         return None
 
     def brings(self) -> Sequence[str]:
@@ -308,13 +308,13 @@ def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...
     script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
     missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()
     return tuple(
-        NOT_ROOT if tool == "root" else Problem.mended_by(f"{tool} is not installed", *packages[tool].split())
+        NOT_ROOT if tool == "root" else Problem.fixed_by(f"{tool} is not installed", *packages[tool].split())
         for tool in missing
     )
 
 
 def first_line(host: Host, *argv: str) -> str:
-    """Give the first line that a command prints; empty if it cannot run."""
+    """Return the first line that a command prints; empty if it cannot run."""
     try:
         lines = host.run(*argv, timeout=20, check=False).text.splitlines()
     except TrialFailed:

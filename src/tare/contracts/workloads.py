@@ -105,10 +105,10 @@ class Further(Protocol):
         """
 
     def cost(self) -> Footprint:
-        """Give what the trial's own and all further instances that are alive cost their host together."""
+        """Return what the trial's own and all further instances that are alive cost their host together."""
 
     def spare_share(self) -> float:
-        """Give the share of the host's memory that is left when another instance uses all of its limit."""
+        """Return the share of the host's memory that is left when another instance uses all of its limit."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Workload(ABC):
         return None
 
     def in_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no server of the user's
-        """Give it as it runs in the image that is to be measured, which may say on which port its server listens.
+        """Return it as it runs in the image that is to be measured, which may say on which port its server listens.
 
         Raises TareError where nobody says it.
         """
@@ -269,15 +269,15 @@ class Workload(ABC):
         return "duration"
 
     def within(self, limits: LimitsWanted) -> Self:  # noqa: ARG002 - most fit into any
-        """Give this workload with settings for which an instance with these limits has room."""
+        """Return this workload with settings for which an instance with these limits has room."""
         return self
 
     def brings(self) -> Sequence[str]:
-        """List what its settings, which may be a stranger's, start, for `tare plan`."""
+        """List what its settings, which may be untrusted, start, for `tare plan`."""
         return ()
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
-        """Give the server that tare runs in the instance, if any. It must listen on the address `listen`."""
+        """Return the server that tare runs in the instance, if any. It must listen on the address `listen`."""
         return None
 
     @abstractmethod

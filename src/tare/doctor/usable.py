@@ -1,4 +1,4 @@
-"""Which technologies can be used here, and what mends the rest."""
+"""Which technologies can be used here, and what fixes the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Usable:
 
 
 def quick(host: Host) -> tuple[str, ...]:
-    """Give the names of the technologies that can be used here, start quickly, and run commands: bare metal first."""
+    """Return the names of the technologies that can be used here, start quickly, and run commands: bare metal first."""
     found = [each for name in plugins.names("technologies") if (each := _quick(name, host))]
     return tuple(each.name for each in sorted(found, key=lambda one: (one.family != "bare metal", one.name)))
 

@@ -73,7 +73,7 @@ FAMILIES = (*dict.fromkeys(family for family, _ in COLUMNS.values()), EACH_CPU)
 
 
 def measured(sample: Sample) -> Iterator[tuple[Family, Labels, float]]:
-    """Give the values of a sample, each with its family and the labels that it has besides the sample's."""
+    """Yield the values of a sample, each with its family and the labels that it has besides the sample's."""
     for column, value in sample.values.items():
         if column in COLUMNS and math.isfinite(value):  # a newer tare may have others
             yield (*COLUMNS[column], value)

@@ -43,7 +43,7 @@ class _Spool:
         self._count = 0
 
     def texts(self, family: Family) -> Iterator[str]:
-        """Give the texts of a family, in pieces."""
+        """Yield the texts of a family, in pieces."""
         for path in [path for (each, _), path in self._files.items() if each == family]:
             with path.open(encoding="utf-8") as file:
                 while text := file.read(_CHUNK):

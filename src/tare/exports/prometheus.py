@@ -31,7 +31,7 @@ def texts(samples: Iterable[Sample]) -> Iterator[str]:
 
 
 def _used(samples: Iterable[Sample]) -> dict[tuple[Family, str], float]:
-    """Give the largest value of each series; a counter begins at 0, and only grows."""
+    """Return the largest value of each series; a counter begins at 0, and only grows."""
     found: dict[tuple[Family, str], float] = {}
     began = 0
     for sample in samples:

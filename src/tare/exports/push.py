@@ -49,7 +49,7 @@ class Server:
 
 
 def pushgateway(url: str, job: str) -> Server:
-    """Give a Pushgateway, where what is sent replaces all that the job has.
+    """Return a Pushgateway, where what is sent replaces all that the job has.
 
     Raises UsageError for an address that is none.
     """
@@ -59,14 +59,14 @@ def pushgateway(url: str, job: str) -> Server:
 
 
 def influxdb_1(url: str, database: str, user: str = "", password: str = "") -> Server:
-    """Give a server of InfluxDB 1.x. Raises UsageError for an address that is none."""
+    """Return a server of InfluxDB 1.x. Raises UsageError for an address that is none."""
     names = urlencode({"db": database, "precision": "ns"})
     secret = {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"} if user else {}
     return Server(address := _address(url), f"{address.path.rstrip('/')}/write?{names}", secret)
 
 
 def influxdb_2(url: str, organization: str, bucket: str, token: str) -> Server:
-    """Give a server of InfluxDB 2.x. Raises UsageError for an address that is none."""
+    """Return a server of InfluxDB 2.x. Raises UsageError for an address that is none."""
     names = urlencode({"org": organization, "bucket": bucket, "precision": "ns"})
     secret = {"Authorization": f"Token {token}"} if token else {}
     return Server(address := _address(url), f"{address.path.rstrip('/')}/api/v2/write?{names}", secret)
@@ -87,7 +87,7 @@ def _address(url: str) -> SplitResult:
 
 
 def push(lines: Iterable[str], server: Server) -> int:
-    """Send lines, no more than the server takes in a request; gives their number.
+    """Send lines, no more than the server takes in a request; return their number.
 
     Raises TareError where it does not take them within 30 s. To send them again does no harm: InfluxDB replaces a point
     of the same name and time, a Pushgateway all that it has of the job.

@@ -47,9 +47,9 @@ class _File:
 
 
 def samples_of(run: Run) -> Iterator[Sample]:
-    """Give the samples of all trials in the journal; those of a series one after the other.
+    """Yield the samples of all trials in the journal; those of a series one after the other.
 
-    The times of runs of before, whose files do not tell them, are right to about a second. Raises UsageError for a file
+    The times of older runs, whose files do not tell them, are right to about a second. Raises UsageError for a file
     that cannot be read, and for a run without any.
     """
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
@@ -61,7 +61,7 @@ def samples_of(run: Run) -> Iterator[Sample]:
         for path in paths:
             try:
                 yield from _samples_in(connection, path, run)
-            except (duckdb.Error, TypeError, ValueError) as error:  # a stranger's columns may be of any type
+            except (duckdb.Error, TypeError, ValueError) as error:  # untrusted columns may be of any type
                 what = f"{path}: cannot be read: {str(error).splitlines()[0]}"
                 raise UsageError(what, "remove the file to export the others") from error
 
@@ -72,7 +72,7 @@ def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterato
     columns = table.columns
     if not {"seconds", "scope"} <= {*columns}:
         raise ValueError("not the columns of a telemetry")
-    told = "trial" in table.columns  # not in runs of before blocks had a file: there, its name tells it
+    told = "trial" in table.columns  # not in older runs, before blocks had a file: there, its name tells it
     file = _file(table, path, told, {trial.trial: trial for trial in run.trials})
     if not file.trials:  # of a block that was stopped, and is not in the journal
         return

@@ -76,19 +76,19 @@ _FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/
 
 
 def unpacked(image: Image) -> Path:
-    """Give the path of the image's kernel without compression."""
+    """Return the path of the image's kernel without compression."""
     return image.kernel.with_name("vmlinux")
 
 
 def elf_kernel(host: Host, image: Image) -> Path:
-    """Unpack the image's kernel, once, for monitors that load an uncompressed one; gives its path."""
+    """Unpack the image's kernel, once, for monitors that load an uncompressed one; return its path."""
     kernel = unpacked(image)
     host.run("sh", "-c", _UNPACK, "sh", str(image.kernel), str(kernel), timeout=_SECONDS)
     return kernel
 
 
 def initrd(host: Host, image: Image, *modules: str) -> Path:
-    """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; gives its path."""
+    """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; return its path."""
     target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
@@ -98,7 +98,7 @@ def initrd(host: Host, image: Image, *modules: str) -> Path:
 
 
 def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the files of modules from the text of `modules.dep`, each after its dependencies.
+    """Return the files of modules from the text of `modules.dep`, each after its dependencies.
 
     Raises TrialFailed for a module that the kernel does not have.
     """
@@ -120,7 +120,7 @@ def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
-    """Make the CD that boots the image's kernel with a command line; gives its path in the instance's folder."""
+    """Make the CD that boots the image's kernel with a command line; return its path in the instance's folder."""
     folder, target = launch.folder / "cd", str(launch.folder / "cd.iso")
     host.run("mkdir", "-p", str(folder), timeout=30)
     host.run("cp", *LOADER, str(folder), timeout=30)
@@ -134,7 +134,7 @@ def cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
 
 
 def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
-    """Make the CD that boots the image's kernel on UEFI; gives its path in the instance's folder."""
+    """Make the CD that boots the image's kernel on UEFI; return its path in the instance's folder."""
     folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
     host.run("mkdir", "-p", str(folder), timeout=30)
     host.write(str(folder / "words"), command_line)
@@ -146,7 +146,7 @@ def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
 def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
     """Find the files of a boot loader that a host lacks; `packages` names the Debian package of each."""
     return tuple(
-        Problem.mended_by(f"{file} is not there", package)
+        Problem.fixed_by(f"{file} is not there", package)
         for file, package in packages.items()
         if host.run("test", "-e", file, timeout=10, check=False).exit_code
     )
@@ -160,7 +160,7 @@ def console(host: Host, path: str) -> Iterator[Process]:
 
 
 def with_console(path: str, *command: str) -> tuple[str, ...]:
-    """Give a command that runs a machine and prints the file of its serial port, until the machine ends."""
+    """Return a command that runs a machine and prints the file of its serial port, until the machine ends."""
     return ("sh", "-c", _FOLLOW, "sh", path, *command)
 
 

@@ -66,7 +66,7 @@ def sdk(module: str = "openstack") -> Any:
 
 
 def known_clouds() -> list[str]:
-    """Give the names of the clouds in clouds.yaml."""
+    """Return the names of the clouds in clouds.yaml."""
     names = sdk("openstack.config").OpenStackConfig().get_cloud_names()
     return sorted(name for name in names if name != "envvars")
 
@@ -82,7 +82,7 @@ class Cloud:
 
     @contextmanager
     def server(self, wanted: Wanted, asked: Callable[[], None]) -> Iterator[Server]:
-        """Give a server; delete it, with all that was made for it, after the block. Calls `asked` after the request."""
+        """Yield a server; delete it, and all that was made for it, after the block. Call `asked` after the request."""
         with self._told():
             flavor, image, network = self._named(wanted)
         try:
@@ -119,7 +119,7 @@ class Cloud:
             _pause(began)
 
     def remove(self, name: str) -> bool:
-        """Delete everything of this name; tells whether something is left, which a later call deletes."""
+        """Delete everything of this name; return whether something is left, which a later call deletes."""
         compute, network = self._api.compute, self._api.network
         servers = [each for each in compute.servers(name=f"^{re.escape(name)}$") if each.name == name]
         for server in servers:
@@ -189,7 +189,7 @@ class Cloud:
             _pause(began)
 
     def _address(self, server: Any, wanted: Wanted) -> str:
-        """Give the server's address: a new floating one, if the settings ask for it."""
+        """Return the server's address: a new floating one, if the settings ask for it."""
         network = self._api.network
         if wanted.floating_network:
             pool = _found("network", wanted.floating_network, network.find_network, network.networks)
@@ -203,7 +203,7 @@ class Cloud:
         return address
 
     def _opened(self, server: Any) -> tuple[Caution, ...]:
-        """Allow the addresses of instances on the server's port; gives a caution if the cloud refuses."""
+        """Allow the addresses of instances on the server's port; return a caution if the cloud refuses."""
         pairs = [{"ip_address": _INSTANCES}]
         try:
             for port in self._api.network.ports(device_id=server.id):
@@ -239,7 +239,7 @@ class Cloud:
 
 
 def new_key(host: Host, path: str) -> str:
-    """Make a pair of SSH keys on a host; gives the public key."""
+    """Make a pair of SSH keys on a host; return the public key."""
     host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, timeout=30)
     return host.read(f"{path}.pub").strip()
 
@@ -277,12 +277,12 @@ def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[],
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Give the error types of openstacksdk and its dependencies."""
+    """Return the error types of openstacksdk and its dependencies."""
     return sdk().exceptions.SDKException, sdk("keystoneauth1.exceptions").ClientException
 
 
 def _words(error: Any) -> str:
-    """Give the cloud's own sentence out of an exception."""
+    """Return the cloud's own sentence out of an exception."""
     return " ".join(str(getattr(error, "details", None) or error).split())[:300]
 
 

@@ -48,7 +48,7 @@ class Devices:
 
 
 def with_monitor(limits: Limits) -> Limits:
-    """Give the limits of a guest together with its monitor."""
+    """Return the limits of a guest together with its monitor."""
     return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
 
 
@@ -77,13 +77,13 @@ class _Said:
     short: str = ""
 
     def take(self, text: str) -> None:
-        """Take note of a line."""
+        """Record a line."""
         self.last = text.strip() or self.last
         self.panic = self.last if "Kernel panic" in text else self.panic
         self.short = self.last if _SHORT.search(text) else self.short
 
     def fault(self, kind: type[TrialFailed], why: str, launch: Launch) -> TrialFailed:
-        """Give the reason why it has not booted."""
+        """Return the reason why it has not booted."""
         had = f"it had {launch.limits.memory_bytes >> 20} MiB of memory"
         if self.short:
             what = f"the guest did not boot for lack of memory: its kernel said {self.short[-200:]!r}"
@@ -95,7 +95,7 @@ class _Said:
 
 
 def watch_boot(console: Process, launch: Launch) -> str:
-    """Read the console until the guest's door is open, and mark the moments of its boot; gives its kernel's release.
+    """Read the console until the guest's door is open, and mark the moments of its boot; return its kernel's release.
 
     Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again, and
     OutOfMemory if its kernel says that this is why.

@@ -22,7 +22,7 @@ _DOUBTED_SECONDS = 600.0  # how long a failure is believed: the machine may just
 
 
 def qemu_version(host: Host) -> str:
-    """Give QEMU's version; empty if it is not installed."""
+    """Return QEMU's version; empty if it is not installed."""
     return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
@@ -40,7 +40,7 @@ def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]
 
 
 def _boots(host: Host, image: Image, seconds: float) -> bool:
-    """Tell whether the image's kernel boots up to its first program.
+    """Return whether the image's kernel boots up to its first program.
 
     A success is remembered until the machine boots again, a failure for ten minutes; also for other images.
     """

@@ -53,7 +53,7 @@ class Ground:
         return group
 
     def disk(self, form: str, *options: str) -> str:
-        """Copy the image's disk without its empty blocks, in a format of qemu-img; gives its path."""
+        """Copy the image's disk without its empty blocks, in a format of qemu-img; return its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / f"disk.{form}")
         if form == "raw" and source.suffix != ".qcow2":
             copy: tuple[str, ...] = ("cp", "--reflink=auto", "--sparse=always", str(source), target)
@@ -65,14 +65,14 @@ class Ground:
         return target
 
     def overlay(self) -> str:
-        """Make an overlay of the image's disk; gives its path."""
+        """Make an overlay of the image's disk; return its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / "disk.qcow2")
         base = ("-b", str(source), "-F", "qcow2" if source.suffix == ".qcow2" else "raw")
         self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
         return target
 
     def volume(self) -> str:
-        """Make the disk of the data volume, without what is empty; gives its path, or an empty text without a volume.
+        """Make the disk of the data volume, without what is empty; return its path, or an empty text without a volume.
 
         It is mounted once the machine has booted.
         """
@@ -104,13 +104,13 @@ class Ground:
         )
 
     def _bytes_written(self) -> int:
-        """Give what the machine has written to its own disk; a copy that was written in full does not grow."""
+        """Return what the machine has written to its own disk; a copy that was written in full does not grow."""
         maker = self.launch.ledger.maker
         volume = maker.bytes_below(self._volume) if self._volume else 0
         return max(0, maker.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
 
     def _image_bytes(self) -> int:
-        """Give the bytes of the image's disk, without its empty blocks, and of what boots it."""
+        """Return the bytes of the image's disk, without its empty blocks, and of what boots it."""
         image = self.launch.image
         return sum(self.launch.ledger.maker.bytes_below(str(file)) for file in (image.disk, image.kernel, image.initrd))
 

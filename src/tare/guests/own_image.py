@@ -91,7 +91,7 @@ class OwnImage(Technology):
     accelerator: Literal["kvm", "tcg"] = "kvm"
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command that boots the image."""
+        """Return the command that boots the image."""
         raise NotImplementedError
 
     @property
@@ -111,7 +111,7 @@ class OwnImage(Technology):
 
     @property
     def boot_disk_format(self) -> str:
-        """The format of that disk. It is given, not probed: a stranger's disk may mislead the probe."""
+        """The format of that disk. It is given, not probed: an untrusted disk may mislead the probe."""
         return "raw"
 
     @property
@@ -131,11 +131,11 @@ class OwnImage(Technology):
         return {service: port for service, port in ports.items() if port}
 
     def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
-        """Give a further hint for an image that does not answer."""
+        """Return a further hint for an image that does not answer."""
         return ""
 
     def remedy(self, said: str) -> str:  # noqa: ARG002 - for images whose last words are known
-        """Give a further hint for an image that said this on its console."""
+        """Return a further hint for an image that said this on its console."""
         return ""
 
     def brings(self) -> Sequence[str]:
@@ -143,7 +143,7 @@ class OwnImage(Technology):
         return [f"boots {path}" for path in self._files()]
 
     def version(self, host: Host) -> str:
-        """Give the version of the monitor; tare does not know that of the image."""
+        """Return the version of the monitor; tare does not know that of the image."""
         line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor)
         match = re.search(r"\bversion v?(\S+)", line)
         return match[1] if match else ""
@@ -222,7 +222,7 @@ class OwnImage(Technology):
         return ()
 
     def _look_for(self, host: Host, path: str) -> str:
-        """Tell where a user's file is: `there` on the host, or `here` on this machine; raises Unavailable."""
+        """Return where a user's file is: `there` on the host, or `here` on this machine; raises Unavailable."""
         if not host.run("test", "-f", path, timeout=30, check=False).exit_code:
             return "there"
         if Path(path).is_file():
@@ -231,7 +231,7 @@ class OwnImage(Technology):
         raise Unavailable(f"{self.name}: there is no file {path}", hint)
 
     def _placed(self, host: Host, launch: Launch, path: str) -> str:
-        """Give the path of a user's file on the host; copy it there for this instance, if needed."""
+        """Return the path of a user's file on the host; copy it there for this instance, if needed."""
         if self._look_for(host, path) == "there":
             return path
         target = str(launch.folder / Path(path).name)
@@ -265,7 +265,7 @@ class OwnImage(Technology):
         return tuple(cautions)
 
     def machine(self, boot: Boot, emulated: str = "max", virtual: str = "host") -> tuple[str, ...]:
-        """Give QEMU's options for the machine; the processor's model is `emulated`, or `virtual` with KVM."""
+        """Return QEMU's options for the machine; the processor's model is `emulated`, or `virtual` with KVM."""
         accelerated = ("-accel", "kvm", "-cpu", virtual)
         processor = accelerated if self.accelerator == "kvm" else ("-accel", "tcg", "-cpu", emulated)
         cpus = 1 if self.one_cpu else len(boot.launch.limits.cpus)
@@ -276,7 +276,7 @@ class OwnImage(Technology):
 
     @staticmethod
     def card(boot: Boot, device: str = "virtio-net-pci") -> tuple[str, ...]:
-        """Give QEMU's options for the network card."""
+        """Return QEMU's options for the network card."""
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
         mac = boot.launch.network.instance_mac
         return ("-netdev", network, "-device", f"{device},netdev=net0,mac={mac}")
@@ -288,7 +288,7 @@ class OwnImage(Technology):
 
 
 def _usual_port(service: str) -> int:
-    """Give the port that a workload's server usually has; 0 where there is none, or no such workload."""
+    """Return the port that a workload's server usually has; 0 where there is none, or no such workload."""
     if service not in plugins.names("workloads"):
         return 0
     workload = plugins.find("workloads", service)()
@@ -304,7 +304,7 @@ def _digests(host: Host, placed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bytes_of(host: Host, files: Iterable[str]) -> int:
-    """Give the bytes that the user's files take on the disk, those behind links, too."""
+    """Return the bytes that the user's files take on the disk, those behind links, too."""
     counted = host.run("du", "--dereference-args", "--total", "--block-size=1", "--", *files, timeout=30).text
     return int(counted.split()[-2])
 
@@ -323,7 +323,7 @@ def _overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
 
 
 def _lines(monitor: Process) -> Iterator[str]:
-    """Give the unread lines of the console."""
+    """Yield the unread lines of the console."""
     try:
         while True:
             yield monitor.read_line(0).text.strip()

@@ -58,19 +58,19 @@ class Unikernel(Technology):
     firmware: ClassVar[bool] = False  # whether a firmware runs first
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command that starts the unikernel."""
+        """Return the command that starts the unikernel."""
         raise NotImplementedError
 
     def around(self, limits: Limits) -> Limits:
-        """Give the limits of the monitor together with the unikernel."""
+        """Return the limits of the monitor together with the unikernel."""
         return limits
 
     def proof(self, host: Host) -> dict[str, str]:
-        """Say what starts the unikernel."""
+        """Describe what starts the unikernel."""
         raise NotImplementedError
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Give the cautions of every instance."""
+        """Return the cautions of every instance."""
         return ()
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no KVM
@@ -151,15 +151,15 @@ class Solo5(Unikernel):
     tender: ClassVar[str]
 
     def version(self, host: Host) -> str:
-        """Give the version of Solo5; empty before it is built."""
+        """Return the version of Solo5; empty before it is built."""
         return solo5_version(host)
 
     def proof(self, host: Host) -> dict[str, str]:
-        """Give the tender with its version."""
+        """Return the tender with its version."""
         return {"tender": f"{self.tender} {self.version(host)}"}
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of Solo5's documentation; `net` is the device that the unikernel's manifest names."""
+        """Return the command of Solo5's documentation; `net` is the device that the unikernel's manifest names."""
         memory = max(boot.launch.limits.memory_bytes - _TENDER_BYTES, _TENDER_BYTES) >> 20
         network = (f"--net:net={boot.tap}", f"--net-mac:net={boot.launch.network.instance_mac}")
         tender = (f"{boot.folder}/{self.tender}", f"--mem={memory}", *network)
@@ -184,11 +184,11 @@ class InQemu(Unikernel):
         return with_monitor(limits)
 
     def proof(self, host: Host) -> dict[str, str]:
-        """Give the accelerator, QEMU's version, and that of the unikernel's system."""
+        """Return the accelerator, QEMU's version, and that of the unikernel's system."""
         return {"accelerator": self.accelerator, "qemu": kvm.qemu_version(host), "system": self.version(host)}
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Give a caution for emulation."""
+        """Return a caution for emulation."""
         if self.accelerator == "kvm":
             return ()
         return (EMULATED,)
@@ -198,7 +198,7 @@ class InQemu(Unikernel):
         return kvm.problems(host, 'use accelerator = "tcg"') if self.accelerator == "kvm" else ()
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give QEMU's command."""
+        """Return QEMU's command."""
         processor = ("-cpu", "host" if self.accelerator == "kvm" else self.emulated)
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
         card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
@@ -221,13 +221,13 @@ class InQemu(Unikernel):
 
 
 def solo5_version(host: Host) -> str:
-    """Give the version of Solo5; empty before its tenders are built with the unikernels."""
+    """Return the version of Solo5; empty before its tenders are built with the unikernels."""
     line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
     return line.partition("version v")[2]
 
 
 def arceos_version() -> str:
-    """Give the version of ArceOS."""
+    """Return the version of ArceOS."""
     return crate_version("axstd")
 
 

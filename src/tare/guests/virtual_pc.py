@@ -36,6 +36,6 @@ class VirtualPc(Technology):
         boot_medium.initrd(host, image, *self.drivers)
 
     def boot_cd(self, host: Host, launch: Launch) -> str:
-        """Make the CD of an instance; gives its path."""
+        """Make the CD of an instance; return its path."""
         initrd = boot_medium.initrd(host, launch.image, *self.drivers)
         return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))

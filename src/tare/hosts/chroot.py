@@ -12,7 +12,7 @@ from tare.model.trials import Image
 
 @contextlib.contextmanager
 def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
-    """Give the image as a writable directory: an overlay, whose upper layer is removed after the block.
+    """Yield the image as a writable directory: an overlay, whose upper layer is removed after the block.
 
     It makes `folder`, which must be on a file system that overlayfs takes for its upper layer.
     """

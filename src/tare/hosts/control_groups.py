@@ -96,7 +96,7 @@ class ControlGroup:
         return "/tare-main" if self.layout.version == 2 else ""
 
     def processes(self) -> tuple[int, ...]:
-        """Give the numbers of all processes in the group and below it."""
+        """Return the numbers of all processes in the group and below it."""
         return processes_below(self.host, self.paths[0])
 
 
@@ -123,7 +123,7 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
 
 
 def memory_limit_of(host: Host, pid: int) -> int | None:
-    """Give the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
+    """Return the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
     group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
@@ -137,7 +137,7 @@ def memory_limit_of(host: Host, pid: int) -> int | None:
 
 
 def group_folder(host: Host, pid: int) -> str:
-    """Give the folder of a process's group, in the tree that counts memory."""
+    """Return the folder of a process's group, in the tree that counts memory."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     return f"{layout.mounts.get('memory', '')}{group}"
@@ -153,12 +153,12 @@ def group_of(text: str, controller: str, version: int) -> str:
 
 
 def processes_below(host: Host, folder: str) -> tuple[int, ...]:
-    """Give the numbers of the processes in a group and in the groups below it."""
+    """Return the numbers of the processes in a group and in the groups below it."""
     return tuple(int(line) for line in host.gather(folder, "cgroup.procs").split())
 
 
 def kernel_bytes(host: Host, folder: str) -> int | None:
-    """Give the kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
+    """Return the kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
     for line in host.read(f"{folder}/memory.stat").splitlines():
         if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
             return int(line.split()[1])

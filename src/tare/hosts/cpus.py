@@ -18,7 +18,7 @@ class Placement:
 
 
 def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
-    """Give the instance the last `wanted` CPUs, of different cores where possible, and the client the other cores.
+    """Return the instance the last `wanted` CPUs, of different cores where possible, and the client the other cores.
 
     `cores` are the CPUs that tare may use, grouped by physical core. The instance gets the last ones because interrupts
     and kernel threads prefer the first.
@@ -43,6 +43,6 @@ def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
 
 
 def fewer_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], wanted: int) -> tuple[int, ...]:
-    """Give so many of these CPUs, of different cores where possible."""
+    """Return so many of these CPUs, of different cores where possible."""
     among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
     return choose_cpus(among or [(cpu,) for cpu in cpus], wanted).server

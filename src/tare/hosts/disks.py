@@ -47,5 +47,5 @@ class ColdStart:
         self.before_bytes = disks_moved(self.host).read
 
     def read_bytes(self) -> int:
-        """Give what the disks have read since."""
+        """Return what the disks have read since."""
         return disks_moved(self.host).read - self.before_bytes

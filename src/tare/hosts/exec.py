@@ -43,13 +43,13 @@ class ExecHost:
         self.purpose: Purpose | None = None  # of the commands that the resident process starts
 
     def serving(self, purpose: Purpose) -> ExecHost:
-        """Give the same host for commands that have a purpose; its resident process, if it has one, is shared."""
+        """Return the same host for commands that have a purpose; its resident process, if it has one, is shared."""
         other = copy(self)
         other.purpose = purpose
         return other
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
-        """Give the command line for the outer host that runs a command inside."""
+        """Return the command line for the outer host that runs a command inside."""
         return (*self.prefix, *argv)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -104,7 +104,7 @@ class ExecHost:
         return self.attended(lambda: nullcontext(process))
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give the command line for the machine that tare itself runs on; see `Host.command_line`."""
+        """Return the command line for the machine that tare itself runs on; see `Host.command_line`."""
         return self.outer.command_line(*self.wrap(*argv))
 
     def put(self, source: Path, target: PurePosixPath) -> None:
@@ -141,7 +141,7 @@ class ExecHost:
         return read_facts(self.read)
 
     def lost(self, words: str) -> TrialFailed | None:
-        """Give the reason if the way to the outer host is lost; see `Host.lost`."""
+        """Return the reason if the way to the outer host is lost; see `Host.lost`."""
         return self.outer.lost(words)
 
 

@@ -126,7 +126,7 @@ def parse_os_release(text: str) -> str:
 
 
 def parse_mounts_cgroup_version(mounts_text: str) -> CgroupVersion:
-    """Tell from /proc/mounts which version of control groups is there; `hybrid` is both at once."""
+    """Return from /proc/mounts which version of control groups is there; `hybrid` is both at once."""
     kinds = {words[2] for line in mounts_text.splitlines() if len(words := line.split()) > 2}
     if "cgroup" in kinds:
         return "hybrid" if "cgroup2" in kinds else "v1"
@@ -165,7 +165,7 @@ def read_cores(read: Read) -> tuple[tuple[int, ...], ...]:
 
 
 def read_facts(read: Read) -> Facts:
-    """Read the facts that a host reports. An empty text or 0 means that it does not say."""
+    """Read the facts that a host reports. An empty text or 0 means unknown."""
     cpuinfo = parse_cpuinfo(read("/proc/cpuinfo"))
     return Facts(
         kernel=read("/proc/sys/kernel/osrelease").strip(),
@@ -205,7 +205,7 @@ def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
 
 
 def is_emulated(host: Host) -> bool:
-    """Tell whether a machine's processor is emulated in software.
+    """Return whether a machine's processor is emulated in software.
 
     A machine of the lab has a file that says so: Linux cannot tell when Xen is between it and the emulator.
     """
@@ -224,7 +224,7 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 
 
 def has_own_kernel(host: Host, inside: Host) -> bool:
-    """Tell whether an inside has another kernel than its host: one that was started with other words, or later.
+    """Return whether an inside has another kernel than its host: one that was started with other words, or later.
 
     A machine in a machine may be started with the same words as that. The number that a kernel draws when it boots does
     not tell: LXC, LXD and systemd-nspawn give containers their own.

@@ -86,7 +86,7 @@ def _by_tool(host: Host, *argv: str) -> str:
 
 
 def mounted_under(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:
-    """Give the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo.
+    """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo.
 
     The format is proc_pid_mountinfo(5). Of several mounts on one mount point, the last one hides the others.
     """

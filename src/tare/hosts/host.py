@@ -23,7 +23,7 @@ class Process(Protocol):
         """Process number on the machine that tare itself runs on."""
 
     def read_line(self, timeout: float) -> Line:
-        """Give the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
+        """Return the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:
         """Call a function with each line as it comes, instead of keeping it, and with None at the end.
@@ -38,13 +38,13 @@ class Process(Protocol):
         """
 
     def running(self) -> bool:
-        """Tell whether the command still runs."""
+        """Return whether the command still runs."""
 
     def exit_code(self) -> int | None:
-        """Give the command's exit code; None while it runs, and where nobody knows how it has ended."""
+        """Return the command's exit code; None while it runs, and where nobody knows how it has ended."""
 
     def errors(self) -> str:
-        """Give what the command has written to standard error so far, also after its block."""
+        """Return what the command has written to standard error so far, also after its block."""
 
 
 @runtime_checkable
@@ -66,7 +66,7 @@ class Host(Protocol):
         """
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give the command line that runs a command on the host, for the machine that tare itself runs on."""
+        """Return the command line that runs a command on the host, for the machine that tare itself runs on."""
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file of this machine to the host, with its permission bits."""
@@ -75,16 +75,16 @@ class Host(Protocol):
         """Copy a file of the host to this machine."""
 
     def read(self, path: str) -> str:
-        """Give the text of a file; empty if it cannot be read."""
+        """Return the text of a file; empty if it cannot be read."""
 
     def write(self, path: str, text: str) -> None:
         """Write a file that only its owner may read."""
 
     def gather(self, folder: str, name: str) -> str:
-        """Give the texts of all files of this name in and below a folder, one after the other."""
+        """Return the texts of all files of this name in and below a folder, one after the other."""
 
     def facts(self) -> Facts:
         """Read the facts that the host reports."""
 
     def lost(self, words: str) -> TrialFailed | None:
-        """Give the reason if the way to the host is lost, or None. `words` are the last that came over it."""
+        """Return the reason if the way to the host is lost, or None. `words` are the last that came over it."""

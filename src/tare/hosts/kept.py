@@ -15,7 +15,7 @@ class Kept:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Give it, empty."""
+        """Return it, empty."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -23,13 +23,13 @@ class Kept:
         self.close()
 
     def once(self, what: str, find: Callable[[], str]) -> str:
-        """Give a text that is found out when it is asked for first."""
+        """Return a text that is found out when it is asked for first."""
         if what not in self._texts:
             self._texts[what] = find()
         return self._texts[what]
 
     def made(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
-        """Give the name of a thing that is made when it is asked for first."""
+        """Return the name of a thing that is made when it is asked for first."""
         return self.once(what, lambda: self._open.enter_context(make()))
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def state_folder() -> Path:
-    """Give the folder of images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
+    """Return the folder of images, instances and ledgers: `TARE_HOME`, or /var/lib/tare."""
     return Path(os.environ.get("TARE_HOME") or _STATE).absolute()
 
 
@@ -296,7 +296,7 @@ def _check(argv: tuple[str, ...]) -> None:
 
 
 def _undoes_ours(argv: tuple[str, ...]) -> bool:
-    """Tell whether a command names something that starts with `tare-`, and no path of others."""
+    """Return whether a command names something that starts with `tare-`, and no path of others."""
     paths = [word for word in argv[1:] if word.startswith("/")]
     return any("tare-" in word for word in argv[1:]) and all(
         ".." not in path and ("tare-" in path or path.startswith(_OTHERS)) for path in paths

@@ -14,7 +14,7 @@ _SHOWN_CHARACTERS = 300
 
 
 def last_lines(text: str) -> str:
-    """Give the last lines of what a command printed as one: whole ones, at most three and 300 characters.
+    """Return the last lines of what a command printed as one: whole ones, at most three and 300 characters.
 
     Of a last line that is longer the beginning is kept: a refusal says there what it is, and then what could be done.
     """
@@ -28,7 +28,7 @@ def last_lines(text: str) -> str:
 
 
 def shown(argv: Sequence[str]) -> str:
-    """Give the hint of what is raised for a command."""
+    """Return the hint of what is raised for a command."""
     return f"the command was: {' '.join(argv)}"
 
 
@@ -59,7 +59,7 @@ class Lines:
             listener(line)
 
     def end(self, fault: TrialFailed | None = None) -> None:
-        """Say that there will be no more; `fault` is the reason where the process has not ended by itself."""
+        """Print that there will be no more; `fault` is the reason where the process has not ended by itself."""
         with self._changed:
             self._ended, self._fault = True, fault
             self._changed.notify_all()
@@ -68,7 +68,7 @@ class Lines:
             listener(None)
 
     def read(self, timeout: float) -> Line:
-        """Give the next line; see `Process.read_line`."""
+        """Return the next line; see `Process.read_line`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
                 raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)

@@ -35,7 +35,7 @@ class LocalHost:
         return process.started(argv, life_line)
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give the command itself."""
+        """Return the command itself."""
         return argv
 
     def put(self, source: Path, target: PurePosixPath) -> None:
@@ -64,7 +64,7 @@ class LocalHost:
         return read_facts(read_text)
 
     def lost(self, words: str) -> None:
-        """Give None: no way leads here; see `Host.lost`."""
+        """Return None: no way leads here; see `Host.lost`."""
 
 
 def _folders_in(folder: str) -> Sequence[str]:
@@ -86,7 +86,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def read_text(path: str) -> str:
-    """Give the text of a file, or an empty text where it cannot be read."""
+    """Return the text of a file, or an empty text where it cannot be read."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - likewise: the sampler reads many a second
             return file.read().decode("utf-8", "replace")
@@ -118,7 +118,7 @@ def isolate_mounts(names_shown: bool = True) -> None:
 
 
 def _shared_names(libc: ctypes.CDLL) -> int:
-    """Make /run/netns a shared mount, as `ip netns add` does, and open a copy of it; gives its file descriptor.
+    """Make /run/netns a shared mount, as `ip netns add` does, and open a copy of it; return its file descriptor.
 
     What is mounted in a shared mount appears in all its copies. The number is negative where the kernel cannot open one
     (before Linux 5.2): others then see the empty files.

@@ -44,7 +44,7 @@ class Maker:
             raise TrialFailed(" ".join(reason), f"the steps were: {', '.join(' '.join(step) for step in steps)}")
 
     def bytes_below(self, folder: str) -> int:
-        """Give the bytes that the files below a folder take on the disk."""
+        """Return the bytes that the files below a folder take on the disk."""
         answer, *words = self._asked((("size", folder),))
         if answer != "done":
             raise TrialFailed(" ".join(words))
@@ -67,7 +67,7 @@ class Maker:
         self._open.close()
 
     def _asked(self, steps: tuple[Step, ...]) -> list[str]:
-        """Give the words of an answer, but for its number."""
+        """Return the words of an answer, but for its number."""
         with self._asking:
             number = str(next(self._numbers))
             lines = [" ".join(quoted(os.fsencode(word)) for word in step) for step in (*steps, ("end", number))]

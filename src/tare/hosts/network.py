@@ -75,7 +75,7 @@ class Network:
     slot: int = 0
 
     def at(self, slot: int) -> Network:
-        """Give the same network for the instance in another slot."""
+        """Return the same network for the instance in another slot."""
         if not 0 <= slot < SLOTS:
             raise TareError(f"no slot {slot}: a network has {SLOTS}", "fewer instances at a time")
         return replace(self, slot=slot)
@@ -148,7 +148,7 @@ class Network:
         return ipaddress.IPv4Network((int(self.subnet.network_address) + _SHARED, 24))
 
     def _number(self, level: int) -> int:
-        """Give the last number of the address of an instance; raises TrialFailed where the bridge has no more."""
+        """Return the last number of the address of an instance; raises TrialFailed where the bridge has no more."""
         number = _FIRST_INSTANCE + SLOTS * level + self.slot
         if number > _LAST_INSTANCE:
             what = f"there is no address for layer {level + 1} of the stack in slot {self.slot}"
@@ -157,7 +157,7 @@ class Network:
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
-        """Make a namespace for an instance, connected to the bridge; gives its name."""
+        """Make a namespace for an instance, connected to the bridge; yield its name."""
         name, port, lan = f"{self.prefix}-inside-{self.slot:02}", self.device("i"), self.lan or "-"
         addresses = (self.instance_mac, self.instance_address, self.gateway)
         with self.ledger.made(
@@ -170,7 +170,7 @@ class Network:
 
     @contextlib.contextmanager
     def tap(self, headers: bool = True) -> Iterator[str]:
-        """Make a tap device on the bridge, in the bridge's namespace; gives its name.
+        """Make a tap device on the bridge, in the bridge's namespace; yield its name.
 
         With `headers`, each packet has virtio's header in front, as QEMU writes it.
         """
@@ -295,7 +295,7 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
 
 
 def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
-    """Give the firewall rules that let a machine forward the client's packets."""
+    """Return the firewall rules that let a machine forward the client's packets."""
     comment = ("-m", "comment", "--comment", prefix, "-j", "ACCEPT")
     return tuple(("FORWARD", way, f"{prefix}-m", *comment) for way in ("-i", "-o"))
 

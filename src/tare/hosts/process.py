@@ -68,7 +68,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
 
 
 def checked(output: Output) -> Output:
-    """Give the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
+    """Return the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
     if output.exit_code:
         last = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text) or "it printed nothing"
         what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
@@ -135,7 +135,7 @@ def held_back() -> Iterator[None]:
 
 
 def attached(argv: Sequence[str], keys: Keys) -> int:
-    """Run a command on our standard streams; gives its exit code."""
+    """Run a command on our standard streams; return its exit code."""
     tree = uuid.uuid4().hex
     process = None
     with _keyboard(keys):
@@ -156,7 +156,7 @@ def attached(argv: Sequence[str], keys: Keys) -> int:
 
 @contextlib.contextmanager
 def _keyboard(keys: Keys) -> Iterator[None]:
-    """Give a command the keys of our terminal for the block; restore the terminal's settings after it."""
+    """Yield a command the keys of our terminal for the block; restore the terminal's settings after it."""
     if keys == "kept":
         yield
         return
@@ -189,7 +189,7 @@ class LocalProcess:
         self._reader.start()
 
     def read_line(self, timeout: float) -> Line:
-        """Give the next line; see `Process.read_line`."""
+        """Return the next line; see `Process.read_line`."""
         return self._lines.read(timeout)
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:
@@ -218,16 +218,16 @@ class LocalProcess:
                 self._writing.release()
 
     def running(self) -> bool:
-        """Tell whether the process still runs."""
+        """Return whether the process still runs."""
         return self._process.poll() is None
 
     def exit_code(self) -> int | None:
-        """Give its exit code; see `Process.exit_code`."""
+        """Return its exit code; see `Process.exit_code`."""
         code = self._process.poll()
         return None if code is None else _exit_code(code)
 
     def errors(self) -> str:
-        """Give the last 64 KiB of standard error."""
+        """Return the last 64 KiB of standard error."""
         if self._last_errors is not None:
             return self._last_errors
         size = os.fstat(self._errors.fileno()).st_size
@@ -260,7 +260,7 @@ def kill_tree(pid: int, tree: str) -> None:
 
 @contextlib.contextmanager
 def _opened(source: bytes | Path) -> Iterator[int | IO[bytes]]:
-    """Give a command's standard input: a pipe for bytes, or the open file."""
+    """Yield a command's standard input: a pipe for bytes, or the open file."""
     if isinstance(source, bytes):
         yield subprocess.PIPE
     else:
@@ -282,7 +282,7 @@ def _start(
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> Output:
-    """Give the exit code that a shell and all other hosts give for a program that cannot start: 127 or 126."""
+    """Return the exit code that a shell and all other hosts give for a program that cannot start: 127 or 126."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 

@@ -15,7 +15,7 @@ class Command(Protocol):
         """End it before its time; who waits for its end is then told why."""
 
     def in_vain(self, why: str) -> TrialFailed:
-        """Give the reason why it has no result."""
+        """Return the reason why it has no result."""
 
 
 class Purpose:
@@ -35,7 +35,7 @@ class Purpose:
             command.give_up(why)
 
     def add(self, command: Command) -> None:
-        """Take note of a command that has been started; raises TrialFailed where the purpose is gone."""
+        """Record a command that has been started; raises TrialFailed where the purpose is gone."""
         with self._changing:
             if self._why:
                 raise command.in_vain(self._why)

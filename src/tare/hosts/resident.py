@@ -125,7 +125,7 @@ class _Fault:
     lost: TrialFailed | None
 
     def of(self, name: str, hint: str = "") -> TrialFailed:
-        """Give the reason why what has this name has no result."""
+        """Return the reason why what has this name has no result."""
         return self.lost or ResidentEnded(f"{name}: {_ENDED}: {self.words or _SILENT}", hint)
 
 
@@ -160,7 +160,7 @@ class _Session:
             self._commands.pop(command.number, None)
 
     def send(self, command: _Command, *lines: str) -> None:
-        """Tell the process; raises ResidentEnded, and what `lost` gives."""
+        """Send a message to the process; raises ResidentEnded, and what `lost` gives."""
         try:
             self.process.send("".join(f"{line}\n" for line in lines))
         except TrialFailed as error:
@@ -179,7 +179,7 @@ class _Session:
             self._end(f"it printed {line.text[:_SHOWN_CHARACTERS]!r}")
 
     def _pass_on(self, line: Line) -> None:
-        """Give a line to its command; raises ValueError or IndexError for what is none of ours."""
+        """Pass a line to its command; raises ValueError or IndexError for what is none of ours."""
         verb, *words = line.text.split(" ")
         if not self.settled.is_set():
             if line.text != "ready":
@@ -204,7 +204,7 @@ class _Session:
         return words[-1] if words else ""
 
     def _end(self, words: str) -> _Fault:
-        """Tell all commands that they have no result, and why. The first reason stays."""
+        """End all commands without a result, for a reason. The first reason stays."""
         # Nobody waits where it has been told to end; to ask whether a connection is lost takes a moment.
         waited_for = self._commands or not self.settled.is_set()
         fault = _Fault(words, self._lost(words) if waited_for else None)
@@ -260,7 +260,7 @@ class _Command(ABC):
         self.purpose.remove(self)
 
     def result(self) -> tuple[int, float]:
-        """Give its exit code, and the seconds of CPU that it has used; raises the reason why nobody knows."""
+        """Return its exit code, and the seconds of CPU that it has used; raises the reason why nobody knows."""
         if self._fault or self._result is None:
             raise self._fault or ResidentEnded(f"{self.name}: nobody knows how it ended", shown(self.argv))
         return self._result
@@ -280,7 +280,7 @@ class _Command(ABC):
         self.ended.set()
 
     def failed(self, fault: _Fault) -> TrialFailed:
-        """Give the reason why it has no result."""
+        """Return the reason why it has no result."""
         return fault.of(self.name, shown(self.argv))
 
     def give_up(self, why: str) -> None:
@@ -291,7 +291,7 @@ class _Command(ABC):
                 self.session.send(self, f"end {self.number}")
 
     def in_vain(self, why: str) -> TrialFailed:
-        """Give the reason why it has no purpose."""
+        """Return the reason why it has no purpose."""
         return TrialFailed(f"{self.name}: {why}", shown(self.argv))
 
 
@@ -318,7 +318,7 @@ class ResidentProcess(_Command):
         self._rest = b""
 
     def read_line(self, timeout: float) -> Line:
-        """Give the next line; see `Process.read_line`."""
+        """Return the next line; see `Process.read_line`."""
         return self._lines.read(timeout)
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:
@@ -332,15 +332,15 @@ class ResidentProcess(_Command):
         self.session.send(self, *self._input(text.encode()))
 
     def running(self) -> bool:
-        """Tell whether it is still there."""
+        """Return whether it is still there."""
         return not self.ended.is_set()
 
     def exit_code(self) -> int | None:
-        """Give its exit code; see `Process.exit_code`."""
+        """Return its exit code; see `Process.exit_code`."""
         return self._result[0] if self._result else None
 
     def errors(self) -> str:
-        """Give what it has written to standard error, at most the last 64 KiB."""
+        """Return what it has written to standard error, at most the last 64 KiB."""
         return self._errors.decode("utf-8", "replace")
 
     def take(self, is_error: bool, data: bytes, seconds: float) -> None:
@@ -373,7 +373,7 @@ def quoted(data: bytes) -> str:
 
 
 def unquoted(text: str) -> bytes:
-    """Give back what was quoted."""
+    """Return back what was quoted."""
     return a2b_qp(text.replace("=", "%3D").replace("%", "="))
 
 

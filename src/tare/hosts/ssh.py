@@ -75,7 +75,7 @@ class SshHost(ExecHost):
         return checked(output) if check else output
 
     def lost(self, words: str) -> TrialFailed | None:
-        """Give the reason in OpenSSH's words if the connection is lost; see `Host.lost`."""
+        """Return the reason in OpenSSH's words if the connection is lost; see `Host.lost`."""
         if self.master and not self.master.holds():
             return unreachable(self.destination, self.master.last_words() or words)
         return super().lost(words)
@@ -121,7 +121,7 @@ class Master:
         self._close()
 
     def holds(self) -> bool:
-        """Tell whether the connection is open. It waits a moment, because a loss is not seen at once."""
+        """Return whether the connection is open. It waits a moment, because a loss is not seen at once."""
         deadline = time.monotonic() + _SEEN_SECONDS
         while (process := self._process) is not None and process.running():
             if time.monotonic() > deadline:
@@ -130,7 +130,7 @@ class Master:
         return False
 
     def last_words(self) -> str:
-        """Give what OpenSSH said last; empty where it said nothing, or where another thread opens it again."""
+        """Return what OpenSSH said last; empty where it said nothing, or where another thread opens it again."""
         with suppress(ValueError):
             return self._process.errors().strip() if self._process else ""
         return ""

@@ -53,7 +53,7 @@ class Tuned:
         self.record = record or state_folder() / "tuned.json"
 
     def read(self, path: str) -> str:
-        """Give the text of one of the machine's files; empty if it cannot be read."""
+        """Return the text of one of the machine's files; empty if it cannot be read."""
         return read_text(str(self._below(path)))
 
     def changed(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Tuned:
         return tuple(self._changes())
 
     def outlived(self) -> bool:
-        """Tell whether the record is of before the machine started again."""
+        """Return whether the record is from before the machine started again."""
         return self.record.exists() and not self._changes()
 
     def apply(self) -> Iterator[Done]:
@@ -104,7 +104,7 @@ class Tuned:
             self.record.unlink(missing_ok=True)
 
     def _set(self, path: str, before: str, wanted: str) -> Done:
-        """Write a value; where the kernel makes another one of it, the value of before again."""
+        """Write a value; where the kernel makes another one of it, the earlier value again."""
         try:
             self._write(path, wanted)
             now = value(self.read(path))

@@ -59,17 +59,17 @@ class Setting:
     fits: Fits = _equal
 
     def now(self, read: Read) -> dict[str, str]:
-        """Give the value in each of its files."""
+        """Return the value in each of its files."""
         return {path: value(read(path)) for path in self.wanted(read)}
 
     def to_change(self, read: Read) -> dict[str, str]:
-        """Give the wanted value for each file whose value may not stay."""
+        """Return the wanted value for each file whose value may not stay."""
         wanted = self.wanted(read)
         return {path: wanted[path] for path, now in self.now(read).items() if not self.fits(now, wanted[path])}
 
 
 def value(text: str) -> str:
-    """Give the value that a file of the kernel shows; of a choice, the one in brackets."""
+    """Return the value that a file of the kernel shows; of a choice, the one in brackets."""
     chosen = re.search(r"\[(\S+)\]", text)
     return chosen[1] if chosen else " ".join(text.split())
 
@@ -97,7 +97,7 @@ def _governors(read: Read) -> Mapping[str, str]:
 
 
 def _interrupts(read: Read) -> Mapping[str, str]:
-    """Give the first core for the interrupts of all devices; nothing where there is no other core."""
+    """Return the first core for the interrupts of all devices; nothing where there is no other core."""
     cpus = read_cpus(read)
     first = read(f"{_CPUS}/cpu{min(cpus, default=0)}/topology/thread_siblings_list").strip()
     if not first or set(cpus) <= set(parse_cpu_list(first)):
@@ -151,17 +151,17 @@ _OURS = re.compile(
 
 
 def is_ours(path: str) -> bool:
-    """Tell whether a path is a file of one of the settings."""
+    """Return whether a path is a file of one of the settings."""
     return _OURS.fullmatch(path) is not None
 
 
 def look(read: Read) -> tuple[Tuning, ...]:
-    """Give the state of all settings."""
+    """Return the state of all settings."""
     return tuple(Tuning(each.name, _told(each.now(read)), each.wants, not each.to_change(read)) for each in SETTINGS)
 
 
 def _told(values: Mapping[str, str]) -> str:
-    """Give the value of a setting's files; where they differ, each with the number of files that have it."""
+    """Return the value of a setting's files; where they differ, each with the number of files that have it."""
     every = list(values.values())
     different = sorted(set(every))
     return ", ".join(f"{one} ({every.count(one)} of {len(every)})" if different[1:] else one for one in different)

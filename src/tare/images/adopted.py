@@ -45,7 +45,7 @@ _PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MU
 def wanted_image(
     wanted: ImageWanted, workloads: Iterable[Workload] | None, say: Callable[[str], None], again: str = ""
 ) -> Image:
-    """Give the image that a suite asks for, for these workloads; build it if it is not cached.
+    """Return the image that a suite asks for, for these workloads; build it if it is not cached.
 
     Raises TareError, and UsageError where the file of an image does not exist, also of one for a service beside.
     `again` is the origin that an earlier image of it had: from a registry, the very same one is taken.
@@ -68,7 +68,7 @@ def wanted_image(
 def images_beside(
     workloads: Iterable[Workload], say: Callable[[str], None], again: Mapping[str, str]
 ) -> dict[ImageWanted, Image]:
-    """Give the images of what runs beside the servers of these workloads; build those that are not cached.
+    """Return the images of what runs beside the servers of these workloads; build those that are not cached.
 
     `again` has the origins that an earlier run had, by the services' names; see `wanted_image`. Raises TareError, and
     SuiteError where one has not the program that is to run.
@@ -88,7 +88,7 @@ def images_beside(
 
 
 def lacking(image: Image, programs: Sequence[str]) -> list[Fault]:
-    """Give a fault for each program that the image does not have; its entry point comes before those of others."""
+    """Return a fault for each program that the image does not have; its entry point comes before those of others."""
     if not (image.start and programs):
         return missing_programs(image.root, programs)
     own = configuration_of(image)
@@ -118,7 +118,7 @@ class Adoption:
     tools: Path | None = None
 
     def image(self, images: Path, say: Callable[[str], None]) -> Image:
-        """Give the image, which is made unless it is cached. Raises TareError, with the image's name."""
+        """Return the image, which is made unless it is cached. Raises TareError, with the image's name."""
         try:
             return self._image(images, say)
         except TareError as error:
@@ -134,7 +134,7 @@ class Adoption:
         return replace(self, source=source).of_digest(digest, images, say)
 
     def of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
-        """Give the image of this digest, which is made unless it is cached."""
+        """Return the image of this digest, which is made unless it is cached."""
         link = images / ADOPTED / self._key(digest)
         if not (link.exists() and in_use(link.resolve())):
             say(f"image: copying {self.source}")
@@ -193,7 +193,7 @@ class Adoption:
                     write_in(root, f"etc/{name}", content)
 
     def _forms(self, images: Path) -> Path:
-        """Make the archive and the disk, and keep them with the kernel of ours; gives the image's folder."""
+        """Make the archive and the disk, and keep them with the kernel of ours; return the image's folder."""
         copying.pack(self.scratch / "root", self.scratch / "root.tar")
         for name in ("kernel", "initrd"):
             shutil.copy(getattr(self.base, name), self.scratch / name)
@@ -204,7 +204,7 @@ class Adoption:
 
 
 def _settle(root: Path, since: float) -> None:
-    """Give what was made just now, and all of ours, a fixed time, so that the same image always has the same bytes."""
+    """Set a fixed time on all that tare has made, so that the same image always has the same bytes."""
     ours = root / _OWN
     for folder, folders, files in os.walk(root):
         for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
@@ -213,7 +213,7 @@ def _settle(root: Path, since: float) -> None:
 
 
 def packages_of(status: str) -> str:
-    """Give the packages of a Debian or a relative of it, from the text of dpkg's status: `name version` lines."""
+    """Return the packages of a Debian or a relative of it, from the text of dpkg's status: `name version` lines."""
     return "".join(f"{name} {version}\n" for name, version in _PACKAGE.findall(status))
 
 

@@ -20,7 +20,7 @@ _NAME = "tare-building-"
 
 @contextmanager
 def building(parent: Path) -> Iterator[Path]:
-    """Give a folder to build in, which is gone after the block; a full disk becomes a TareError."""
+    """Yield a folder to build in, which is gone after the block; a full disk becomes a TareError."""
     folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=parent))
     folder.chmod(0o755)
     descriptor = os.open(folder, os.O_RDONLY)

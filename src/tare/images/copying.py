@@ -89,7 +89,7 @@ _REFUSALS = (
 
 
 def this_architecture() -> str:
-    """Give Go's name of this machine's architecture."""
+    """Return Go's name of this machine's architecture."""
     return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
 
 
@@ -112,7 +112,7 @@ def located(source: Source, scratch: Path) -> tuple[Source, str]:
 
 
 def digest_of(source: Source, scratch: Path) -> str:
-    """Give the digest that names the very image: of its manifest, or of the tar file of a root file system.
+    """Return the digest that names the very image: of its manifest, or of the tar file of a root file system.
 
     A directory is packed for that. Raises TareError if there is no such image, or if it is too large.
     """
@@ -128,7 +128,7 @@ def digest_of(source: Source, scratch: Path) -> str:
 
 
 def copied(source: Source, digest: str, scratch: Path) -> Path:
-    """Copy an image into a layout in `scratch`; gives its folder."""
+    """Copy an image into a layout in `scratch`; return its folder."""
     layout = scratch / "layout"
     if not source.transport:
         _wrapped(scratch, layout)
@@ -147,7 +147,7 @@ def manifest_in(layout: Path) -> Manifest:
 
 
 def blob(layout: Path, digest: str) -> Path:
-    """Give the file of a part of the image in a layout."""
+    """Return the file of a part of the image in a layout."""
     return layout / "blobs/sha256" / digest.removeprefix("sha256:")
 
 
@@ -194,7 +194,7 @@ def refusal(source: Source, printed: str) -> Refused:
 
 
 def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
-    """Give the options for the user's credentials, and for Docker's daemon where its client finds it."""
+    """Return the options for the user's credentials, and for Docker's daemon where its client finds it."""
     if source.credentials and source.transport == "docker://":
         return (f"{credentials}={source.credentials}",)
     host = os.environ.get("DOCKER_HOST", "")
@@ -205,7 +205,7 @@ def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
 
 
 def _packed_root(source: Source, scratch: Path) -> str:
-    """Put a root's tar archive, not compressed, into `scratch`; gives its SHA-256."""
+    """Put a root's tar archive, not compressed, into `scratch`; return its SHA-256."""
     path, target = Path(source.name), scratch / "layer.tar"
     if path.is_dir():
         pack(path, target)

@@ -36,14 +36,14 @@ _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
 def cached_image(recipe: Recipe | None = None) -> Image | None:
-    """Give the image of a recipe if it has been built on this machine; it is kept while this process runs."""
+    """Return the image of a recipe if it has been built on this machine; it is kept while this process runs."""
     link = _link(recipe or guest_recipe())
     home = link.resolve()
     return image_of(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
 
 
 def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
-    """Give the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
+    """Return the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
 
     Before it builds one, it makes room: it removes those that were not used lately.
     """
@@ -83,12 +83,12 @@ def keep_built(scratch: Path, home: Path) -> None:
 
 
 def _link(recipe: Recipe) -> Path:
-    """Give the link to a recipe's image; file systems that nothing boots have a folder of their own."""
+    """Return the link to a recipe's image; file systems that nothing boots have a folder of their own."""
     return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
 def image_of(digest: str) -> Image:
-    """Give the image with this hash of its content, which has been built."""
+    """Return the image with this hash of its content, which has been built."""
     home = state_folder() / "images" / digest
     return Image(
         digest=digest,
@@ -103,12 +103,12 @@ def image_of(digest: str) -> Image:
 
 
 def _size_of_disk(home: Path) -> int:
-    """Give the bytes of an image's disk; 0 without one."""
+    """Return the bytes of an image's disk; 0 without one."""
     return (home / _DISK).stat().st_size if (home / _DISK).exists() else 0
 
 
 def image_on(host: Host) -> Image | None:
-    """Give the newest cached image of a host, None without one."""
+    """Return the newest cached image of a host, None without one."""
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
@@ -139,7 +139,7 @@ def carried(host: Host, image: Image) -> Image:
 
 
 def _packed(archive: Path) -> Path:
-    """Compress an archive, once; gives the compressed file beside it."""
+    """Compress an archive, once; return the compressed file beside it."""
     packed = archive.with_name(f"{archive.name}.gz")
     if not packed.exists():
         script = 'gzip -1 -c "$1" > "$2.new" && mv "$2.new" "$2"'
@@ -148,7 +148,7 @@ def _packed(archive: Path) -> Path:
 
 
 def located(image: Image) -> Image:
-    """Give an image with its paths on a host that it was copied to."""
+    """Return an image with its paths on a host that it was copied to."""
     home = _CARRIED / image.digest
     names = ("root", "archive", "disk", "kernel", "initrd")
     return replace(image, **{name: home / getattr(image, name).name for name in names})
@@ -157,7 +157,7 @@ def located(image: Image) -> Image:
 def absent(tools: Mapping[str, str]) -> list[Problem]:
     """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
     return [
-        Problem.mended_by(f"{tool} is not installed", *packages.split())
+        Problem.fixed_by(f"{tool} is not installed", *packages.split())
         for tool, packages in tools.items()
         if not shutil.which(tool)
     ]
@@ -246,6 +246,6 @@ def make_disk(recipe: Recipe, scratch: Path) -> None:
 
 
 def hash_of(archive: Path) -> str:
-    """Give the SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with archive.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

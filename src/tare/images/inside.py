@@ -1,4 +1,4 @@
-"""Files and folders in the tree of an image, which may be a stranger's: no link in it leads tare out of it."""
+"""Files and folders in the tree of an image, which may be untrusted: no link in it leads tare out of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _kind(path: Path) -> str:
 
 
 def text_in(root: Path, name: str) -> str:
-    """Give the text of a file in an image's tree; empty if it is not there, or is reached through a link."""
+    """Return the text of a file in an image's tree; empty if it is not there, or is reached through a link."""
     path = root / name
     try:
         if any(each.is_symlink() for each in (path, *path.parents) if root in each.parents):
@@ -74,7 +74,7 @@ def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
 
 
 def hash_of_files(files: Sequence[tuple[str, str]]) -> str:
-    """Give a hash of what would be copied, with names and permissions; empty without files. Raises TareError."""
+    """Return a hash of what would be copied, with names and permissions; empty without files. Raises TareError."""
     digest = hashlib.sha256()
     for target, source in files:
         if not Path(source).exists():
@@ -93,7 +93,7 @@ def hash_of_files(files: Sequence[tuple[str, str]]) -> str:
 
 
 def _below(source: Path) -> Iterator[tuple[Path, str]]:
-    """Give a file, or a folder and all in it, each with its path from there."""
+    """Yield a file, or a folder and all in it, each with its path from there."""
     yield source, ""
     if source.is_dir():
         for path in sorted(source.rglob("*")):

@@ -91,7 +91,7 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
 
 
 def forgotten(host: Host, digest: str = "") -> list[str]:
-    """Remove an image's copies from the engines, or those of all images; gives the reasons for failures."""
+    """Remove an image's copies from the engines, or those of all images; return the reasons for failures."""
     troubles = []
     for name in plugins.names("technologies"):
         try:
@@ -140,6 +140,6 @@ def _take(path: Path) -> None:
 
 
 def _is_on(disk: Path, digest: str) -> bool:
-    """Tell whether a qcow2 disk names this image as what it was made on, which its first cluster does."""
+    """Return whether a qcow2 disk names this image as what it was made on, which its first cluster does."""
     with disk.open("rb") as file:
         return digest.encode() in file.read(_CLUSTER)

@@ -63,13 +63,13 @@ def _sizes_in(layer: Path, most_bytes: int) -> Iterator[int]:
 
 
 def too_large(most_bytes: int) -> TareError:
-    """Give the error of an image that is larger than it may be."""
+    """Return the error of an image that is larger than it may be."""
     what = f"the image unpacks to more than {most_bytes >> 20} MiB"
     return TareError(what, 'choose a smaller one, or let it be larger: limit = "…" in [image]')
 
 
 def _sizes(stream: BinaryIO | gzip.GzipFile, most_bytes: int) -> Iterator[int]:
-    """Give the size of each file's content, one after the other."""
+    """Yield the size of each file's content, one after the other."""
     said = _Said()  # by extended headers, which count more
     while True:
         header = _read(stream, _BLOCK)
@@ -126,7 +126,7 @@ class _Said:
 
 
 def _written(header: bytes) -> bytes:
-    """Give the path in a file's own header; the one before it, in the ustar format, has its folders."""
+    """Return the path in a file's own header; the one before it, in the ustar format, has its folders."""
     name = header[:100].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     return prefix + b"/" + name if prefix else name

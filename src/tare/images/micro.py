@@ -67,7 +67,7 @@ class Product:
         if os.access(self.folder, os.R_OK):
             return ()
         missing = [
-            Problem.mended_by(f"{tool} is not installed", *package.split())
+            Problem.fixed_by(f"{tool} is not installed", *package.split())
             for tool, package in self.tools.items()
             if not shutil.which(tool)
         ]
@@ -77,7 +77,7 @@ class Product:
         return (*_rust_problems(self.bare), *missing)
 
     def built(self, say: Callable[[str], None]) -> Path:
-        """Give the folder of the built files; build them if needed, in a minute or two.
+        """Return the folder of the built files; build them if needed, in a minute or two.
 
         Raises TareError with the packages to install, or with cargo's last output.
         """
@@ -133,7 +133,7 @@ UNIKERNELS = Product(
 
 
 def program_folder() -> Path:
-    """Give the folder of the programs for instances: in the installed package, or at the top of a checkout."""
+    """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
     package = Path(__file__).parents[1]
     folders = (package / "programs", package.parents[1] / "programs")
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -143,17 +143,17 @@ def program_folder() -> Path:
 
 
 def unikernels_on(host: Host) -> str:
-    """Give the folder of the unikernels on a host, which may not exist yet."""
+    """Return the folder of the unikernels on a host, which may not exist yet."""
     return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _CARRIED / UNIKERNELS.key)
 
 
 def has_unikernels(host: Host) -> bool:
-    """Tell whether the unikernels are on a host."""
+    """Return whether the unikernels are on a host."""
     return not host.run("test", "-d", unikernels_on(host), timeout=30, check=False).exit_code
 
 
 def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
-    """Give the folder of the unikernels on a host; build them on this machine and copy them there, if needed."""
+    """Return the folder of the unikernels on a host; build them on this machine and copy them there, if needed."""
     target = unikernels_on(host)
     if has_unikernels(host):
         return target
@@ -168,7 +168,7 @@ def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
 
 
 def crate_version(crate: str) -> str:
-    """Give the version of a crate that the unikernels are built with."""
+    """Return the version of a crate that the unikernels are built with."""
     lock = (_sources() / "Cargo.lock").read_text(encoding="utf-8")
     match = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
     return match[1] if match else ""
@@ -188,7 +188,7 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
     match = re.match(r"rustc (\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _LEAST_RUST:
         what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _LEAST_RUST))} or newer"
-        return (Problem.mended_by(what, "cargo-web", "rustc-web"),)
+        return (Problem.fixed_by(what, "cargo-web", "rustc-web"),)
     root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()
     if bare and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
         if debian:
@@ -198,4 +198,4 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
 
 
 def _missing(what: str, *packages: str) -> Problem:
-    return Problem.mended_by(f"{what} {'are' if what.endswith('s') else 'is'} not installed", *packages)
+    return Problem.fixed_by(f"{what} {'are' if what.endswith('s') else 'is'} not installed", *packages)

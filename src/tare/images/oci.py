@@ -86,7 +86,7 @@ class Configuration:
         return tuple(sorted({int(each[1]) for each in found if each and 0 < int(each[1]) < 65536}))
 
     def argv(self, arguments: Sequence[str] = ()) -> tuple[str, ...]:
-        """Give the words of the program that an engine would start: arguments replace the command."""
+        """Return the words of the program that an engine would start: arguments replace the command."""
         return (*self.entry_point, *(arguments or self.command))
 
 
@@ -100,7 +100,7 @@ def read_manifest(text: str | bytes) -> Manifest:
 
 
 def choose(text: str | bytes, architecture: str) -> str:
-    """Give the digest of the image for an architecture in an index of several; empty if the text is no index.
+    """Return the digest of the image for an architecture in an index of several; empty if the text is no index.
 
     `architecture` is Go's name. Raises TareError if none of them is for Linux on it.
     """
@@ -155,7 +155,7 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
 
 
 def changed(text: str | bytes, started: Started) -> str:
-    """Give an image's configuration with what a user says in place of it; raises TareError if it is damaged.
+    """Return an image's configuration with what a user says in place of it; raises TareError if it is damaged.
 
     As in engines, an entry point of the user's goes without the image's command, unless it is empty.
     """
@@ -218,7 +218,7 @@ def _number(text: str, what: str) -> int:
 
 
 def _environment(words: Sequence[str], user: User) -> tuple[str, ...]:
-    """Give the variables; of two with one name the later one counts. PATH and HOME have defaults, as in engines."""
+    """Return the variables; of two with one name the later one counts. PATH and HOME have defaults, as in engines."""
     pairs = (_PATH, f"HOME={user.home}", *(word for word in words if word.find("=") > 0))
     return tuple({word.partition("=")[0]: word for word in pairs}.values())
 

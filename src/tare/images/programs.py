@@ -16,7 +16,7 @@ _PACKAGE = 'give the Debian package that has it: --package P, or packages = ["â€
 def missing_programs(
     root: Path, programs: Sequence[str], environment: Sequence[str] = ENVIRONMENT, hint: str = _PACKAGE
 ) -> list[Fault]:
-    """Give a fault for each program that the file system below `root` does not have, with this PATH.
+    """Return a fault for each program that the file system below `root` does not have, with this PATH.
 
     `hint` says how an image gets one.
     """
@@ -37,7 +37,7 @@ def _fault(root: Path, program: str, path: Sequence[str], otherwise: str) -> Fau
 
 
 def _has(root: Path, program: str, path: Sequence[str]) -> bool:
-    """Tell whether an engine would find the program: by its path, or in the folders of PATH."""
+    """Return whether an engine would find the program: by its path, or in the folders of PATH."""
     places = [program] if "/" in program else [f"{folder}/{program}" for folder in path]
     return any(_is_program(_inside(root, place)) for place in places)
 

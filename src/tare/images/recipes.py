@@ -59,7 +59,7 @@ class Recipe:
         return (1 if not self.kernel else 3 if self.server else 6) * _GIB
 
     def disk_bytes(self, installed_bytes: int) -> int:
-        """Give the size of its disk: what is installed, the room, a tenth for the file system; whole GiB."""
+        """Return the size of its disk: what is installed, the room, a tenth for the file system; whole GiB."""
         return math.ceil(1.1 * (installed_bytes + self.room_bytes) / _GIB) * _GIB
 
     @property
@@ -79,7 +79,7 @@ def guest_recipe(
     packages: Sequence[str] = (),
     files: tuple[tuple[str, str], ...] = (),
 ) -> Recipe:
-    """Give the recipe of the image for these workloads; by default for all but those with large packages.
+    """Return the recipe of the image for these workloads; by default for all but those with large packages.
 
     A suite may want further packages and files.
     """
@@ -98,20 +98,20 @@ def client_recipe(workloads: Iterable[Workload] = (), release: Release = "bookwo
 
 
 def beside_recipe(wanted: ImageWanted) -> Recipe:
-    """Give the recipe of an image for services beside the one under test: nothing boots it."""
+    """Return the recipe of an image for services beside the one under test: nothing boots it."""
     packages = _union(CLIENT, (wanted.packages,))
     return Recipe(wanted.release, packages, kernel="", modules=(), room_bytes=0, server=False, files=wanted.files)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
-    """Give the recipe of machines around these technologies; around all that can be nested by default."""
+    """Return the recipe of machines around these technologies; around all that can be nested by default."""
     chosen = _all("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
     return replace(Recipe(), packages=packages, room_bytes=6 * _GIB, server=False)
 
 
 def program_sources() -> list[Path]:
-    """Give the source files of the programs in the image, except our server."""
+    """Return the source files of the programs in the image, except our server."""
     return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"}]
 
 
@@ -120,7 +120,7 @@ def _usual_workloads() -> tuple[Workload, ...]:
 
 
 def _all(kind: plugins.Kind) -> list[Any]:
-    """Give every plug-in of a kind with its default settings; a broken one breaks only itself."""
+    """Return every plug-in of a kind with its default settings; a broken one breaks only itself."""
     instances = []
     for name in plugins.names(kind):
         try:

@@ -26,7 +26,7 @@ _REMOVE = '! dmsetup info "$1" >/dev/null 2>&1 || dmsetup remove --retry "$1" &&
 
 @contextmanager
 def snapshot(host: Host, launch: Launch) -> Iterator[str]:
-    """Make a snapshot of the image's raw disk by the device mapper; gives its device; removes it after the block.
+    """Make a snapshot of the image's raw disk by the device mapper; yield its device; removes it after the block.
 
     The file `written` in the instance's folder holds what is written to it.
     """

@@ -50,13 +50,13 @@ class Shown(Protocol):
     """What is served; several threads ask for it."""
 
     def page(self) -> bytes:
-        """Give the page; its own policy names its scripts."""
+        """Return the page; its own policy names its scripts."""
 
     def now(self) -> bytes:
-        """Give the page's bar."""
+        """Return the page's bar."""
 
     def folder(self) -> Path | None:
-        """Give the run folder; None as long as there is none."""
+        """Return the run folder; None as long as there is none."""
 
     def loads(self) -> None:
         """Be told that a browser loads the page."""
@@ -76,7 +76,7 @@ class Answer:
 
 
 def refusal(method: str, headers: Message, port: int) -> Answer | None:
-    """Give the answer to a request that does not come from the page or its reader; None if it does."""
+    """Return the answer to a request that does not come from the page or its reader; None if it does."""
     own = {f"{name}:{port}" for name in _NAMES} | (set(_NAMES) if port == 80 else set())
     hosts, origins = headers.get_all("Host", []), headers.get_all("Origin", [])
     if len(hosts) != 1 or hosts[0].strip().lower() not in own:
@@ -123,7 +123,7 @@ class Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that goes away, or hangs, is no error."""
+        """Print nothing: a browser that goes away, or hangs, is no error."""
 
 
 class _TooLong(Exception):
@@ -214,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         return found or _said(HTTPStatus.NOT_FOUND, "There is no such thing here")
 
     def _unless_known(self, answer: Answer) -> Answer:
-        """Say that what is asked for has not changed, where the other side has it."""
+        """Describe that what is asked for has not changed, where the other side has it."""
         assert isinstance(answer.content, bytes)  # noqa: S101 - no file has a tag
         tag = f'"{hashlib.sha256(answer.content).hexdigest()[:16]}"'
         more = {**answer.more, "ETag": tag}
@@ -257,7 +257,7 @@ def _left(until: float) -> float:
 def _file(run: Path, path: str) -> Answer | None:
     """Open a file of a run by its address, such as `/raw/TRIAL.json`; None if it is none of those that pages lead to.
 
-    The folder may be a stranger's: no symbolic link in it is followed.
+    The folder may be untrusted: no symbolic link in it is followed.
     """
     _, _, rest = path.partition("/")
     folder, _, written = rest.partition("/")

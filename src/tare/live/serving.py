@@ -52,29 +52,29 @@ class Showing:
     there: threading.Event = field(default_factory=threading.Event)
 
     def page(self) -> bytes:
-        """Give the page; waits for the first one."""
+        """Return the page; waits for the first one."""
         self.there.wait()
         content = self.content.replace(PLACE, self.now(), 1)
         return content.replace(RELOAD, b"", 1) if self.ended else content
 
     def now(self) -> bytes:
-        """Give its bar."""
+        """Return its bar."""
         if self.ended:
             return last_bar(self.number, self.ended).encode()
         going = Going(read_board(self.board), time.monotonic(), str(self.run or ""), self.trouble)
         return bar(self.number, going).encode()
 
     def folder(self) -> Path | None:
-        """Give the run folder."""
+        """Return the run folder."""
         return self.run
 
     def loads(self) -> None:
-        """Take note of a browser."""
+        """Record a browser."""
         self.answered += 1
         self.watchers.loads(time.monotonic())
 
     def asks(self, name: str, page: int) -> None:
-        """Take note of a page's script."""
+        """Record a page's script."""
         self.answered += 1
         self.watchers.asks(name, page, time.monotonic())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Facts:
-    """What a host reports about itself. An empty text or 0 means that it does not say."""
+    """What a host reports about itself. An empty text or 0 means unknown."""
 
     kernel: str
     architecture: str

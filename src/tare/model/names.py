@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 
 def given_name(text: str) -> str:
-    """Give a name that can be part of a file's name; raises ValueError for any other."""
+    """Return a name that can be part of a file's name; raises ValueError for any other."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", text):
         raise ValueError("use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first")
     return text

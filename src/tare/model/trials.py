@@ -116,13 +116,13 @@ class ImageWanted:
     source: Source | None = None
 
     def program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Give the program that a command line starts in it, alone; an entry point of the user's comes first."""
+        """Return the program that a command line starts in it, alone; an entry point of the user's comes first."""
         own = self.source.started.entry_point if self.source else None
         return (own or argv)[:1]
 
 
 def image_tag(digest: str = "") -> str:
-    """Give the name of an image in container engines; without a digest, what all such names begin with."""
+    """Return the name of an image in container engines; without a digest, what all such names begin with."""
     return f"tare-image:{digest[:16]}"
 
 
@@ -221,9 +221,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a technology lacks on a host, and the command or step that mends it.
+    """Something that a technology lacks on a host, and the command or step that fixes it.
 
-    `packages` are Debian packages that alone mend it. `missing` is for what Debian does not have: a `program` of
+    `packages` are Debian packages that alone fix it. `missing` is for what Debian does not have: a `program` of
     another project, or something of `yours`, such as an image or an account.
     """
 
@@ -233,13 +233,13 @@ class Problem:
     missing: Literal["", "program", "yours"] = ""
 
     @classmethod
-    def mended_by(cls, what: str, *packages: str) -> Problem:
-        """Describe a problem that Debian packages mend."""
+    def fixed_by(cls, what: str, *packages: str) -> Problem:
+        """Describe a problem that Debian packages fix."""
         return cls(what, f"apt-get install {' '.join(packages)}", packages)
 
 
 def together(problems: Iterable[Problem]) -> str:
-    """Give one command that mends all these problems; empty if Debian packages do not mend them all."""
+    """Return one command that fixes all these problems; empty if Debian packages do not fix them all."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for problem in problems for package in problem.packages)
     return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in problems) else ""
@@ -369,7 +369,7 @@ class Trial:
 
     `block` counts the blocks of one workload from 0; `order` is the position in the block; `started` is in seconds
     since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
-    `hint` helps to mend a failure, such as with a guest's last words.
+    `hint` helps to fix a failure, such as with a guest's last words.
     `turns` are in order; `first_round` is the round, from 0, of the first values at each point: later than 0 where not
     all instances fit into memory together.
     """

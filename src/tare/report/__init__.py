@@ -75,7 +75,7 @@ def formats() -> tuple[str, ...]:
 
 
 def _renderer(name: str) -> Render | None:
-    """Give a module's `render`, None for what is no format: a report is also made of files that are none."""
+    """Return a module's `render`, None for what is no format: a report is also made of files that are none."""
     if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
         return None
     render: Render | None = getattr(importlib.import_module(f"tare.report.{name}"), "render", None)
@@ -83,7 +83,7 @@ def _renderer(name: str) -> Render | None:
 
 
 def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:
-    """Give the folder that is trusted, and what of a path below it is not."""
+    """Return the folder that is trusted, and what of a path below it is not."""
     if out is None:
         return run.folder, "report/"
     return out if len(runs) == 1 else out / run.folder.name, ""

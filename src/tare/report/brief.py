@@ -83,26 +83,26 @@ class Brief:
 
 
 def brief(summary: Summary, machine: Facts) -> Brief:
-    """Say what a run found."""
+    """Describe what a run found."""
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     baseline, margin = summary.baseline, percent(summary.margin)
     costs = list(_costs(summary, asked))
     return Brief(
         opening=_opening(summary, machine),
-        free=_part("What costs nothing", _free(summary, asked), f"Nothing was shown to cost less than {margin}."),
+        free=_part("No measurable cost", _free(summary, asked), f"Nothing was shown to cost less than {margin}."),
         costs=_part(
-            "What costs what",
+            "Measurable cost",
             costs,
             f"Nothing was shown to cost anything beside {baseline}.",
             _read(summary) if costs else "",
         ),
         untold=_part(
-            "What could not be told",
+            "Undecided",
             [*_undecided(summary, asked), *_too_few(summary), *_without(summary, asked)],
             f"Nothing: every stack could be compared with {baseline}.",
             _noise(summary),
         ),
-        doubts=_part("What to distrust", _doubts(summary, asked), "Nothing was found that speaks against the numbers."),
+        doubts=_part("Read with care", _doubts(summary, asked), "Nothing was found that speaks against the numbers."),
     )
 
 
@@ -129,7 +129,7 @@ def _ends(low: str, high: str, unit: str) -> str:
 
 
 def against(cell: Cell, baseline: str, *, is_time: bool = True) -> str:
-    """Say how a stack stands to the baseline, with the interval in words: `68 % of native's speed in nginx (…)`.
+    """Describe how a stack stands to the baseline, with the interval in words: `68 % of native's speed in nginx (…)`.
 
     Of what is better if it is less, it says how much it is, or how long if it `is_time`.
     """
@@ -175,7 +175,7 @@ def _free(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def _costs(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Say what each stack costs, the cheapest first."""
+    """Describe what each stack costs, the cheapest first."""
     found = []
     for stack, cells in _by_stack(summary, asked):
         worse = [cell for cell in cells if cell.verdict == "worse"]
@@ -186,7 +186,7 @@ def _costs(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def _cost(summary: Summary, standing: Standing | None, worse: Sequence[Cell]) -> str:
-    """Give the speed over all, the extremes of single workloads, and what is no speed."""
+    """Return the speed over all, the extremes of single workloads, and what is no speed."""
     counting = sorted(
         (cell for cell in worse if summary.rule(cell.name).overall), key=lambda cell: -_goodness(cell.ratio, cell)
     )
@@ -206,7 +206,7 @@ def _cost(summary: Summary, standing: Standing | None, worse: Sequence[Cell]) ->
 
 
 def _read(summary: Summary) -> str:
-    """Say how to read the lines."""
+    """Describe how to read the lines."""
     read = "In brackets is where the true value lies; of 100 such statements, 95 hold."
     names = summary.overall.workloads
     if len(names) < 2 or not any(each.verdict == "worse" for each in summary.overall.standings):
@@ -244,7 +244,7 @@ def _too_few(summary: Summary) -> Iterator[Line]:
 
 
 def _without(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Say what has no value, and why; the same reason once."""
+    """Describe what has no value, and why; the same reason once."""
     reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for stack, cells in _by_stack(summary, asked):
         by_reason: dict[str, list[str]] = {}
@@ -267,7 +267,7 @@ def _why(cell: Cell) -> str:
 
 
 def _noise(summary: Summary) -> str:
-    """Say which differences the noise of the machine hides, by the baseline compared with itself."""
+    """Describe which differences the noise of the machine hides, by the baseline compared with itself."""
     cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.resolution is not None]
     texts = [f"{resolved(cell).removeprefix('± ')} in {cell.name}" for cell in cells]
     return f"Noise of this machine hid what is smaller than {listing(tuple(texts))}." if texts else ""
@@ -287,11 +287,11 @@ def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
     yield from _cautions(summary)
     thin = [f"{cell.stack} in {cell.name}" for cell in asked if cell.decided and not cell.is_firm]
     if thin:
-        yield _line(thin, "known by a hair: it would be open if noise lasted from one repetition to the next")
+        yield _line(thin, "close decisions: not robust to noise that lasts from block to block")
 
 
 def _cautions(summary: Summary) -> Iterator[Line]:
-    """Give a line for each kind of caution, those of many values first."""
+    """Yield a line for each kind of caution, those of many values first."""
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in summary.headlines:
         for caution in cell.cautions:
@@ -322,7 +322,7 @@ def _standing(summary: Summary, stack: str) -> Standing | None:
 
 
 def _speed(standing: Standing | None, worse: Sequence[Cell]) -> float:
-    """Give what stacks are ordered by: their speed over all, or the mean of what they lose."""
+    """Return what stacks are ordered by: their speed over all, or the mean of what they lose."""
     if standing:
         return math.log(standing.speed)
     return sum(math.log(_goodness(cell.ratio, cell)) for cell in worse) / len(worse)

@@ -40,7 +40,7 @@ _NONE = ("", "", "")
 
 
 def sentence(judgements: Judgements) -> str:
-    """Say in one sentence what came of it."""
+    """Describe in one sentence what came of it."""
     if not judgements.fit:
         return f"None of {len(judgements.all)} claims is about what this run has measured."
     counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.of(name)))
@@ -48,7 +48,7 @@ def sentence(judgements: Judgements) -> str:
 
 
 def remarks(judgements: Judgements) -> tuple[str, ...]:
-    """Say why claims cannot be compared, each reason once, and what would test those that are not tested."""
+    """Describe why claims cannot be compared, each reason once, and what would test those that are not tested."""
     reasons = Counter(judged.reason for judged in judgements.of("not comparable"))
     lines = [f"{count} not comparable: {reason}" for reason, count in reasons.most_common()]
     if untested := judgements.of("not tested"):
@@ -64,7 +64,7 @@ def remarks(judgements: Judgements) -> tuple[str, ...]:
 
 
 def differences(judgements: Judgements) -> tuple[str, ...]:
-    """Say what is not the same here as in the source, of the claims that were judged."""
+    """Describe what is not the same here as in the source, of the claims that were judged."""
     own = Counter(judged.claim.differs for judged in judgements.all if judged.claim.differs and judged.findings)
     return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in own.items())
 
@@ -88,7 +88,7 @@ def table(judgements: Judgements, width: int, *, every: bool = False) -> Table:
 
 
 def legend(judgements: Judgements) -> str:
-    """Say what the numbers of the table are."""
+    """Describe what the numbers of the table are."""
     margin = f"{judgements.run.record.margin * 100:.3g} %"
     return (
         f"published and here: percent of the other stack, or a value; 95 % interval, n blocks; ± the claim's tolerance;"
@@ -182,7 +182,7 @@ def _bounds(claim: Claim) -> str:
 
 
 def _claim_fields(judged: Judged, margin: float) -> dict[str, Any]:
-    """Give a claim as what JSON can hold; `region` has null where it has no end."""
+    """Return a claim as what JSON can hold; `region` has null where it has no end."""
     region = judged.claim.region(margin)
     return {
         **asdict(judged.claim),
@@ -198,7 +198,7 @@ def _claim_fields(judged: Judged, margin: float) -> dict[str, Any]:
 
 
 def _cells(judged: Judged) -> Iterator[dict[str, Any]]:
-    """Give the points of a claim; one without numbers where the run has not measured it."""
+    """Yield the points of a claim; one without numbers where the run has not measured it."""
     claim = judged.claim
     common = {
         "claim": claim.id,

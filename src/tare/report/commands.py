@@ -20,12 +20,12 @@ class Alike:
 
     @property
     def rest(self) -> str:
-        """Tell of the others; empty without any."""
+        """Describe the others; empty without any."""
         return f"and {self.more} more like it, with other numbers" if self.more else ""
 
 
 def alike(commands: Sequence[CommandLine]) -> Iterator[Alike]:
-    """Give one of each kind, in the order in which they came."""
+    """Yield one of each kind, in the order in which they came."""
     kinds: dict[CommandLine, list[CommandLine]] = {}
     for argv in commands:
         kinds.setdefault(tuple("" if _NUMBER.fullmatch(word) else word for word in argv), []).append(argv)

@@ -31,7 +31,7 @@ _ORDER: tuple[Verdict, ...] = ("worse", "better", "equivalent", "undecided", "to
 
 
 def sentence(answer: Answer) -> str:
-    """Say in one sentence what came of it."""
+    """Describe in one sentence what came of it."""
     parts = []
     for verdict in _ORDER:
         cells = [cell for cell in answer.cells if cell.verdict == verdict]
@@ -44,7 +44,7 @@ def sentence(answer: Answer) -> str:
 
 
 def gate_sentence(answer: Answer) -> str:
-    """Say whether the gate passed; empty where there is none."""
+    """Describe whether the gate passed; empty where there is none."""
     gate = answer.gate
     if not gate.fail_on:
         return ""
@@ -58,7 +58,7 @@ def gate_sentence(answer: Answer) -> str:
 
 
 def own_sentence(answer: Answer) -> str:
-    """Say what became of the baseline itself between two runs; empty for one run, and where it is among the rows."""
+    """Describe the baseline's own change between two runs; empty for one run, and where it is among the rows."""
     cells = [each.cell for each in answer.own]
     if not cells:
         return ""
@@ -76,7 +76,7 @@ def conclusions(answer: Answer) -> tuple[str, ...]:
 
 
 def remarks(answer: Answer) -> tuple[str, ...]:
-    """Give all that is to be known beside the table: differences of the runs, and doubts."""
+    """Return all that is to be known beside the table: differences of the runs, and doubts."""
     sentences = list(answer.statements)
     if not answer.changes:
         sentences += [*by_wish(answer.summary), *resolution(answer.summary)]
@@ -103,7 +103,7 @@ def table(answer: Answer, width: int) -> Table:
 
 
 def legend(answer: Answer) -> str:
-    """Say what the numbers of the table are."""
+    """Describe what the numbers of the table are."""
     baseline, margin = answer.summary.baseline, percent(answer.summary.margin)
     what = f"percent of {baseline}"
     if answer.changes:
@@ -198,19 +198,19 @@ def _rows(answer: Answer) -> list[tuple[str, ...]]:
 
 
 def stood(cell: Cell) -> str:
-    """Say how a stack stood to the baseline in a run; of the baseline itself, its usual value, if it has one number."""
+    """Describe how a stack stood to the baseline in a run; the baseline itself by its usual value, if it has one."""
     if cell.verdict != "baseline":
         return estimate(cell)
     return "" if cell.usual is None else format_quantity(cell.usual, cell.unit)
 
 
 def counts(change: Change) -> str:
-    """Say how many blocks each run has, such as `12 + 15`."""
+    """Describe how many blocks each run has, such as `12 + 15`."""
     return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
 
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
-    """Give the cells' notes, each once for the stacks and workloads that share it."""
+    """Return the cells' notes, each once for the stacks and workloads that share it."""
     workloads: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.notes:
@@ -222,7 +222,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
 
 
 def row(cell: Cell) -> tuple[str, ...]:
-    """Give what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
+    """Return what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
     is_now = state(cell)
     mark = " !" if cell.cautions else ""
     arrow = "↑" if cell.better == "higher" else "↓"
@@ -237,7 +237,7 @@ def _between(answer: Answer) -> str:
 
 
 def _part(answer: Answer, verdict: Verdict, cells: Sequence[Cell]) -> str:
-    """Say how many cells have a verdict, and which, where they are different."""
+    """Describe how many cells have a verdict, and which, where they are different."""
     has = verdict in ("too few blocks", "no value")
     within = f" within {percent(answer.summary.margin)}" if verdict == "equivalent" else ""
     if len(answer.cells) == 1:

@@ -56,7 +56,7 @@ def _values(run: Run) -> Iterable[Sequence[object]]:
 
 
 def _turns(run: Run) -> Iterable[Sequence[object]]:
-    """Give the values of all turns; one that was measured at once has no round."""
+    """Yield the values of all turns; one that was measured at once has no round."""
     for trial in (trial for trial in run.trials if trial.status == "ok"):
         position = (run.record.suite, trial.workload, trial.stack, trial.block)
         for value in trial.values:
@@ -66,7 +66,7 @@ def _turns(run: Run) -> Iterable[Sequence[object]]:
 
 
 def _footprints(run: Run) -> Iterable[Sequence[object]]:
-    """Give what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
+    """Yield what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
     for trial in with_file_systems_compared(run.trials, run.record.baseline):
         if trial.status != "ok" or trial.footprint is None:
             continue
@@ -114,5 +114,5 @@ class _Fields(dict[str, object]):
 
 
 def field(value: object) -> object:
-    """Keep a spreadsheet from running text as a formula: a run folder may come from a stranger."""
+    """Keep a spreadsheet from running text as a formula: a run folder may come from an untrusted source."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value

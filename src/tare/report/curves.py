@@ -103,7 +103,7 @@ def sweep(
 
 
 def is_answered(cell: Cell, swept: Sweep) -> bool:
-    """Tell whether values could follow what is swept: answers to a rate of requests, of which more is better."""
+    """Return whether values could follow what is swept: answers to a rate of requests, of which more is better."""
     return cell.unit == swept.unit != "" and cell.better == "higher"
 
 

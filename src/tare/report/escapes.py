@@ -1,4 +1,4 @@
-"""Names and reasons as text of Markdown and LaTeX: they may come from a stranger's run folder."""
+"""Names and reasons as text of Markdown and LaTeX: they may come from an untrusted run folder."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
 
 
 def _turn_row(bar: TurnBar, least: float, row: str, share: float, pace: str) -> dict[str, Any]:
-    """Give what is drawn of a turn: as wide as can be seen, and no thicker than its row."""
+    """Return what is drawn of a turn: as wide as can be seen, and no thicker than its row."""
     ended = bar.began + max(bar.seconds, least)
     return {
         "stack": row,

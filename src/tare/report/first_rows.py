@@ -48,7 +48,7 @@ class FirstRows:
     _rows: dict[str, _Row] = field(default_factory=dict)
 
     def learn(self, step: Step, raw: Raw) -> bool:
-        """Take a turn into account; tells whether it is the stack's first."""
+        """Take a turn into account; return whether it is the stack's first."""
         row = self._rows.get(step.stack)
         before = row.outputs if row and row.workload == step.workload else {}
         counted = {label: each for label, each in before.items() if not each.warm_up}
@@ -59,11 +59,11 @@ class FirstRows:
         return not before
 
     def line(self, step: Step) -> str:
-        """Say in a line what a stack's turn has shown."""
+        """Describe in a line what a stack's turn has shown."""
         return f"{self._rows[step.stack].workload}: {clean(step.stack)}: {self.told(step.stack)}"
 
     def told(self, stack: str) -> str:
-        """Say what a stack's latest turn has shown."""
+        """Describe what a stack's latest turn has shown."""
         row = self._rows[stack]
         values = [f"{_name(each)} {clean(format_quantity(each.value, each.unit))}" for each in self._values(row)]
         told = ", ".join(values[:_COLUMNS]) or f"{format_duration(row.seconds)} in its turn"

@@ -21,7 +21,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def document(summary: Summary, run: Run) -> dict[str, Any]:
-    """Give what `report.json` holds; `computed_by` and `journal` tell a later tare whether it still holds."""
+    """Return what `report.json` holds; `computed_by` and `journal` tell a later tare whether it still holds."""
     return {
         "format": FORMAT,
         "tare": run.record.tare,
@@ -52,7 +52,7 @@ def document(summary: Summary, run: Run) -> dict[str, Any]:
 
 
 def cell_fields(cell: Cell) -> dict[str, Any]:
-    """Give a cell as what JSON can hold; base units, ratios are stack over baseline."""
+    """Return a cell as what JSON can hold; base units, ratios are stack over baseline."""
     return {
         "workload": cell.workload,
         "headline": cell.headline or None,

@@ -57,7 +57,7 @@ def _by_metric(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _reason(cell: Cell) -> str:
-    """Say why a stack has no value; empty if it has one."""
+    """Describe why a stack has no value; empty if it has one."""
     return "" if cell.ratio is not None else cut(reason(cell) or "; ".join(cell.notes), _REASON)
 
 
@@ -114,7 +114,7 @@ def _cells(texts: Sequence[str]) -> str:
 
 
 def _notes(reasons: dict[str, int]) -> Iterator[str]:
-    """Say below a table why stacks have no values."""
+    """Describe below a table why stacks have no values."""
     if reasons:
         notes = "\\par\n".join(rf"\noindent({number}) {in_latex(why)}" for why, number in reasons.items())
         yield f"\\begingroup\\footnotesize\\raggedright\n{notes}\\par\\endgroup\\bigskip\n"

@@ -20,7 +20,7 @@ class Limit:
 
 
 def said_lowered(lowered: Iterable[Lowered]) -> str:
-    """Say which settings of a workload were lowered, and why; empty if none were."""
+    """Describe which settings of a workload were lowered, and why; empty if none were."""
     return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 

@@ -56,12 +56,12 @@ SIZES = (
 
 
 def log_scale(least: float, most: float) -> alt.Scale:
-    """Give a logarithmic axis with a little room at its ends."""
+    """Return a logarithmic axis with a little room at its ends."""
     return alt.Scale(type="log", domain=[least * 0.9, most * 1.1], nice=False)
 
 
 def ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
-    """Give an axis of ratios, with 1 on it."""
+    """Return an axis of ratios, with 1 on it."""
     least, most = min(*ratios_seen, 1.0), max(*ratios_seen, 1.0)
     if most / least > WIDE:
         return log_scale(least, most)
@@ -70,7 +70,7 @@ def ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
 
 
 def by_stack(present: Sequence[str], stacks: Sequence[str], looks: Sequence[str]) -> alt.Scale:
-    """Give each stack the colour or the shape that it has in every chart of the run."""
+    """Return each stack the colour or the shape that it has in every chart of the run."""
     return alt.Scale(domain=list(present), range=[looks[stacks.index(stack) % len(looks)] for stack in present])
 
 
@@ -90,7 +90,7 @@ def data(rows: Rows) -> alt.NamedData:
 
 
 def finished(chart: alt.LayerChart | alt.FacetChart | alt.VConcatChart) -> Spec:
-    """Give a chart the style of all, as a specification."""
+    """Return a chart the style of all, as a specification."""
     styled = (
         chart.configure(background="transparent", font=FONT, padding=4)
         .configure_view(stroke=None)

@@ -116,7 +116,7 @@ def point(value: float | None, unit: str) -> str:
 
 
 def state(cell: Cell) -> str:
-    """Say in one word what a cell is: its verdict, or `skipped` or `failed` where that is why it has no value."""
+    """Describe in one word what a cell is: its verdict, or `skipped` or `failed` where that is why it has no value."""
     if cell.verdict != "no value":
         return cell.verdict
     if cell.skipped:
@@ -125,7 +125,7 @@ def state(cell: Cell) -> str:
 
 
 def reason(cell: Cell) -> str:
-    """Say why a cell has no value; empty where it has one."""
+    """Describe why a cell has no value; empty where it has one."""
     if cell.verdict != "no value":
         return ""
     if cell.skipped or not cell.failures or cell.trials:
@@ -134,12 +134,12 @@ def reason(cell: Cell) -> str:
 
 
 def clean(text: str) -> str:
-    """Leave out what would steer a terminal: names and reasons may come from a stranger's run folder."""
+    """Leave out what would steer a terminal: names and reasons may come from an untrusted run folder."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def glyph(cell: Cell) -> str:
-    """Give the sign of a cell: hollow where its verdict is not sure enough beside the others."""
+    """Return the sign of a cell: hollow where its verdict is not sure enough beside the others."""
     return HOLLOW.get(cell.by_itself or "", GLYPHS[state(cell)])
 
 
@@ -164,7 +164,7 @@ def _choose(value: float, scales: tuple[tuple[float, str], ...]) -> Scale:
 
 
 def _decimals(spread: float) -> int:
-    """Give the decimals that show two digits of a deviation, at most four."""
+    """Return the decimals that show two digits of a deviation, at most four."""
     return next((decimals for decimals in range(4) if spread * 10**decimals >= 9.5), 4)
 
 

@@ -53,7 +53,7 @@ def _lines(summary: Summary, run: Run) -> Iterator[str]:
 
 
 def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
-    """Tell whether the values decided how many trials there are: for all stacks, or for some of a workload."""
+    """Return whether the values decided how many trials there are: for all stacks, or for some of a workload."""
     measured = {(trial.workload, trial.stack) for trial in trials if trial.status == "ok"}
     last: dict[tuple[str, str], int] = {}
     for trial in trials:
@@ -65,7 +65,7 @@ def _stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
 
 
 def _groups(grid: Grid, index: int) -> dict[str, list[float]]:
-    """Give each stack's values of one key; a trial is one value."""
+    """Return each stack's values of one key; a trial is one value."""
     rows = zip(grid.stacks, grid.values[:, index], grid.present[:, index], strict=True)
     return {stack: [float(value) for value in values[present]] for stack, values, present in rows if present.any()}
 

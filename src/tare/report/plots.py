@@ -25,7 +25,7 @@ class Plot:
 
 
 def plots(summary: Summary, run: Run) -> list[Plot]:
-    """Give the charts in the page's order, named after what they show; none of more stacks than can be read."""
+    """Return the charts in the page's order, named after what they show; none of more stacks than can be read."""
     if len(summary.stacks) > MOST_DRAWN:
         return []
     shown: list[tuple[str, Iterable[Drawing]]] = [
@@ -37,7 +37,7 @@ def plots(summary: Summary, run: Run) -> list[Plot]:
 
 
 def _of(record: WorkloadRecord, drawing: Drawing) -> Drawing:
-    """Say which workload it is of, where the caption does not begin with that: in the page, a heading does."""
+    """Describe which workload it is of, where the caption does not begin with that: in the page, a heading does."""
     told = drawing.caption.startswith(record.name)
     return drawing if told else replace(drawing, caption=f"{record.title}: {drawing.caption}")
 

@@ -21,7 +21,7 @@ _HIDDEN = "decided on values in steps that are larger than their noise, which is
 
 
 def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
-    """Give the sentences that say what is known: first the ranking or what is decided, then what is still open."""
+    """Return the sentences that say what is known: first the ranking or what is decided, then what is still open."""
     sentences = [
         *in_brief(summary, machine),
         *_beside(summary),
@@ -35,12 +35,12 @@ def answer(summary: Summary, machine: Facts) -> tuple[str, ...]:
 
 
 def in_brief(summary: Summary, machine: Facts) -> tuple[str, ...]:
-    """Give the sentences that say which stacks are cheap and which are not."""
+    """Return the sentences that say which stacks are cheap and which are not."""
     return (*_known(summary, machine), *_inseparable(summary), *_dearest(summary))
 
 
 def trust(summary: Summary) -> list[str]:
-    """Say how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
+    """Describe how far the decisions may be trusted: what could be resolved, and what would hold where noise lasts."""
     firm = firmness([cell for cell in summary.headlines if cell.stack != summary.control])
     doubts = [*_too_fast(summary), *_stalling(summary), *_in_groups(summary)]
     return [*by_wish(summary), *resolution(summary), *firm, *doubts]
@@ -80,7 +80,7 @@ def _too_fast(summary: Summary) -> list[str]:
 
 
 def resolution(summary: Summary) -> list[str]:
-    """Say what difference could be told from none today, by the baseline compared with itself (A/A)."""
+    """Describe what difference could be told from none today, by the baseline compared with itself (A/A)."""
     cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.ratio is not None]
     known = tuple(f"{cell.name} {resolved(cell)}" for cell in cells if cell.low is not None)
     different = tuple(f"{cell.name} {estimate(cell)} {interval(cell)}" for cell in cells if _differs(cell))
@@ -96,7 +96,7 @@ def resolution(summary: Summary) -> list[str]:
 
 
 def readiness(summary: Summary) -> list[str]:
-    """Say when the servers were ready, which no other value has in it, with a hint where stacks differ by seconds."""
+    """Describe when the servers were ready, which is in no other value; with a hint where stacks differ by seconds."""
     sentences = []
     for workload in summary.workloads:
         cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
@@ -111,7 +111,7 @@ def readiness(summary: Summary) -> list[str]:
 
 
 def firmness(cells: Sequence[Cell]) -> list[str]:
-    """Say how many decisions would hold where noise lasts from block to block, and how many would not."""
+    """Describe how many decisions would hold where noise lasts from block to block, and how many would not."""
     coarse = [f"{cell.stack} in {cell.name}" for cell in cells if cell.decided and cell.coarse]
     decided = [cell for cell in cells if cell.decided and not cell.coarse]
     return [*_lasting(decided), *([f"{_some(coarse)}: {_HIDDEN}."] if coarse else [])]
@@ -132,7 +132,7 @@ def _lasting(decided: Sequence[Cell]) -> list[str]:
 
 
 def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
-    """Say what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
+    """Describe what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
     rules = summary.rules_of(workload)
     moved = [(rule, _moved(summary, rule.name)) for rule in rules]
     return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
@@ -161,7 +161,7 @@ def _differs(cell: Cell) -> bool:
 
 
 def place(machine: Facts) -> str:
-    """Name a machine in a few words; leaves out what it does not say."""
+    """Name a machine in a few words; leave out what is unknown."""
     parts = (
         machine.cpu_model,
         f"{machine.cpus} CPUs" if machine.cpus > 1 else f"{machine.cpus} CPU" if machine.cpus else "",
@@ -172,7 +172,7 @@ def place(machine: Facts) -> str:
 
 
 def _known(summary: Summary, machine: Facts) -> list[str]:
-    """Say which stack is the cheapest; where there is no ranking, what is decided all the same."""
+    """Describe which stack is the cheapest; where there is no ranking, what is decided all the same."""
     opening = f"On this machine ({place(machine)})" if place(machine) else "On this machine"
     if summary.overall.standings:
         return _cheapest(summary, opening)
@@ -183,11 +183,11 @@ def _known(summary: Summary, machine: Facts) -> list[str]:
         return [f"{opening}, {counts}: {'; '.join(_by_verdict(summary, decided))}."]
     if any(cell.low is not None for cell in asked):
         return [
-            f"{opening}, nothing can be told apart yet: every interval includes {summary.baseline}. Run more blocks."
+            f"{opening}, nothing can be distinguished yet: every interval includes {summary.baseline}. Run more blocks."
         ]
     if any(cell.ratio is not None for cell in asked):
         why = f"no result has {least_count()} blocks, the least for an interval"
-        return [f"{opening}, nothing can be told apart yet: {why}. Run more blocks."]
+        return [f"{opening}, nothing can be distinguished yet: {why}. Run more blocks."]
     return [f"{opening}, nothing could be compared: no stack has a value beside {summary.baseline}."]
 
 
@@ -223,7 +223,7 @@ def _cheapest(summary: Summary, opening: str) -> list[str]:
     inverse = "; where less is better, the inverse is the speed" if _mixed(summary) else ""
     sentences = [f"{text} over {listing(overall.workloads)}{inverse}."]
     if overall.tied:
-        sentences.append(f"{listing(overall.tied)} cannot be told from {best.stack}.")
+        sentences.append(f"{listing(overall.tied)} cannot be distinguished from {best.stack}.")
     return sentences
 
 
@@ -236,7 +236,7 @@ def _inseparable(summary: Summary) -> list[str]:
         verb = "are" if len(same) > 1 else "is"
         sentences.append(f"{listing(same)} {verb} equivalent to {summary.baseline} within {percent(summary.margin)}.")
     if unsure:
-        sentences.append(f"{listing(unsure)} cannot be told from {summary.baseline} with these blocks.")
+        sentences.append(f"{listing(unsure)} cannot be distinguished from {summary.baseline} with these blocks.")
     if faster:
         verb = "were" if len(faster) > 1 else "was"
         doubt = "look for the cause before you believe it"
@@ -253,7 +253,7 @@ def _dearest(summary: Summary) -> list[str]:
 
 
 def stands(summary: Summary, standing: Standing) -> str:
-    """Say how a stack stands to the baseline, as the table does: `97 % of native's speed [95, 99]`, or `of its time`.
+    """Describe how a stack stands to the baseline, as the table does: `97 % of native's speed [95, 99]`.
 
     The ranking is by speed. Where it is of one headline of which less is better, the table has the inverse of that.
     """
@@ -322,7 +322,7 @@ def _too_few(summary: Summary) -> list[str]:
 
 
 def _unranked(summary: Summary) -> list[str]:
-    """Say why stacks are missing from the ranking."""
+    """Describe why stacks are missing from the ranking."""
     texts = []
     for stack in summary.overall.missing:
         cells = [summary.headline(name, stack) for name in summary.overall.workloads]

@@ -55,11 +55,11 @@ class Neighbors:
             server.await_answer(testbed.client)
 
     def why(self) -> str:
-        """Tell that one has ended, where one has: then this is why the load failed."""
+        """Describe why one has ended, if one has: then this is why the load failed."""
         return next((why for server in self.servers if (why := server.why())), "")
 
     def last_words(self) -> tuple[Raw, ...]:
-        """Give what they have printed, as raw outputs of a trial that failed."""
+        """Return what they have printed, as raw outputs of a trial that failed."""
         return tuple(raw for server in self.servers for raw in server.last_words())
 
     @contextmanager
@@ -81,7 +81,7 @@ class Neighbors:
 
 
 def _place(instance: Instance, image: Image | None = None) -> Place:
-    """Give an instance as a place for services; raises Unavailable for one that is none."""
+    """Return an instance as a place for services; raises Unavailable for one that is none."""
     if instance.inside is None or instance.address is None:
         what = "an application needs an instance with an inside and a network"
         raise Unavailable(what, "leave this stack out of applications")
@@ -119,7 +119,7 @@ def _refuse_unreachable(testbed: Testbed, instance: Instance) -> None:
 
 
 def _introduce(places: Mapping[str, Place], under_test: str, instance: Instance) -> None:
-    """Tell the services of an application each other's names."""
+    """Let the services of an application know each other's names."""
     own = _place(instance)
     addresses = {name: place.address for name, place in places.items()}
     own.put(_HOSTS, with_names(own.inside.read(_HOSTS), addresses | {under_test: _ITSELF}))

@@ -60,7 +60,7 @@ class Rounds:
             yield from self._ended_in(block, workload, report, self.testbed)
             return
         target = self.testbed.telemetry / f"{block.name}.parquet"
-        # Each instance has a slot of its own: nothing that is made has a name of before.
+        # Each instance has a slot of its own: nothing that is made has an earlier name.
         with (
             self.testbed.ledger.overlapping(),
             sampling(target, way_to(self.testbed.host, self.testbed.sample_seconds)) as sampler,
@@ -137,7 +137,7 @@ class Rounds:
         return float("inf") if available is None else available * _ROOM
 
     def _needed(self, step: Step) -> float:
-        """Give the memory that an instance takes: its limit, or that of the machine around it, until one was seen.
+        """Return the memory that an instance takes: its limit, or that of the machine around it, until one was seen.
 
         What was seen may be more than the limit: a machine has its monitor beside it.
         """

@@ -30,7 +30,7 @@ _DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
 
 @contextmanager
 def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
-    """Give the client of a run as a host; remove it after the block. `ledger` is that of the client's machine."""
+    """Yield the client of a run as a host; remove it after the block. `ledger` is that of the client's machine."""
     name = f"{network.prefix}-client"
     with (
         fresh_root(ledger, loads, folder) as root,

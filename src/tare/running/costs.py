@@ -27,7 +27,7 @@ def cost_of(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
 
 
 def _reported_bytes(host: Host, instance: Instance) -> int | None:
-    """Give the memory that a guest's own kernel counts as used; None for what has none, or does not answer."""
+    """Return the memory that a guest's own kernel counts as used; None for what has none, or does not answer."""
     with suppress(TrialFailed, ValueError):
         if instance.inside and has_own_kernel(host, instance.inside):
             return parse_memory(instance.inside.read("/proc/meminfo")).used_bytes

@@ -69,13 +69,13 @@ class Decisions:
         return tuple(left)
 
     def are_complete(self) -> bool:
-        """Tell whether a cell is decided and none is open in any workload."""
+        """Return whether a cell is decided and none is open in any workload."""
         leaving = self._leaving()
         settled = leaving | self._given_up()
         return bool(leaving) and not any(self._open(name, settled) for name in self._arranging)
 
     def nearness(self) -> Mapping[str, float]:
-        """Give the expected number of decisions from one more block of each workload.
+        """Return the expected number of decisions from one more block of each workload.
 
         A cell that needs about ten more blocks counts as a tenth of a decision. Empty with `all_blocks`: then the
         values must not choose the number of blocks.
@@ -96,7 +96,7 @@ class Decisions:
         return set() if self.all_blocks else self.decided()
 
     def _open(self, workload: str, settled: set[Cell]) -> set[Cell]:
-        """Give the open cells of a workload: that of the A/A control where no other stack can be compared."""
+        """Return the open cells of a workload: that of the A/A control where no other stack can be compared."""
         given_up = self._given_up()
         if (workload, self.baseline) in given_up:
             return set()
@@ -105,7 +105,7 @@ class Decisions:
         return asked - settled
 
     def decided(self) -> set[Cell]:
-        """Give the decided cells.
+        """Return the decided cells.
 
         A cell can open again, when later blocks show that the blocks depend on each other.
         """
@@ -126,7 +126,7 @@ class Decisions:
         return self._known
 
     def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
-        """Give the cells whose headlines are all decided."""
+        """Return the cells whose headlines are all decided."""
         asked = [
             ((workload, stack), comparison.at((row,)))
             for (workload, _), comparison in comparisons.items()
@@ -141,7 +141,7 @@ class Decisions:
         return {cell for cell, _ in asked} - is_open
 
     def _given_up(self) -> set[Cell]:
-        """Give the cells that never succeeded and were skipped once, or failed three times."""
+        """Return the cells that never succeeded and were skipped once, or failed three times."""
         cells = set()
         for workload in self._arranging:
             for stack in self.stacks:

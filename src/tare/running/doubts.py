@@ -118,7 +118,7 @@ def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[floa
 def side_cautions(client_busy: float | None, server_busy: float | None) -> tuple[Caution, ...]:
     """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
 
-    Shares are from 0 to 1, None where they cannot be told.
+    Shares are from 0 to 1, None where they are unknown.
     """
     if client_busy is None or client_busy < _BUSY or (server_busy is not None and server_busy >= _BUSY):
         return ()

@@ -25,7 +25,7 @@ class Failing:
     _works: bool = False
 
     def resume(self, done: Iterable[Trial]) -> None:
-        """Take the trials of before the run was resumed into account: failures may have been fixed since."""
+        """Take the trials from before the run was resumed into account: failures may have been fixed since."""
         self._works = any(trial.status == "ok" for trial in done)
 
     def learn(self, trial: Trial) -> None:

@@ -69,11 +69,11 @@ class FurtherInstances(Further):
             yield Another(setup, shortage.swapped_bytes)
 
     def cost(self) -> Footprint:
-        """Give what all instances cost together; see `Further.cost`."""
+        """Return what all instances cost together; see `Further.cost`."""
         return cost_of(self.testbed, self.testbed.alive)
 
     def spare_share(self) -> float:
-        """Give the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""
+        """Return the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""
         text = self.testbed.host.read("/proc/meminfo")
         try:
             available, used = parse_available_bytes(text), parse_memory(text).used_bytes
@@ -82,7 +82,7 @@ class FurtherInstances(Further):
         return (available - self.limit_bytes) / (available + used)
 
     def _in_slot(self, exits: ExitStack, limit_bytes: int) -> Testbed:
-        """Give the testbed of the first slot that is free, with this limit of memory."""
+        """Return the testbed of the first slot that is free, with this limit of memory."""
         taken = {self.testbed.network.slot, *self._taken}
         slot = next((each for each in range(SLOTS) if each not in taken), None)
         if slot is None:
@@ -97,7 +97,7 @@ class FurtherInstances(Further):
 
 @contextmanager
 def _explained(why: Callable[[], str]) -> Iterator[None]:
-    """Say why the server has ended, where it has: then this is why the load failed."""
+    """Describe why the server has ended, where it has: then this is why the load failed."""
     try:
         yield
     except TrialFailed as error:
@@ -119,7 +119,7 @@ def _looking(shortage: Shortage) -> Iterator[None]:
 
 @contextmanager
 def _told(shortage: Shortage) -> Iterator[None]:
-    """Tell failures for lack of memory from others; some say it themselves."""
+    """Return the failure as one for lack of memory, where it is; some say it themselves."""
     try:
         yield
     except (Unreachable, OutOfMemory):

@@ -79,14 +79,14 @@ class Testbed:
         return self.ledger.host
 
     def within(self, wanted: LimitsWanted) -> Testbed:
-        """Give the same testbed with limits that lie within its own, on CPUs of different cores where it can."""
+        """Return the same testbed with limits that lie within its own, on CPUs of different cores where it can."""
         if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
             return self
         cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
         return replace(self, limits=replace(self.limits, cpus=cpus, memory_bytes=wanted.memory_bytes))
 
     def slot(self, number: int) -> Testbed:
-        """Give the same testbed for an instance that is alive together with others, each in a slot of its own."""
+        """Return the same testbed for an instance that is alive together with others, each in a slot of its own."""
         return replace(self, network=self.network.at(number))
 
     def await_machines(self) -> None:
@@ -133,7 +133,7 @@ Parts = tuple[Part, ...]
 
 
 def whole(parts: Parts) -> Instance:
-    """Give a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
+    """Return a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
     outermost, innermost = parts[0].instance, parts[-1].instance
     if len(parts) == 1:
         return innermost
@@ -222,7 +222,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
 
 
 def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
-    """Give an instance's inside as a testbed; all that is made there vanishes with the instance."""
+    """Return an instance's inside as a testbed; all that is made there vanishes with the instance."""
     if instance.inside is None:
         raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
     instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
@@ -243,7 +243,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
 
 
 def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
-    """Give the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
+    """Return the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
     if testbed.outer is None:
         raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
     names = "/".join(technology.name for technology in stack)
@@ -252,25 +252,25 @@ def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
 
 
 def around(limits: Limits, layers: int) -> Limits:
-    """Give the limits of a machine around this number of layers; `limits` are those of the innermost."""
+    """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
     more = (2 * layers - 1) * _AROUND_BYTES
     return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
 def machine_ports(testbed: Testbed) -> tuple[int]:
-    """Give the port on which a machine around others answers; an instance in it may publish its own on that address."""
+    """Return the port on which a machine around others answers; an instance in it may publish its own there."""
     return (ANSWER_PORT + 1 + testbed.network.level,)
 
 
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
-    """Give the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
+    """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.hosts + emulated
     return START_SECONDS * (PATIENCE if machines > 1 else 1)
 
 
 def slots_for(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
-    """Give each of the stacks that are alive together a slot of its own, in their order.
+    """Return each of the stacks that are alive together a slot of its own, in their order.
 
     Stacks whose address is built into an image always have the same: they come first, by their names.
     """

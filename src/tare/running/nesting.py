@@ -24,14 +24,14 @@ _COPY_SECONDS = 600.0
 
 
 def makes_machine(stack: Sequence[Technology]) -> bool:
-    """Tell whether a stack has a layer in a machine that tare boots, not in one that the outermost layer gives."""
+    """Return whether a stack has a layer in a machine that tare boots, not in one that the outermost layer gives."""
     return len(stack) - stack[-1].gives_machine > 1
 
 
 def prepare_nested(
     stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]
 ) -> dict[str, tuple[Problem, ...]]:
-    """Prepare the disks of all nested stacks; gives the problems of the stacks that cannot run, by stack."""
+    """Prepare the disks of all nested stacks; return the problems of the stacks that cannot run, by stack."""
     failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
 

@@ -56,7 +56,7 @@ def _rest(name: str, value: object) -> object:
 
 
 def _holds(adapter: TypeAdapter[Any], value: object) -> bool:
-    """Tell whether a value can be written as JSON and read again as its type."""
+    """Return whether a value can be written as JSON and read again as its type."""
     try:
         adapter.validate_json(json.dumps(value, default=asdict, allow_nan=False))
     except (TypeError, ValueError):

@@ -33,7 +33,7 @@ class Recorder:
         return self._host.spawn(*argv, life_line=life_line)
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give a command line; see `Host.command_line`."""
+        """Return a command line; see `Host.command_line`."""
         return self._host.command_line(*argv)
 
     def put(self, source: Path, target: PurePosixPath) -> None:
@@ -61,7 +61,7 @@ class Recorder:
         return self._host.facts()
 
     def lost(self, words: str) -> TrialFailed | None:
-        """Give the reason if the way to the host is lost; see `Host.lost`."""
+        """Return the reason if the way to the host is lost; see `Host.lost`."""
         return self._host.lost(words)
 
     def _note(self, argv: tuple[str, ...]) -> None:

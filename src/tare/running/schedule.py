@@ -62,7 +62,7 @@ class Pace:
         return self.workloads[step.workload].seconds()
 
     def turns_of(self, workload: str) -> int | None:
-        """Give how many turns the stacks had in the latest block of a workload; None before there was one."""
+        """Return how many turns the stacks had in the latest block of a workload; None before there was one."""
         return self._turns[workload][1] if workload in self._turns else None
 
 
@@ -98,7 +98,7 @@ class Schedule:
     past: int = 0
 
     def fits(self) -> bool:
-        """Tell whether the next block would end within the budget. The first always counts as if it would."""
+        """Return whether the next block would end within the budget. The first always counts as if it would."""
         if self.budget_seconds is None or self.past == 0:
             return True
         spent = time.monotonic() - self.began
@@ -134,7 +134,7 @@ class Schedule:
         return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
 
     def _in_plan(self, block: Block) -> tuple[int, int]:
-        """Give a block's position in the plan: its round, and its workload's position in the suite."""
+        """Return a block's position in the plan: its round, and its workload's position in the suite."""
         return block.index, list(self.pace.workloads).index(block.workload)
 
     def timing(self) -> BlockTiming:

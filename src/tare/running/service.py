@@ -48,7 +48,7 @@ class Place:
     ends_by: str = ""
 
     def argv(self, service: Service) -> tuple[str, ...]:
-        """Give the command line of a service there; raises TrialFailed without one."""
+        """Return the command line of a service there; raises TrialFailed without one."""
         if not (self.start or service.argv):
             raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
         noted = ("--note", _NUMBER) if self.ends_by else ()
@@ -57,7 +57,7 @@ class Place:
         return (*start, *noted, *further, *parted, *service.argv)
 
     def asking(self, service: Service) -> tuple[str, ...]:
-        """Give the command line that asks whether it is ready: as the service's, without the image's entry point."""
+        """Return the command line that asks whether it is ready: as the service's, without the image's entry point."""
         start, further = self._surroundings(service)
         return (*start, *further, *(("--only",) if self.start else ()), *service.ready_argv)
 
@@ -81,7 +81,7 @@ class Place:
             self.inside.put(Path(file.name), PurePosixPath(path))
 
     def _surroundings(self, service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Give what starts a program there, and the options that are a service's."""
+        """Return what starts a program there, and the options that are a service's."""
         if self.start:
             return self.start, tuple(word for each in service.environment for word in ("--set", each))
         return (("env",), service.environment) if service.environment else ((), ())
@@ -102,7 +102,7 @@ class Server:
     began: float = 0.0  # when it was started, on the monotonic clock
 
     def asking(self, client: Host) -> Host:
-        """Give the client for loads that are ended when the server has: some go on without it for ever."""
+        """Return the client for loads that are ended when the server has: some go on without it for ever."""
         return client.serving(self.purpose) if isinstance(client, ExecHost) else client
 
     def await_answer(self, client: Host, patience_seconds: float | None = None) -> float | None:
@@ -178,21 +178,21 @@ class Server:
         return self.service.argv[0] if self.service and self.service.argv else "the image's command"
 
     def why(self) -> str:
-        """Tell that it has ended, where it has: then this is why the load failed."""
+        """Describe why it has ended, if it has: then this is why the load failed."""
         if self.service is None or self.process is None or self.process.running():
             return ""
         last = self._said().rpartition("\n")[2]
         return f"{self._name} ended in the instance" + (f": it said {last[:_QUOTED]!r}" if last else "")
 
     def why_soon(self) -> str:
-        """Tell that it has ended, also where the news is on its way: a load may hear of the end before tare does."""
+        """Describe why it has ended, also where the news is on its way: a load may hear of the end before tare does."""
         until = time.monotonic() + _NEWS_SECONDS
         while self.process is not None and self.process.running() and time.monotonic() < until:
             time.sleep(0.01)
         return self.why()
 
     def last_words(self) -> tuple[Raw, ...]:
-        """Give what it has printed, and then its standard error, as a raw output of a trial that failed."""
+        """Return what it has printed, and then its standard error, as a raw output of a trial that failed."""
         if self.service is None or self.process is None:
             return ()
         return (Raw(f"service {self.called}".strip(), self.service.argv, self._said(), 0.0),)

@@ -42,7 +42,7 @@ class Shortage:
         self._killer: str | None = None
 
     def watch(self, instance: Instance) -> None:
-        """Take note of the instance, once it has answered."""
+        """Record the instance, once it has answered."""
         self._instance = instance
         if pids := instance.processes():
             self._folder = group_folder(self._host, pids[0])
@@ -57,13 +57,13 @@ class Shortage:
             self._killer = _MACHINE if kills else ""
 
     def killer(self) -> str:
-        """Tell whose kernel has ended a process of the instance for lack of memory; empty if none has."""
+        """Return whose kernel has ended a process of the instance for lack of memory; empty if none has."""
         if self._killer is None:
             return _MACHINE if self._kills_here() > self._before else ""
         return self._killer
 
     def swapped_bytes(self) -> int:
-        """Give what is in swap of the instance, or of a guest what has come and gone."""
+        """Return what is in swap of the instance, or of a guest what has come and gone."""
         if self._has_kernel:
             return _PAGE_BYTES * (total(_GUEST_SWAP, self._inside(_VMSTAT)) or 0)
         if not self._folder:
@@ -80,7 +80,7 @@ class Shortage:
         return total(_KILLS, "".join(self._host.gather(self._folder, name) for name in _OF_GROUPS))
 
     def _inside(self, path: str) -> str:
-        """Give a file's text inside; empty where it cannot be read."""
+        """Return a file's text inside; empty where it cannot be read."""
         inside = self._instance.inside if self._instance else None
         with suppress(TareError):
             return inside.read(path) if inside else ""

@@ -204,7 +204,7 @@ class _UnwrittenLedger(Ledger):
 
 
 def _own_prefix(hosts: Hosts) -> str:
-    """Give the prefix of all names of a run: its process number, or on other machines a hash of it and this controller.
+    """Return the prefix of a run's names: its process number, or on other machines a hash of it and this controller.
 
     The hash is also of the server's name: several machines may be lent at the same time. The name of a network card has
     room for six digits. A killed run may have had the same process number: what it has left keeps its names until
@@ -247,7 +247,7 @@ def _on(host: Host, image: Image) -> Image:
 
 
 def _clock_ahead(host: Host) -> float:
-    """Give the seconds by which a host's monotonic clock is ahead of ours; the error is at most half a round trip."""
+    """Return the seconds by which a host's monotonic clock is ahead of ours; the error is at most half a round trip."""
     clock = host.supervisor if isinstance(host, SshHost) else RUN
     looks = []
     for _ in range(_CLOCK_LOOKS):
@@ -259,7 +259,7 @@ def _clock_ahead(host: Host) -> float:
 
 
 def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Let every technology prepare a host (`Technology.imported`); gives the problems of those that fail, by stack."""
+    """Let every technology prepare a host (`Technology.imported`); return the problems of those that fail, by stack."""
     failed: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         if len(stack.layers) == 1:
@@ -276,7 +276,7 @@ def _problem(error: TareError) -> Problem:
 
 
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Give the problems of the stacks whose outermost technology cannot run on a host, by stack."""
+    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
     unusable: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         say(f"checking {stack.name}")

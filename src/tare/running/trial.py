@@ -99,7 +99,7 @@ class Attempt:
         self._services_stayed = False  # until the trial itself ended them
 
     def __enter__(self) -> Self:
-        """Give the attempt; nothing is made yet."""
+        """Return the attempt; nothing is made yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +131,7 @@ class Attempt:
         return max(counts.values(), default=0)
 
     def take_turn(self, number: int, since: float) -> Raw | None:
-        """Take a turn, which is the n-th of the block since that moment; gives its output, None if it has no more."""
+        """Take a turn, which is the n-th of the block since that moment; return its output, None if it has no more."""
         going, raw = self._going, None
         with self._kept():
             if going is not None:
@@ -192,7 +192,7 @@ class Attempt:
             self._seconds += time.monotonic() - clock
 
     def _why_ended(self) -> str:
-        """Tell that a service has ended, where one has: then this is why the load failed."""
+        """Describe why a service has ended, if one has: then this is why the load failed."""
         return self._neighbors.why() or self._server.why_soon() or self._neighbors.why()
 
     def _give_up(self, status: Status, reason: str, hint: str = "") -> None:
@@ -332,7 +332,7 @@ _UNPROVEN = Caution(
 
 
 def _kernels(parts: Parts, outermost: Part) -> Iterator[Host]:
-    """Give all places of a stack that may have a kernel of their own, and the machine under test, innermost first."""
+    """Yield all places of a stack that may have a kernel of their own, and the machine under test, innermost first."""
     insides = (part.instance.inside for part in reversed(parts))
     yield from (inside for inside in insides if inside is not None)
     yield outermost.host
@@ -349,7 +349,7 @@ def _edges(part: Part, others: Sequence[int]) -> Edges:
 
 
 def _layers(parts: Parts) -> tuple[Layer, ...]:
-    """Give what each layer of a nested stack adds; empty for a stack of one layer."""
+    """Return what each layer of a nested stack adds; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
     return tuple(Layer(part.name, part.seconds, footprint_of(part)) for part in parts)

@@ -60,14 +60,14 @@ def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, 
 
 
 def _measured(metric: Metric, point: float | None, values: Sequence[float], label: str = "") -> Measured:
-    """Give the mean over turns, with each of them and their output's label where there were several."""
+    """Return the mean over turns, with each of them and their output's label where there were several."""
     if len(values) == 1:
         return Measured(metric.name, point, values[0], metric.unit, metric.better)
     return Measured(metric.name, point, fmean(values), metric.unit, metric.better, tuple(values), label)
 
 
 def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:
-    """Tell which output each value is read from: the one that changes it, when it is of another round."""
+    """Return which output each value is read from: the one that changes it, when it is of another round."""
     plain = _by_key(workload, first)
     if len(first) == 1:
         return dict.fromkeys(plain, first[0].label)
@@ -115,5 +115,5 @@ def _checked(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _is_number(value: object) -> bool:
-    """Tell whether a value is a finite number that JSON has; those of numerical libraries may be none."""
+    """Return whether a value is a finite number that JSON has; those of numerical libraries may be none."""
     return isinstance(value, int | float) and math.isfinite(value)

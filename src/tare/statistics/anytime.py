@@ -32,7 +32,7 @@ _FARTHEST = 40.0  # logarithm of a distance beyond all that are met
 def log_evidence(
     mean: NDArray[np.float64], deviation: NDArray[np.float64], count: NDArray[np.int64], at: float = 0.0
 ) -> NDArray[np.float64]:
-    """Give the logarithm of the e-value against the true mean being `at`; 0 for fewer than five values.
+    """Return the logarithm of the e-value against the true mean being `at`; 0 for fewer than five values.
 
     All arrays have one shape: means, standard deviations (n - 1) and counts of values. A deviation of 0 is the limit of
     small ones: large evidence, but no more than so few values can give.
@@ -50,7 +50,7 @@ def log_evidence(
 
 
 def widths_per_deviation(count: NDArray[np.int64], confidence: float = CONFIDENCE) -> NDArray[np.float64]:
-    """Give half the width of the interval in standard deviations; infinite where there are too few values for any."""
+    """Return half the width of the interval in standard deviations; infinite where there are too few values for any."""
     each, positions = np.unique(count, return_inverse=True)
     return np.array([_width(int(one), confidence) for one in each])[positions].reshape(np.shape(count))
 
@@ -69,12 +69,12 @@ def _width(count: int, confidence: float) -> float:
 
 
 def least_count() -> int:
-    """Give the number of values from which on there is an interval."""
+    """Return the number of values from which on there is an interval."""
     return _LEAST
 
 
 def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:
-    """Give the rejections of e-BH: statements of which at most this share is expected to be false (FDR).
+    """Return the rejections of e-BH: statements of which at most this share is expected to be false (FDR).
 
     `evidence` are logarithms of e-values, one for each statement; those along the last axis are tested together. The
     k with the most evidence are rejected where each has at least m / (k · share), for the largest such k of m. It needs
@@ -91,12 +91,12 @@ def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArra
 
 
 def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> float:
-    """Give the logarithm of the e-value that each of `made` of `count` statements has to have, to be made together."""
+    """Return the logarithm of the e-value that each of `made` of `count` statements needs, to be made together."""
     return float(np.log(count / (min(made, count) * share)))
 
 
 def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Give the rejections of e-BH among the stacks (last axis), and those of the A/A control by itself.
+    """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control by itself.
 
     The control is a check of the machine, and no answer to what was asked: it costs the stacks no evidence.
     """

@@ -31,7 +31,7 @@ class Interval:
 
 
 def bootstrap_mean(values: Sequence[float], seed: int) -> Interval:
-    """Give the interval of the mean, in the unit of the values. Raises ValueError for values that are not finite."""
+    """Return the interval of the mean, in the unit of the values. Raises ValueError for values that are not finite."""
     ours, scale = _scaled(values)
     if not ours.size:
         return Interval(reason="there is no value")
@@ -43,7 +43,7 @@ def bootstrap_mean(values: Sequence[float], seed: int) -> Interval:
 
 
 def bootstrap_share(values: Sequence[float], baseline: Sequence[float], seed: int) -> Interval:
-    """Give the mean as a share of the baseline's mean ("percent of bare metal"), with its interval.
+    """Return the mean as a share of the baseline's mean ("percent of bare metal"), with its interval.
 
     Both sides are drawn anew, independently of each other: blocks are not known here. Raises ValueError for values that
     are not finite.

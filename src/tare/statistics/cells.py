@@ -15,7 +15,7 @@ LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries 
 
 
 def in_words(side: Side, better: Better) -> Verdict:
-    """Tell whether more or less is better."""
+    """Return whether more or less is better."""
     if side == "more" or side == "less":  # noqa: PLR1714 - so that the type is known
         return "better" if (side == "more") == (better == "higher") else "worse"
     return side
@@ -34,7 +34,7 @@ class CautionCount:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that has no result, why, and what may mend that."""
+    """A trial that has no result, why, and what may fix that."""
 
     trial: str
     block: int

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def center(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = -1) -> NDArray[np.float64]:
-    """Give the median along an axis, of rounds, of the values that are present; 0 where none is."""
+    """Return the median along an axis, of rounds, of the values that are present; 0 where none is."""
     values, present = np.moveaxis(values, axis, -1), np.moveaxis(present, axis, -1)
     if values.shape[-1] == 1:
         return np.where(present, values, 0.0)[..., 0]

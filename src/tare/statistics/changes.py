@@ -125,7 +125,7 @@ def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float) -> Cha
 
 
 def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
-    """Compare the means of two independent samples of logarithms; gives after over before."""
+    """Compare the means of two independent samples of logarithms; return after over before."""
     apart, limit = after.mean - before.mean, float(np.log1p(margin))
     mean = apart if abs(apart) >= ROUNDING else 0.0
     half = half_width(before, after)
@@ -149,7 +149,7 @@ def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
 
 
 def evidence(distance: float, before: Sample, after: Sample) -> float:
-    """Give the logarithm of the evidence against means that lie `distance` less far apart than they are seen to.
+    """Return the logarithm of the evidence against means that lie `distance` less far apart than they are seen to.
 
     0 where one of the samples is too small to have an interval of its own.
     """
@@ -162,7 +162,7 @@ def evidence(distance: float, before: Sample, after: Sample) -> float:
 
 
 def half_width(before: Sample, after: Sample, confidence: float = CONFIDENCE) -> float:
-    """Give half the width of the interval around the difference of means: `evidence` solved for the distance."""
+    """Return half the width of the interval around the difference of means: `evidence` solved for the distance."""
     if min(before.count, after.count) < _LEAST:
         return float("inf")
     squared_error, freedom, known = _error(before, after)
@@ -172,7 +172,7 @@ def half_width(before: Sample, after: Sample, confidence: float = CONFIDENCE) ->
 
 
 def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
-    """Give the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
+    """Return the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
     parts = [(each.deviation**2 / each.count, each.count - 1) for each in (before, after)]
     squared_error = sum(part for part, _ in parts)
     squares = sum(part**2 / freedom for part, freedom in parts)

@@ -269,7 +269,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
 
 
 def _over_all_arrangements(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
-    """Give twice the share of all ways to share the ranks out in which the fewer side's sum is as extreme as it is."""
+    """Return twice the share of all divisions of the ranks in which the fewer side's sum is as extreme as it is."""
     ranks = scipy.stats.rankdata(np.concatenate([one, two]))
     own = ranks[: len(one)] if len(one) <= len(two) else ranks[len(one) :]
     sums = np.array(list(combinations(ranks, len(own)))).sum(axis=1)
@@ -321,7 +321,7 @@ def _studentized(
 
 
 def _critical(groups: int, freedom: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Give the 95 % quantile of the studentized range for each of these degrees of freedom.
+    """Return the 95 % quantile of the studentized range for each of these degrees of freedom.
 
     SciPy takes a fifth of a second for each. It is smooth in the inverse of the degrees of freedom: where there are
     many, a polynomial through a few of them (Chebyshev's nodes) gives its logarithm to five digits.
@@ -359,12 +359,12 @@ def _steady(shares: NDArray[np.float64]) -> bool:
 
 
 def _variance(values: NDArray[np.float64]) -> float:
-    """Give the variance (n - 1), which of equal values is exactly 0, as NumPy's is not."""
+    """Return the variance (n - 1), which of equal values is exactly 0, as NumPy's is not."""
     return 0.0 if np.ptp(values) == 0 else float(values.var(ddof=1))
 
 
 def _problem(arrays: _Arrays, least: int) -> str:
-    """Say why these groups cannot be compared; empty when they can."""
+    """Describe why these groups cannot be compared; empty when they can."""
     if len(arrays) < 2:
         return "there is only one stack" if arrays else "there is no stack"
     for stack, values in arrays.items():

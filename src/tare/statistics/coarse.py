@@ -19,7 +19,7 @@ _EQUAL = 1e-12  # logarithms of equal values differ by rounding alone below this
 
 
 def are_coarse(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell of each row (last axis: blocks) whether values repeat, and the next different one is further than their SD.
+    """Return for each row (last axis: blocks) whether values repeat, and differ by more than their SD.
 
     Noise without steps repeats no value. Rows of fewer than two values are not coarse.
     """

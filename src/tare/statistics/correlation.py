@@ -28,7 +28,7 @@ _MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even le
 _LEAST_COUNT = 4
 _TURNS = 4  # of taking out means; what a stack that has left the schedule then still has of them is small beside noise
 # Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
-# runs without any correlation more blocks than it mends in others; all together are believed sooner. A drift widens
+# runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
 # intervals the more the longer a run is, and so has to be seen the best.
 _DOUBT_OF_ONE = 1.645
 _DOUBT_OF_ALL = 1.282
@@ -118,7 +118,7 @@ def _dependence(
 
 
 def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Sizes) -> NDArray[np.bool_]:
-    """Tell whether the stacks (first axis) rise and fall against each other by more than chance.
+    """Return whether the stacks (first axis) rise and fall against each other by more than chance.
 
     Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
     normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
@@ -139,13 +139,13 @@ def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Siz
 
 
 def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the factor for standard deviations; never below 1."""
+    """Return the factor for standard deviations; never below 1."""
     positive = np.maximum(correlation, 0.0)
     return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
 
 
 def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
+    """Return the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
 
     It is how a decision that was taken too early to know the correlation tells what it rests on, as one without
     randomization tells how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
@@ -158,7 +158,7 @@ def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np
 
 
 def _lagged(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the sums of products of neighbors, and of squares."""
+    """Return the sums of products of neighbors, and of squares."""
     return np.asarray((away[..., 1:] * away[..., :-1]).sum(axis=-1)), np.asarray((away**2).sum(axis=-1))
 
 

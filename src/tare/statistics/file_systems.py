@@ -46,7 +46,7 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def _nature(own: FileSystem, other: FileSystem) -> str:
-    """Say whether the difference belongs to the stacks, or is an accident of how they are set up."""
+    """Describe whether the difference belongs to the stacks, or is an accident of how they are set up."""
     if own.type == other.type:
         return "they are mounted differently, which is no part of virtualization"
     if (own.type in _IN_MEMORY) != (other.type in _IN_MEMORY):

@@ -98,7 +98,7 @@ class Arranging:
             self._turns.extend(value.turns or (value.value,))
 
     def grid(self) -> Grid:
-        """Give what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
+        """Return what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
         stack, key, number, order, _, _ = (np.array(cells, dtype=np.int64) for cells in self._places)
         blocks, block = np.unique(number, return_inverse=True)
@@ -126,7 +126,7 @@ class Arranging:
         )
 
     def _good(self) -> NDArray[np.bool_]:
-        """Tell which values are numbers, as are all their turns."""
+        """Return which values are numbers, as are all their turns."""
         good = _are_numbers(np.array(self._values, dtype=float))
         if len(self._turns) == len(good):
             return good
@@ -134,7 +134,7 @@ class Arranging:
         return good & np.logical_and.reduceat(of_turns, self._starts())
 
     def _starts(self) -> NDArray[np.int64]:
-        """Give where each value's turns begin."""
+        """Return where each value's turns begin."""
         counts = np.array(self._places[5], dtype=np.int64)
         return np.asarray(np.cumsum(counts) - counts)
 
@@ -149,7 +149,7 @@ class Arranging:
         return _means(np.array(self._turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
 
     def _sorted_keys(self) -> tuple[tuple[Key, ...], NDArray[np.int64]]:
-        """Sort the keys by metric, then point; gives them, and where each has moved to."""
+        """Sort the keys by metric, then point; return them, and where each has moved to."""
         rank = {name: index for index, name in enumerate(self._metrics)}
 
         def order(key: tuple[str, float | None]) -> tuple[int, bool, float]:

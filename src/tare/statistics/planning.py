@@ -14,7 +14,7 @@ _MEDIAN = 0.6745  # of the absolute value of a standard normal variable: how far
 
 
 def blocks_needed(deviation: float, margin: float) -> int | None:
-    """Give about how many blocks it takes until a stack that equals the baseline is found equivalent.
+    """Return about how many blocks it takes until a stack that equals the baseline is found equivalent.
 
     `deviation` is the standard deviation of the log ratios within blocks, `margin` a share. It is the number at which
     half of such runs are decided: the interval, around a mean that is as far from the truth as typical, lies within the
@@ -27,7 +27,7 @@ def blocks_needed(deviation: float, margin: float) -> int | None:
 
 
 def margin_reached(deviation: float, blocks: int) -> float | None:
-    """Give the margin, a share, within which so many blocks find a stack equivalent; None where they are too few."""
+    """Return the margin, a share, within which so many blocks find a stack equivalent; None where they are too few."""
     if blocks < least_count():
         return None
     width = float(widths_per_deviation(np.array(blocks))) + _MEDIAN / blocks**0.5
@@ -35,7 +35,7 @@ def margin_reached(deviation: float, blocks: int) -> float | None:
 
 
 def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]:
-    """Give about how many more blocks it takes until the evidence of each row is `needed`, the logarithm of an e-value.
+    """Return about how many more blocks each row needs until its evidence is `needed`, the logarithm of an e-value.
 
     It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
     """

@@ -1,4 +1,4 @@
-"""Which stack is the cheapest over several workloads, and which cannot be told from it.
+"""Which stack is the cheapest over several workloads, and which cannot be distinguished from it.
 
 A stack's speed is the geometric mean, over workloads, of its headlines relative to a reference's; where lower is
 better, the inverse counts. The first blocks of all workloads make one value, the second ones the next, and so on as far

@@ -1,8 +1,8 @@
 """The ranking of each headline: which ranks a stack may have, as far as its blocks can tell.
 
 Stacks are compared in pairs, inside blocks. A stack's best rank is one more than the number of those that are surely
-better, and so its worst: what cannot be told apart shares its ranks. Pairs with the baseline have the verdict that the
-matrix gives them. Of the other pairs that are told apart in a run, at most one in twenty is expected to be told apart
+better, and so its worst: what cannot be distinguished shares its ranks. Pairs with the baseline have the verdict that
+the matrix gives them. Of the other pairs that a run distinguishes, at most one in twenty is expected to differ
 falsely (e-BH, `tare.statistics.anytime`). What follows from two such statements holds, too: who is better than the
 baseline is better than who is worse.
 """
@@ -93,7 +93,7 @@ def _baseline(head: Headline, summary: Summary) -> Sequence[Cell]:
 
 
 def _ranked(cells: Sequence[Cell], told: NDArray[np.bool_]) -> tuple[Rank, ...]:
-    """Give the ranks, from which stack is surely better than which; ties in the order of the estimates."""
+    """Return the ranks, from which stack is surely better than which; ties in the order of the estimates."""
     for at, cell in enumerate(cells):
         if cell.verdict == "baseline":
             told[at] = [other.verdict == "worse" for other in cells]

@@ -96,7 +96,7 @@ class Comparison:
 
     @cached_property
     def tolerated_autocorrelation(self) -> NDArray[np.float64]:
-        """Give the lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
+        """Return the lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
 
         It means something where an interval decides. It is counted from independent blocks, in place of the `widening`
         that was found.
@@ -196,7 +196,7 @@ def compare_together(
 def _beside_one_level(
     logs: NDArray[np.float64], present: NDArray[np.bool_], reference: Reference
 ) -> NDArray[np.float64]:
-    """Give what all stacks differ by from the same: the mean of the baseline and its control.
+    """Return what all stacks differ by from the same: the mean of the baseline and its control.
 
     The control's row is its difference to the baseline alone, so each of these two lies half of it away from the mean.
     """

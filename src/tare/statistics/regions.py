@@ -37,7 +37,7 @@ class Seen:
     n: int
 
     def inverse(self) -> Seen:
-        """Give that of the inverse quantity."""
+        """Return that of the inverse quantity."""
         low, high = (None if end is None else 1 / end for end in (self.high, self.low))
         return Seen(1 / self.estimate, low, high, self.n)
 
@@ -51,7 +51,7 @@ class Placed:
 
 
 def place(seen: Seen, region: Region) -> Placed:
-    """Tell where the interval lies beside the region."""
+    """Return where the interval lies beside the region."""
     if seen.low is None or seen.high is None:
         return Placed("unknown")
     borders = [border for border in (region.low, region.high) if 0 < border < math.inf]
@@ -65,7 +65,7 @@ def place(seen: Seen, region: Region) -> Placed:
 
 
 def _evidence(seen: Seen, border: float) -> float:
-    """Give the logarithm of the e-value against the true ratio being on the border.
+    """Return the logarithm of the e-value against the true ratio being on the border.
 
     The standard deviation is the one that makes the interval as wide as it is.
     """

@@ -32,13 +32,13 @@ class Differences:
 
 
 def beside_center(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> Differences:
-    """Give the center of the log ratios of the rounds that both sides have."""
+    """Return the center of the log ratios of the rounds that both sides have."""
     both = usable & usable[row]
     return Differences(center(logs - logs[row], both), np.asarray(both.any(axis=-1)))
 
 
 def beside_mean(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> Differences:
-    """Give the log ratio of the means over the rounds that both sides have: it hides no slow turn."""
+    """Return the log ratio of the means over the rounds that both sides have: it hides no slow turn."""
     both = usable & usable[row]
     turns, present = np.exp(logs), np.asarray(both.any(axis=-1))
     sums = [np.where(both, each, 0.0).sum(axis=-1) for each in (turns, turns[row])]
@@ -55,7 +55,7 @@ def differences(grid: Grid, reference: Reference, keys: Sequence[int] | None = N
 
 
 def logs_of_turns(grid: Grid, keys: Sequence[int] | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Give the logarithms of the turns (axes: stack, key, block, round), and which there are."""
+    """Return the logarithms of the turns (axes: stack, key, block, round), and which there are."""
     own = slice(None) if keys is None else list(keys)
     usable = grid.taken[:, own] & grid.positive[:, own, :, np.newaxis]
     return np.log(np.where(usable, grid.turns[:, own], 1.0)), usable

@@ -100,7 +100,7 @@ class Shapes:
     high: NDArray[np.float64]
 
     def notes(self, index: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
-        """Say of one row of log ratios what was found; `blocks` are the numbers of its columns, as they are shown."""
+        """Describe what was found in one row of log ratios; `blocks` are the numbers of its columns as shown."""
         count, size, distinct = int(self.count[index]), int(self.size[index]), int(self.distinct[index])
         if distinct:
             return (f"only {distinct} different ratios in {count} blocks: the measurement is coarser than its noise",)
@@ -142,7 +142,7 @@ def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
 
 
 def notes(logs: Sequence[float] | NDArray[np.float64], blocks: Sequence[int]) -> tuple[str, ...]:
-    """Say what one row of log ratios looks like; `blocks` are the numbers of its values."""
+    """Describe what one row of log ratios looks like; `blocks` are the numbers of its values."""
     row = np.asarray(logs, dtype=float)
     return shapes(row, np.ones(row.shape, dtype=bool)).notes((), blocks)
 
@@ -175,7 +175,7 @@ def scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Scores:
 def _distances(
     away: NDArray[np.float64], present: NDArray[np.bool_], median: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Give each value's distance from the median of its row in median absolute deviations, scaled to normal noise.
+    """Return each value's distance from the median of its row in median absolute deviations, scaled to normal noise.
 
     Hampel, "The influence curve and its role in robust estimation", Journal of the American Statistical Association 69
     (1974), 383-393; with limits that depend on the count as Davies and Gather, "The identification of multiple
@@ -188,7 +188,7 @@ def _distances(
 
 
 def _evenness(away: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give the mean absolute deviation over the standard deviation: the fewer and farther the far values, the less.
+    """Return the mean absolute deviation over the standard deviation: the fewer and farther the far values, the less.
 
     Geary, "The ratio of the mean deviation to the standard deviation as a test of normality", Biometrika 27 (1935),
     310-332. 1 where all values are equal.
@@ -222,7 +222,7 @@ def _best_split(
 
 
 def _median(ordered: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give the median of each sorted row; 0 where it has no value."""
+    """Return the median of each sorted row; 0 where it has no value."""
     some = np.maximum(count, 1)[..., np.newaxis]
     both = np.take_along_axis(ordered, np.concatenate([(some - 1) // 2, some // 2], axis=-1), axis=-1)
     return np.where(count > 0, np.where(count[..., np.newaxis] > 0, both, 0.0).mean(axis=-1), 0.0)

@@ -78,7 +78,7 @@ def slow_turns(grid: Grid, reference: Reference) -> Slow | None:
 
 
 def are_slow(speeds: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which turns are slow, from the logarithms of speeds; the first axis are stacks, the last one rounds.
+    """Return which turns are slow, from the logarithms of speeds; the first axis are stacks, the last one rounds.
 
     The centers of stacks, of rounds, and of stacks again are swept out (Tukey, Exploratory Data Analysis, 1977, chapter
     11: median polish): where a burst has half of a block's rounds, the first ones lie anywhere between fast and slow.
@@ -105,7 +105,7 @@ def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: Re
 
 
 def log_evidence(own: NDArray[np.int64], others: NDArray[np.int64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the logarithm of the e-value against each slow turn being a stack's own with this chance."""
+    """Return the logarithm of the e-value against each slow turn being a stack's own with this chance."""
     from scipy.special import betaln  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
     mixed = betaln(_PRIOR + own, _PRIOR + others) - betaln(_PRIOR, _PRIOR)
@@ -168,7 +168,7 @@ def _beside_centers(slow: Slow, means: Differences, centers: Differences) -> Une
 
 
 def are_apart(means: Differences, centers: Differences) -> NDArray[np.bool_]:
-    """Tell where what the means of blocks (last axis) and their centers say differs by more than its noise."""
+    """Return where what the means of blocks (last axis) and their centers say differs by more than its noise."""
     both = means.both & centers.both
     found = compare(np.where(both, means.logs - centers.logs, 0.0), both)
     return np.asarray((np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE))

@@ -100,7 +100,7 @@ def _reference(record: RunRecord, stacks: tuple[str, ...]) -> Reference | None:
 
 
 def records(run: Run) -> list[WorkloadRecord]:
-    """Give the run's workloads, also those that only its trials know."""
+    """Return the run's workloads, also those that only its trials know."""
     known = {record.name: record for record in run.record.workloads}
     for name in run.by_workload:
         known.setdefault(name, WorkloadRecord(name, name, name, (), None))
@@ -222,7 +222,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
 
 
 def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> NDArray[np.bool_]:
-    """Tell where the ratios, or the values of one side, come in steps that are larger than their noise.
+    """Return where the ratios, or the values of one side, come in steps that are larger than their noise.
 
     `logs` are those of the values; their first axis are the stacks, of which one is the baseline.
     """
@@ -282,7 +282,7 @@ def _described(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
 
 
 def _problem(workload: _Workload, stack: int, refused: bool) -> str:
-    """Say why a stack has nothing to compare; empty when it should have."""
+    """Describe why a stack has nothing to compare; empty when it should have."""
     own = workload.outcomes[stack]
     if not own.ok:
         failed = "its only trial failed" if len(own.failures) == 1 else f"all {len(own.failures)} trials failed"

@@ -47,7 +47,7 @@ class Summary:
         return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
 
     def effect(self, name: str) -> Effects | None:
-        """Tell what moved the values of a headline beside the stacks; None where there is too little."""
+        """Return what moved the values of a headline beside the stacks; None where there is too little."""
         return self.effects[next(at for at, rule in enumerate(self.rules) if rule.name == name)]
 
     def rule(self, name: str) -> HeadlineRule:

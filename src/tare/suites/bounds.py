@@ -17,7 +17,7 @@ _SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn
 
 
 def bounded(workload: Workload, limits: LimitsWanted) -> tuple[Workload, tuple[Lowered, ...]]:
-    """Give a workload with settings that fit these limits, and what was lowered for it.
+    """Return a workload with settings that fit these limits, and what was lowered for it.
 
     Raises ValueError with the reason if there are no such settings.
     """
@@ -63,7 +63,7 @@ def _shortened(workload: Workload, seconds: float) -> Workload:
 
 
 def _below(value: float) -> Iterator[float]:
-    """Give the numbers of two digits below a value, the largest first: whole ones below a whole one."""
+    """Yield the numbers of two digits below a value, the largest first: whole ones below a whole one."""
     for power in range(12, -4, -1):
         for digits in range(99, 9, -1):
             number = digits * 10**power if power >= 0 else digits / 10**-power

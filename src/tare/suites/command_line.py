@@ -14,7 +14,7 @@ _OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
 
 
 def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Give the words of a command; raises ValueError for a line whose quotes have no end."""
+    """Return the words of a command; raises ValueError for a line whose quotes have no end."""
     return tuple(shlex.split(command)) if isinstance(command, str) else command
 
 

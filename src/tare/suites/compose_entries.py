@@ -17,14 +17,14 @@ def needed(service: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def below(value: object, *keys: str) -> object:
-    """Give what stands below these keys; None if there is nothing."""
+    """Return what stands below these keys; None if there is nothing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def port_of(entry: object) -> tuple[str, int | None]:
-    """Give the protocol and the service's own port; None for what is not one port."""
+    """Return the protocol and the service's own port; None for what is not one port."""
     if isinstance(entry, dict):
         protocol, text = str(entry.get("protocol", "tcp")), str(entry.get("target", ""))
     else:
@@ -35,7 +35,7 @@ def port_of(entry: object) -> tuple[str, int | None]:
 
 
 def mount_of(entry: object) -> tuple[str, str]:
-    """Give what is mounted, and where; nothing for a volume of an engine's."""
+    """Return what is mounted, and where; nothing for a volume of an engine's."""
     if isinstance(entry, dict):
         source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
         return source, str(entry.get("target", ""))
@@ -56,5 +56,5 @@ def in_order(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
 
 
 def project_of(name: str) -> str:
-    """Give the name of a project as Compose makes it, with which the names of what it builds begin."""
+    """Return the name of a project as Compose makes it, with which the names of what it builds begin."""
     return re.sub(r"[^-_a-z0-9]", "", name.lower()).lstrip("-_")

@@ -130,7 +130,7 @@ class _Conversion:
         self.left_out.append(f"{key}: {why}" if why else key)
 
     def _services(self, document: object) -> dict[str, Mapping[str, object]]:
-        """Give the services that an engine would start if it is not told more."""
+        """Return the services that an engine would start if it is not told more."""
         services = document.get("services") if isinstance(document, dict) else None
         if not isinstance(document, dict) or not isinstance(services, dict) or not services:
             self._fault("services", "missing", "give a compose file, which has services")
@@ -151,7 +151,7 @@ class _Conversion:
         return found
 
     def _kept(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
-        """Give the settings that are there, with their variables filled in where they count."""
+        """Return the settings that are there, with their variables filled in where they count."""
         there = {str(name): value for name, value in service.items() if value is not None}
         return {name: self._filled(f"{key}.{name}", value) if name in _KEPT else value for name, value in there.items()}
 
@@ -170,7 +170,7 @@ class _Conversion:
             return value
 
     def _service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
-        """Give the settings of a service in application.toml."""
+        """Return the settings of a service in application.toml."""
         key = f"services.{name}"
         for setting, value in service.items():
             if setting in _REFUSED and value not in (False, [], {}, ""):
@@ -228,7 +228,7 @@ class _Conversion:
         return f"docker-daemon:{image}"
 
     def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
-        """Give what is started, by whom and where, as far as the file says it."""
+        """Return what is started, by whom and where, as far as the file says it."""
         settings: dict[str, object] = {}
         if "entrypoint" in service:
             words = self._words(f"{key}.entrypoint", service["entrypoint"])
@@ -281,7 +281,7 @@ class _Conversion:
                 self._fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
 
     def _files_of_variables(self, key: str, entries: object) -> dict[str, str]:
-        """Give the variables of files; of two with one name, that of the later file."""
+        """Return the variables of files; of two with one name, that of the later file."""
         found: dict[str, str] = {}
         for each in entries if isinstance(entries, list) else [entries]:
             described = each if isinstance(each, dict) else {"path": each}
@@ -300,7 +300,7 @@ class _Conversion:
         return found
 
     def _below(self, key: str, source: str) -> str:
-        """Give a path as of the file's folder; empty, with a fault, for what is outside."""
+        """Return a path as of the file's folder; empty, with a fault, for what is outside."""
         path = PurePosixPath(source)
         if path.is_absolute() and path.is_relative_to(self.around.folder):
             path = path.relative_to(self.around.folder)
@@ -310,7 +310,7 @@ class _Conversion:
         return str(path)
 
     def _ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
-        """Give the TCP ports on which a service listens; those of the machine are not needed."""
+        """Yield the TCP ports on which a service listens; those of the machine are not needed."""
         entries = service.get(setting, [])
         for each in entries if isinstance(entries, list) else []:
             protocol, port = port_of(each)
@@ -341,7 +341,7 @@ class _Conversion:
         return {"ready_command": words, "ready_within": _READY_WITHIN}
 
     def _files(self, key: str, volumes: object) -> dict[str, str]:
-        """Give the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
+        """Return the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
         files = {}
         for each in volumes if isinstance(volumes, list) else []:
             source, target = mount_of(each)
@@ -371,7 +371,7 @@ class _Conversion:
         return ""
 
     def _order(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-        """Give the names of the services, each after those that it depends on, and as in the file otherwise."""
+        """Return the names of the services, each after those that it depends on, and as in the file otherwise."""
         order = in_order(services)
         if left := [name for name in services if name not in order]:
             names = ", ".join(left)

@@ -44,10 +44,10 @@ class Catalogue(Protocol):
     """Finds technologies and workloads by name: `tare.plugins`, or a small one in a test."""
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:
-        """Give the names of all plug-ins of a kind."""
+        """Return the names of all plug-ins of a kind."""
 
     def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        """Give a plug-in's class; raises UsageError if it is broken."""
+        """Return a plug-in's class; raises UsageError if it is broken."""
 
 
 @dataclass
@@ -65,13 +65,13 @@ class Document:
         self.faults.setdefault(key, (what, hint))
 
     def in_file_order(self, source: str) -> list[Fault]:
-        """Give the faults in the order of their keys in the file; missing keys come at the end of their table."""
+        """Return the faults in the order of their keys in the file; missing keys come at the end of their table."""
         ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
         own = [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
         return [*own, *dict.fromkeys(self.elsewhere)]
 
     def at(self, key: Key) -> Any:
-        """Give the value under a key; None if there is none."""
+        """Return the value under a key; None if there is none."""
         value: Any = self.tables
         for part in key:
             if isinstance(value, dict):
@@ -83,18 +83,18 @@ class Document:
         return value
 
     def table(self, key: Key) -> dict[str, Any]:
-        """Give the table under a key; empty if there is none."""
+        """Return the table under a key; empty if there is none."""
         value = self.at(key)
         return value if isinstance(value, dict) else {}
 
     def texts(self, key: Key) -> dict[int, str]:
-        """Give the texts of the list under a key, by their positions."""
+        """Return the texts of the list under a key, by their positions."""
         value = self.at(key)
         entries = value if isinstance(value, list) else []
         return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
 
     def required(self, key: Key, setting: str, example: str) -> str | None:
-        """Give a required text of the table under a key."""
+        """Return a required text of the table under a key."""
         table = self.table(key)
         value = table.get(setting)
         if setting not in table:
@@ -104,7 +104,7 @@ class Document:
         return value if isinstance(value, str) else None
 
     def name(self, key: Key, default: str) -> str:
-        """Give the name under a key."""
+        """Return the name under a key."""
         value = self.at(key)
         if value is None:
             return default
@@ -122,7 +122,7 @@ class Document:
             self.fault(key, f"{_shown(name)} cannot be a name", str(error))
 
     def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
-        """Refuse unknown keys; gives the keys that were probably meant, which then do not count as missing."""
+        """Refuse unknown keys; return the keys that were probably meant, which then do not count as missing."""
         unknown = [name for name in self.table(key) if name not in known]
         for name in unknown:
             hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
@@ -130,7 +130,7 @@ class Document:
         return {nearest(name, known) for name in unknown}
 
     def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
-        """Give a plug-in's class; a broken plug-in is a fault."""
+        """Return a plug-in's class; a broken plug-in is a fault."""
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)

@@ -20,7 +20,7 @@ _KEY = ("image",)
 
 
 def as_place(path: str) -> str:
-    """Give a path in an image; raises ValueError for what cannot be one."""
+    """Return a path in an image; raises ValueError for what cannot be one."""
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError('write a path from the root of the image, for example "/srv/app"')
     return path

@@ -60,7 +60,7 @@ def remaining(blocks: Iterable[Block], done: Collection[str]) -> tuple[Block, ..
 
 
 def estimate(blocks: Iterable[Block], seconds_of: Callable[[Step], float]) -> float:
-    """Give the estimated seconds of all trials; `seconds_of` estimates one."""
+    """Return the estimated seconds of all trials; `seconds_of` estimates one."""
     return sum(seconds_of(step) for block in blocks for step in block.steps)
 
 
@@ -78,5 +78,5 @@ def _block(suite: Suite, workload: str, index: int) -> Block:
 
 
 def _trial(block: str, order: int, stack: str) -> str:
-    """Give a trial's name, which is valid in a file's name. Names of up to 1000 blocks sort as the trials run."""
+    """Return a trial's name, which is valid in a file's name. Names of up to 1000 blocks sort as the trials run."""
     return f"{block}-{order:02d}-{stack.replace('/', '+')}"

@@ -26,7 +26,7 @@ class Stack:
 
 
 def split(stack: str) -> tuple[str, ...]:
-    """Give the names of a stack's technologies, inner first."""
+    """Return the names of a stack's technologies, inner first."""
     return tuple(stack.split("/"))
 
 
@@ -52,7 +52,7 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
 
 
 def stack_named(name: str, catalogue: Catalogue = plugins) -> Stack:
-    """Give a stack by name, with default settings; raises SuiteError if it does not exist or needs settings."""
+    """Return a stack by name, with default settings; raises SuiteError if it does not exist or needs settings."""
     document = Document({"suite": {"stacks": [name]}}, catalogue)
     stacks = read_stacks(document)
     if document.faults:
@@ -109,7 +109,7 @@ def _check_layers(document: Document, key: Key, stack: str) -> None:
 
 
 def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
-    """Give the stack that an unknown name probably means; the name itself if it is known."""
+    """Return the stack that an unknown name probably means; the name itself if it is known."""
     names = document.catalogue.names("technologies")
     if all(layer in names for layer in split(stack)):
         return stack
@@ -118,7 +118,7 @@ def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
 
 
 def _nested(document: Document, key: Key, stack: str, likely: str) -> tuple[Any, ...]:
-    """Give the technologies with the settings of a variant's table, or with their defaults."""
+    """Return the technologies with the settings of a variant's table, or with their defaults."""
     if not _can_be(document, key, stack, likely):
         return ()
     return tuple(_layer(document, key, stack, name) for name in split(stack))
@@ -155,7 +155,7 @@ _NO_DEVICES = "its instances have neither the devices nor the control groups tha
 
 
 def _nestable(document: Document, key: Key, stack: str) -> bool:
-    """Tell whether technologies can be nested in this order; if not, record a fault that names the layer."""
+    """Return whether technologies can be nested in this order; if not, record a fault that names the layer."""
     names = split(stack)
     for name in {each for each in names if names.count(each) > 1}:
         document.fault(key, f"{stack} names {name} twice", "a technology can be in a stack once")
@@ -191,6 +191,6 @@ def _turned(names: tuple[str, ...]) -> str:
 
 
 def needed_setting(technology: type[Any]) -> str:
-    """Give the first setting without a default; empty if all have one."""
+    """Return the first setting without a default; empty if all have one."""
     settings = (each for each in fields(technology) if each.init)
     return next((each.name for each in settings if each.default is MISSING and each.default_factory is MISSING), "")

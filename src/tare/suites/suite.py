@@ -81,11 +81,11 @@ class Suite:
         return _control_of(self.baseline)
 
     def excludes(self, workload: str, stack: str) -> bool:
-        """Tell whether a stack does not run a workload because the suite says so."""
+        """Return whether a stack does not run a workload because the suite says so."""
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
 
     def in_image(self, image: Image) -> Suite:
-        """Give it with what an image says of its servers where the suite does not; raises TareError."""
+        """Return it with what an image says of its servers where the suite does not; raises TareError."""
         workloads = tuple(replace(each, workload=each.workload.in_image(image)) for each in self.workloads)
         return replace(self, workloads=workloads)
 
@@ -268,7 +268,7 @@ def _read_workload(document: Document, key: Key, use: str | None) -> Any:
 
 
 def _read_brought(document: Document, workloads: Sequence[Planned], own: ImageWanted) -> ImageWanted:
-    """Give the image of a run: the suite's own, or the one that a workload brings in its place."""
+    """Return the image of a run: the suite's own, or the one that a workload brings in its place."""
     brought: ImageWanted | None = None
     for index, planned in enumerate(workloads):
         wanted = planned.workload.image if isinstance(planned.workload, Workload) else None
@@ -313,7 +313,7 @@ def _check_own_programs(document: Document, stacks: Sequence[Stack], workloads: 
 
 
 def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:
-    """Give the stacks that do not run a workload; any but the baseline, with which the others are compared."""
+    """Return the stacks that do not run a workload; any but the baseline, with which the others are compared."""
     excluded, written = document.texts(key), document.at(key)
     if written is not None and not (isinstance(written, list) and len(written) == len(excluded)):
         document.fault(key, "not a list of stacks", 'write names of stacks in brackets, for example ["qemu-tcg"]')
@@ -328,7 +328,7 @@ def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:
 
 
 def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> LimitsWanted:
-    """Give the limits of a workload's instances, which lie within those of the suite."""
+    """Return the limits of a workload's instances, which lie within those of the suite."""
     key = (*workload, "limits")
     if "limits" in document.table(workload) and not isinstance(document.at(key), dict):
         document.fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
@@ -345,7 +345,7 @@ def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> Limi
 
 
 def _bounded(document: Document, key: Key, planned: Planned) -> Planned:
-    """Give the workload with settings that fit its limits."""
+    """Return the workload with settings that fit its limits."""
     if not isinstance(planned.workload, Workload):
         return planned
     try:

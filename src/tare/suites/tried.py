@@ -40,7 +40,7 @@ class Tried:
     margin: str = ""
 
     def suite(self) -> str:
-        """Give the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
+        """Return the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
         name = _slug(PurePath(self.command[0]).name) or "command"
         of_suite: dict[str, object] = {
             "name": f"try-{name}",

@@ -33,7 +33,7 @@ class Variables:
     used: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> str | None:
-        """Give a value; None where nobody has set the variable."""
+        """Return a value; None where nobody has set the variable."""
         value = self.values.get(name)
         if value is not None:
             self.used.add(name)
@@ -77,7 +77,7 @@ def _end_of(text: str, at: int) -> int:
 
 
 def _value(name: str, rest: str, variables: Variables, usual: str | None) -> str:
-    """Give what stands in a place: `rest` says what to do where there is no value, or where it is empty."""
+    """Return what stands in a place: `rest` says what to do where there is no value, or where it is empty."""
     how = _WITHOUT.match(rest)
     if rest and how is None:
         raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")

@@ -59,18 +59,18 @@ class Answer:
         return [str(kind) == "VARCHAR" for kind in self.relation.types]
 
     def texts(self) -> Iterator[tuple[str | None, ...]]:
-        """Give the rows with all values as text; None for what is NULL."""
+        """Return the rows with all values as text; None for what is NULL."""
         return self._rows("CAST(COLUMNS(*) AS VARCHAR)")
 
     def documents(self) -> Iterator[dict[str, Any]]:
-        """Give the rows as what JSON can hold; a number that is not finite is null."""
+        """Yield the rows as what JSON can hold; a number that is not finite is null."""
         names = self.columns
         for row in self._rows("to_json(COLUMNS(*))"):
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
     def given(self, read: Callable[[DuckDBPyRelation], Result]) -> Result:
-        """Give all rows as one of the methods of DuckDB's relation gives them."""
+        """Return all rows as one of the methods of DuckDB's relation gives them."""
         return self._waited(lambda: read(self.relation))
 
     def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
@@ -139,14 +139,14 @@ def _fill(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], na
 
 
 def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
-    """Make the view; a file of its own with all columns and no row comes first, as runs of before lack some."""
+    """Make the view; a file of its own with all columns and no row comes first, as older runs lack some."""
     empty = own / "empty.parquet"
     types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
     connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quoted(str(empty))} (FORMAT parquet)")
     paths = _list([empty, *(path for source in found for path in source.telemetry)])
     read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
     rest = ", ".join(name for name in TYPES if name != "trial")
-    # In runs of before, a trial had a file of its own, whose name tells it.
+    # In older runs, a trial had a file of its own, whose name tells it.
     trial = "coalesce(trial, CASE WHEN scope = 'instance' THEN file END) AS trial"
     select = f"SELECT run, file, {trial}, {rest} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
     connection.execute(f"CREATE VIEW telemetry AS {select}")
@@ -216,7 +216,7 @@ def _told(copies: Mapping[str, str]) -> Iterator[None]:
 
 
 def _error(error: Exception, text: str) -> TareError:
-    """Say what is wrong in a line, with DuckDB's own advice where it has some."""
+    """Describe what is wrong in a line, with DuckDB's own advice where it has some."""
     import duckdb  # noqa: PLC0415 - see ask
 
     what, *more = [line.strip() for line in text.splitlines() if line.strip()]

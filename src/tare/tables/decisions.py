@@ -21,7 +21,7 @@ _AS_THEY_ARE = (
 
 
 def decisions(source: Source) -> Iterator[dict[str, Any]]:
-    """Give the headlines and the cells of a run; raises UsageError.
+    """Yield the headlines and the cells of a run; raises UsageError.
 
     They are computed where the run has no report, or one of another journal or by another tare.
     """
@@ -29,7 +29,7 @@ def decisions(source: Source) -> Iterator[dict[str, Any]]:
 
 
 def _reported(source: Source) -> list[dict[str, Any]]:
-    """Read the report; empty if it is none that tare would write today. It may be a stranger's."""
+    """Read the report; empty if it is none that tare would write today. It may be untrusted."""
     path = source.folder / "report" / "report.json"
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if path.is_file():
@@ -41,7 +41,7 @@ def _reported(source: Source) -> list[dict[str, Any]]:
 
 
 def _digest(source: Source) -> str:
-    """Give the SHA-256 of the journal's whole lines, as `load` does."""
+    """Return the SHA-256 of the journal's whole lines, as `load` does."""
     if source.journal is None:
         return hashlib.sha256().hexdigest()
     with source.journal.open("rb") as file:

@@ -22,16 +22,16 @@ class Table:
         return self._answer.columns
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Give the rows as Python's own values."""
+        """Return the rows as Python's own values."""
         return self._answer.given(lambda relation: relation.fetchall())
 
     def pandas(self) -> Any:
-        """Give a DataFrame of pandas, which has to be installed."""
+        """Return a DataFrame of pandas, which has to be installed."""
         _require("pandas")
         return self._answer.given(lambda relation: relation.df())
 
     def polars(self) -> Any:
-        """Give a DataFrame of polars, which has to be installed, and PyArrow with it."""
+        """Return a DataFrame of polars, which has to be installed, and PyArrow with it."""
         _require("polars", "pyarrow")
         return self._answer.given(lambda relation: relation.pl())
 
@@ -43,7 +43,7 @@ class Tables:
     folders: tuple[Path, ...]
 
     def query(self, sql: str) -> Table:
-        """Give the rows of a SELECT over these tables; raises TareError."""
+        """Return the rows of a SELECT over these tables; raises TareError."""
         return Table(ask(self.folders, sql))
 
     @property
@@ -78,7 +78,7 @@ class Tables:
 
 
 def load(*runs: str | Path) -> Tables:
-    """Give the tables of one or several run folders; raises TareError for what is none."""
+    """Return the tables of one or several run folders; raises TareError for what is none."""
     tables = Tables(tuple(Path(run) for run in runs))
     tables.query("SELECT 1")  # so that a wrong folder is told here
     return tables

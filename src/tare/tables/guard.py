@@ -25,7 +25,7 @@ _FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json
 
 
 def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
-    """Give a SELECT of all that the query gives; raises UsageError where it is none, or duckdb.Error as DuckDB says."""
+    """Return a SELECT of all rows of the query; raises UsageError where it is none, or duckdb.Error."""
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"{_ONE}; this has {len(statements)} statements", HINT)

@@ -86,7 +86,7 @@ JOURNAL: Mapping[str, str] = {
     "first_round": "BIGINT",
     "turns": f"{_TURN}[]",
 }
-"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL, as in runs of before."""
+"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL, as in older runs."""
 
 # Each reads only the fields that it names: DuckDB does not build the others.
 TRIALS = """

@@ -39,7 +39,7 @@ def sources(folders: Sequence[Path], own: Path, with_telemetry: bool) -> Iterato
     """Find what is to be read of these runs; raises UsageError.
 
     A journal with a torn last line, which a power cut leaves, is copied without it to the folder `own`. All files are
-    plain ones: a stranger's run folder leads to no others.
+    plain ones: an untrusted run folder leads to no others.
     """
     for number, (folder, run) in enumerate(zip(folders, _names(folders), strict=True)):
         record, whole = load_record(folder), folder.resolve()
@@ -63,7 +63,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _journal(path: Path, copy: Path) -> Path | None:
-    """Give the journal, or a copy of its whole lines where the last one is torn; None where it has no line."""
+    """Return the journal, or a copy of its whole lines where the last one is torn; None where it has no line."""
     if not os.path.lexists(path):
         return None
     _require_plain(path)

@@ -26,5 +26,5 @@ class Arceos(InQemu):
     emulated: ClassVar[str] = "max"
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - it is built into the unikernel
-        """Give the version of ArceOS."""
+        """Return the version of ArceOS."""
         return arceos_version()

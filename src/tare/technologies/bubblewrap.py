@@ -39,7 +39,7 @@ class Bubblewrap(Technology):
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
-        """Give bwrap's version."""
+        """Return bwrap's version."""
         return first_line(host, "bwrap", "--version").removeprefix("bubblewrap ")
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -37,7 +37,7 @@ class CloudHypervisor(Technology):
     path: ClassVar[str] = "tap"
 
     def version(self, host: Host) -> str:
-        """Give Cloud Hypervisor's version."""
+        """Return Cloud Hypervisor's version."""
         return first_line(host, _PROGRAM, "--version").removeprefix("cloud-hypervisor v")
 
     def problems(self, host: Host) -> Sequence[Problem]:
@@ -47,7 +47,7 @@ class CloudHypervisor(Technology):
         return missing_tools(host, self.tools) or kvm.problems(host)
 
     def form(self, host: Host) -> str:
-        """Give the option for the disk's format, if this version has it.
+        """Return the option for the disk's format, if this version has it.
 
         50.1 and newer need it: they block writes to the first sector of a disk whose format they guess, which breaks
         ext4. 50.0 and older refuse it.

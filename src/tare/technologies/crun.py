@@ -55,7 +55,7 @@ class Crun(Technology):
         return {**({} if "/" in self.program else {self.program: self.package}), "ip": "iproute2"}
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
-        """Give the options that every call of the runtime for this container needs."""
+        """Return the options that every call of the runtime for this container needs."""
         return ()
 
     def arrange(self, ground: Ground) -> None:
@@ -66,7 +66,7 @@ class Crun(Technology):
         return () if self.program == type(self).program else (f"runs {self.program} as root",)
 
     def version(self, host: Host) -> str:
-        """Give the runtime's version."""
+        """Return the runtime's version."""
         return first_line(host, self.program, "--version").rpartition("version ")[2]
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -77,7 +77,7 @@ class Docker(Technology):
         return self.network == "bridge"
 
     def version(self, host: Host) -> str:
-        """Give the engine's version."""
+        """Return the engine's version."""
         return first_line(host, self.program, "version", "--format", "{{.Server.Version}}")
 
     def problems(self, host: Host) -> Sequence[Problem]:
@@ -141,11 +141,11 @@ class Docker(Technology):
 
     @contextmanager
     def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
-        """Run the container until the end of the block; gives the engine's client."""
+        """Run the container until the end of the block; yield the engine's client."""
         ready: list[tuple[Process, str]] = []
 
         def removed() -> bool:
-            """Tell whether the client has ended well, without complaint, and the container is removed."""
+            """Return whether the client has ended well, without complaint, and the container is removed."""
             well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
             return well and (self.removes or self._removed(host, launch.name))
 
@@ -174,7 +174,7 @@ class Docker(Technology):
             return False
 
     def removal(self, name: str) -> tuple[str, ...]:
-        """Give the command that removes a container, in whatever state it is."""
+        """Return the command that removes a container, in whatever state it is."""
         return ("sh", "-c", _REMOVE, "sh", self.program, name)
 
     def imported(self, host: Host, image: Image) -> None:
@@ -189,7 +189,7 @@ class Docker(Technology):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
-        """Give the options that set the limits."""
+        """Return the options that set the limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
         return (
             f"--cpuset-cpus={launch.cpu_list}",
@@ -208,7 +208,7 @@ class Docker(Technology):
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:
-        """Make the network of the container; gives its address for the client."""
+        """Make the network of the container; yield its address for the client."""
         if self.network == "nat":
             yield launch.network.machine_address
             return
@@ -218,7 +218,7 @@ class Docker(Technology):
             yield str(launch.network.engine_subnet[10])
 
     def bridge(self, host: Host, launch: Launch, name: str) -> str:
-        """Make a network of this name; gives its bridge."""
+        """Make a network of this name; return its bridge."""
         bridge = launch.network.device("b")
         options = (f"--opt=com.docker.network.bridge.name={bridge}", f"--subnet={launch.network.engine_subnet}")
         host.run(self.program, "network", "create", *options, name, timeout=_SECONDS)
@@ -242,12 +242,12 @@ class Docker(Technology):
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
     def _image_bytes(self, host: Host, launch: Launch) -> int:
-        """Give the bytes of the image as the engine tells them."""
+        """Return the bytes of the image as the engine tells them."""
         inspect = (self.program, "image", "inspect", "--format", "{{.Size}}", launch.image.tag)
         return int(host.run(*inspect, timeout=_SECONDS).text)
 
     def _written_bytes(self, host: Host, launch: Launch, pid: int) -> int:
-        """Give the bytes written in a container; the engine, which takes longer, tells if its layer is out of sight."""
+        """Return the bytes written in a container; ask the engine, which takes longer, if its layer is out of sight."""
         layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
         with suppress(TrialFailed):
             if layer:

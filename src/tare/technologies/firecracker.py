@@ -41,7 +41,7 @@ class Firecracker(Technology):
     path: ClassVar[str] = "tap"
 
     def version(self, host: Host) -> str:
-        """Give Firecracker's version."""
+        """Return Firecracker's version."""
         return first_line(host, "firecracker", "--version").removeprefix("Firecracker v").partition(" ")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:

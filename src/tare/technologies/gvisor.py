@@ -40,7 +40,7 @@ class Gvisor(Crun):
     program: str = "runsc"
 
     def version(self, host: Host) -> str:
-        """Give runsc's version, or that of the module that it was built from."""
+        """Return runsc's version, or that of the module that it was built from."""
         version = super().version(host)
         if any(letter.isdigit() for letter in version):
             return version
@@ -56,7 +56,7 @@ class Gvisor(Crun):
         return (Problem(what, f"CGO_ENABLED=0 GOBIN=/usr/local/bin go install {TODAY}"),)
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:
-        """Give runsc's options. Control groups are tare's: runsc itself is started in one."""
+        """Return runsc's options. Control groups are tare's: runsc itself is started in one."""
         always = ("--ignore-cgroups", f"--root={_root(name)}")
         if not self._modern(host):
             return ("--platform=ptrace", "--network=host", *always)
@@ -86,5 +86,5 @@ class Gvisor(Crun):
 
 
 def _root(name: str) -> str:
-    """Give the folder of runsc's state of a container: not the machine's own in /run/runsc."""
+    """Return the folder of runsc's state of a container: not the machine's own in /run/runsc."""
     return f"/run/{name}"

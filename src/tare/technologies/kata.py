@@ -42,7 +42,7 @@ class Kata(Docker):
     runtime: str = "io.containerd.kata.v2"
 
     def version(self, host: Host) -> str:
-        """Give the shim's version."""
+        """Return the shim's version."""
         return first_line(host, _SHIM, "--version").partition("version: ")[2].partition(",")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:
@@ -74,7 +74,7 @@ class Kata(Docker):
         return missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
-        """Give the options that choose the runtime and set the limits."""
+        """Return the options that choose the runtime and set the limits."""
         return (f"--runtime={self.runtime}", f"--cpus={len(launch.limits.cpus)}", *super().limits(host, launch))
 
     @contextmanager

@@ -44,7 +44,7 @@ class Libvirt(Technology):
     type: Literal["kvm", "qemu"] = "kvm"
 
     def version(self, host: Host) -> str:
-        """Give libvirt's version."""
+        """Return libvirt's version."""
         return first_line(host, "virsh", "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -40,7 +40,7 @@ class Lxc(Technology):
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
-        """Give liblxc's version."""
+        """Return liblxc's version."""
         return first_line(host, "lxc-execute", "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -84,7 +84,7 @@ class Lxd(Technology):
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
-        """Give the client's version; for Incus, it includes the name."""
+        """Return the client's version; for Incus, it includes the name."""
         client = client_of(host)
         version = first_line(host, client, "--version")
         return f"Incus {version}" if version and client == "incus" else version
@@ -94,7 +94,7 @@ class Lxd(Technology):
         return missing_tools(host, self._installed(host)) or self.engine_problems(host)
 
     def _installed(self, host: Host) -> dict[str, str]:
-        """Give the tools with the client that is installed."""
+        """Return the tools with the client that is installed."""
         others = {tool: packages for tool, packages in self.tools.items() if tool != "lxc"}
         return {client_of(host): package_for(host), **others}
 
@@ -174,7 +174,7 @@ class Lxd(Technology):
 
 
 def client_of(host: Host) -> str:
-    """Give the installed client; `lxc`, that of LXD, if there is none."""
+    """Return the installed client; `lxc`, that of LXD, if there is none."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
 
 
@@ -192,13 +192,13 @@ def keep(host: Host, file: Path, alias: str) -> None:
 
 
 def kept_bytes(host: Host, client: str, alias: str) -> int:
-    """Give the bytes of an image in the daemon's store."""
+    """Return the bytes of an image in the daemon's store."""
     target = asked(host, client, f"/1.0/images/aliases/{alias}")["target"]
     return int(asked(host, client, f"/1.0/images/{target}")["size"])
 
 
 def alias_of(image: Image) -> str:
-    """Give the name of the image in the daemon's store."""
+    """Return the name of the image in the daemon's store."""
     return _alias(image.tag)
 
 
@@ -208,7 +208,7 @@ def _alias(tag: str) -> str:
 
 @contextmanager
 def _card(host: Host, launch: Launch) -> Iterator[str]:
-    """Make the container's network card, whose other end is on tare's bridge; gives its name."""
+    """Make the container's network card, whose other end is on tare's bridge; yield its name."""
     network = launch.network
     card, port = network.device("e"), network.device("i")
     namespace = ("netns", network.lan) if network.lan else ()
@@ -243,12 +243,12 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
 
 
 def cpus_of(launch: Launch) -> str:
-    """Give the CPUs for the daemon, which takes a single number as a count."""
+    """Return the CPUs for the daemon, which takes a single number as a count."""
     return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 
 
 def proof_of(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
-    """Give the versions of the daemon and of its driver, by name."""
+    """Return the versions of the daemon and of its driver, by name."""
     environment = asked(host, client, "/1.0")["environment"]
     versions = dict(zip(environment["driver"].split(" | "), environment["driver_version"].split(" | "), strict=True))
     return {environment["server"]: environment["server_version"], name: versions[driver], "storage": "dir"}
@@ -261,5 +261,5 @@ def asked(host: Host, client: str, path: str) -> dict[str, Any]:
 
 
 def bytes_of(host: Host, path: str) -> int:
-    """Give the bytes that a file, or a folder without mounted file systems and a data volume, takes on the disk."""
+    """Return the bytes that a file, or a folder without mounted file systems and a data volume, takes on the disk."""
     return int(host.run("du", "-sx", "-B1", f"--exclude=*{VOLUME}", path, timeout=SECONDS).text.split()[0])

@@ -67,7 +67,7 @@ class LxdVm(Lxd):
         return missing or kvm.problems(host)
 
     def imported(self, host: Host, image: Image) -> None:
-        """Give the daemon the image's disk, once: it stays in the daemon's store under the name of its content."""
+        """Copy the image's disk to the daemon, once: it stays in the daemon's store under the name of its content."""
         guest.with_disk(host, image)
         boot_medium.initrd(host, image, *_DRIVERS)
         keep(host, image.disk, _alias(image))
@@ -115,7 +115,7 @@ def _alias(image: Image) -> str:
 
 
 def settings(launch: Launch, cd: str, serial: str) -> dict[str, Any]:
-    """Give the machine's configuration: its limits, what it boots, and the file that its serial port is written to."""
+    """Return the machine's configuration: its limits, what it boots, and the file of its serial port."""
     nic = {"type": "nic", "nictype": "p2p", "host_name": launch.network.device("t"), "name": "eth0"}
     return {
         "config": {

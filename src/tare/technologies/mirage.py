@@ -62,11 +62,11 @@ class Mirage(OwnImage):
         )
 
     def addresses(self, boot: Boot) -> tuple[str, ...]:
-        """Give the unikernel's arguments that set its address."""
+        """Return the unikernel's arguments that set its address."""
         return (f"--ipv4={boot.address}/{PREFIX}", f"--ipv4-gateway={boot.gateway}")
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of Solo5's documentation."""
+        """Return the command of Solo5's documentation."""
         own = (*self.addresses(boot), *self.words)
         if self.tender == "virtio":
             kernel = ("-device", "isa-debug-exit", "-kernel", boot.image, "-append", " ".join(own))

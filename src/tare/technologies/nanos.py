@@ -52,7 +52,7 @@ class Nanos(OwnImage):
         return super().problems(host)
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of `ops run`."""
+        """Return the command of `ops run`."""
         ports = (("0x10", "pci.1", "0x3,multifunction=on"), ("0x11", "pci.2", "0x3.0x6"), ("0x12", "pci.4", "0x3.0x4"))
         bridges = (
             ("-device", f"pcie-root-port,port={port},chassis={chassis},id={name},bus=pcie.0,addr={slot}")
@@ -69,7 +69,7 @@ class Nanos(OwnImage):
         )
 
     def hint(self, launch: Launch) -> str:
-        """Give the address that the image should have."""
+        """Return the address that the image should have."""
         network = launch.network
         options = f"--ip-address {network.instance_address} --netmask {NETMASK} --gateway {network.gateway}"
         return f"its address is built in; make it for this machine with: ops image create {options}"

@@ -41,7 +41,7 @@ class Native(Technology):
         return self.network
 
     def version(self, host: Host) -> str:
-        """Give the kernel's release."""
+        """Return the kernel's release."""
         return host.run("uname", "-r", timeout=10).text.strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -32,7 +32,7 @@ class Nspawn(Technology):
     path: ClassVar[str] = "bridge"
 
     def version(self, host: Host) -> str:
-        """Give systemd's version."""
+        """Return systemd's version."""
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:

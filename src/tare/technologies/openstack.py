@@ -67,7 +67,7 @@ class Openstack(Technology):
     timeout: Annotated[Duration, Field(gt=0, le=7200)] = 900.0
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - it is asked from this machine
-        """Give the version of openstacksdk."""
+        """Return the version of openstacksdk."""
         try:
             return importlib.metadata.version("openstacksdk")
         except importlib.metadata.PackageNotFoundError:

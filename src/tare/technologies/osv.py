@@ -48,7 +48,7 @@ class Osv(OwnImage):
         return self.disk_format
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of scripts/run.py."""
+        """Return the command of scripts/run.py."""
         addresses = f"--ip=eth0,{boot.address},{NETMASK} --defaultgw={boot.gateway} --nameserver={boot.gateway}"
         device = ("-device", "virtio-blk-pci,id=blk0,drive=hd0")
         drive = ("-drive", f"file={boot.disk},if=none,id=hd0,format=qcow2", *device)

@@ -86,16 +86,16 @@ class Podman(Docker):
         return (Problem(f"podman info fails: {words[-1] if words else ''}", "podman info"),)
 
     def version(self, host: Host) -> str:
-        """Give Podman's version."""
+        """Return Podman's version."""
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
-        """Give the options that set the limits, with as many processes as a container may have here."""
+        """Return the options that set the limits, with as many processes as a container may have here."""
         count = launch.kept.once("most processes", lambda: _most_processes(launch.ledger.host))
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
 
     def removal(self, name: str) -> tuple[str, ...]:
-        """Give the command that removes a container, with what a killed tare has left of its network namespace."""
+        """Return the command that removes a container, with what a killed tare has left of its network namespace."""
         return ("sh", "-c", _REMOVE, "sh", name)
 
     @contextmanager
@@ -126,7 +126,7 @@ class Podman(Docker):
 
     @contextmanager
     def _made(self, host: Host, launch: Launch, name: str) -> Iterator[str]:
-        """Make a network; gives its bridge."""
+        """Make a network; yield its bridge."""
         with ExitStack() as stack:
             # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{name}"))
@@ -143,7 +143,7 @@ class Podman(Docker):
             yield bridge
 
     def _forwarded(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
-        """Give what a Docker daemon beside it drops, and has to be accepted.
+        """Return what a Docker daemon beside it drops, and has to be accepted.
 
         CNI accepts answers where Docker drops them. netavark does so in a table of its own, which helps nothing: what
         one table of nftables drops is dropped.
@@ -170,7 +170,7 @@ class Podman(Docker):
 
 
 def _most_processes(host: Host) -> str:
-    """Give the most processes that a container may have.
+    """Return the most processes that a container may have.
 
     Podman's own default is higher than it may be where hard limits cannot be raised. Podman holds itself to the
     kernel's `pid_max`.

@@ -36,7 +36,7 @@ class Qemu(Technology):
     acceleration: ClassVar[tuple[str, ...]] = kvm.OPTIONS
 
     def version(self, host: Host) -> str:
-        """Give QEMU's version."""
+        """Return QEMU's version."""
         return kvm.qemu_version(host)
 
     def problems(self, host: Host) -> Sequence[Problem]:

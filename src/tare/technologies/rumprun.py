@@ -48,7 +48,7 @@ class Rumprun(OwnImage):
         return self.disk_format
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of `rumprun kvm`."""
+        """Return the command of `rumprun kvm`."""
         drive = ("-drive", f"if=virtio,file={boot.disk},format=qcow2")
         return (
             *self.machine(boot),

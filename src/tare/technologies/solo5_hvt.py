@@ -43,7 +43,7 @@ class Solo5Hvt(Solo5):
         return kvm.problems(host, "use solo5-spt")
 
     def _boots(self, host: Host) -> bool:
-        """Tell whether the unikernel boots and serves."""
+        """Return whether the unikernel boots and serves."""
         folder = unikernels_on(host)
         tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
         command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")

@@ -27,5 +27,5 @@ class Solo5Virtio(InQemu):
     card: ClassVar[str] = ",ioeventfd=off,tx=timer,x-txtimer=1000"
 
     def version(self, host: Host) -> str:
-        """Give the version of Solo5; empty before it is built."""
+        """Return the version of Solo5; empty before it is built."""
         return solo5_version(host)

@@ -45,7 +45,7 @@ class Uml(Technology):
     vector: bool = False
 
     def version(self, host: Host) -> str:
-        """Give the version of the kernel."""
+        """Return the version of the kernel."""
         return first_line(host, _PROGRAM, "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
@@ -84,7 +84,7 @@ class Uml(Technology):
             yield ground.booted(console, disk, self.path, uml=launch.version(self, host))
 
     def machine(self, launch: Launch, disk: str, tap: str) -> tuple[str, ...]:
-        """Give the parameters that describe the machine."""
+        """Return the parameters that describe the machine."""
         mac = launch.network.instance_mac
         card = f"vec0:transport=tap,ifname={tap},mac={mac}" if self.vector else f"eth0=tuntap,{tap},{mac}"
         names = ("net.ifnames=0",) if self.vector else ()

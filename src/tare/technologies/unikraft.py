@@ -45,11 +45,11 @@ class Unikraft(OwnImage):
         return (self.initrd,) if self.initrd else ()
 
     def remedy(self, said: str) -> str:
-        """Tell what newer ones need of the processor."""
+        """Return what newer ones need of the processor."""
         return _NO_SEED if "Could not initialize the HWRNG" in said else ""
 
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Give the command of Unikraft's guides."""
+        """Return the command of Unikraft's guides."""
         address = f"netdev.ip={boot.address}/{PREFIX}:{boot.gateway}"
         line = " ".join(filter(None, (address, self.parameters, "--", self.arguments)))
         return (

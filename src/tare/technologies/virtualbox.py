@@ -37,7 +37,7 @@ class Virtualbox(VirtualPc):
     controller: Literal["BusLogic", "VirtIO"] = "BusLogic"
 
     def version(self, host: Host) -> str:
-        """Give VirtualBox's version; warnings may come before it."""
+        """Return VirtualBox's version; warnings may come before it."""
         lines = host.run("sh", "-c", "VBoxManage --version || true", timeout=30, check=False).text.split()
         return next((line for line in reversed(lines) if line[:1].isdigit()), "")
 
@@ -79,7 +79,7 @@ class Virtualbox(VirtualPc):
             yield replace(instance, disk=lambda: None)  # it was written in full before
 
     def steps(self, launch: Launch, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
-        """Give the commands of VBoxManage that make the machine."""
+        """Yield the commands of VBoxManage that make the machine."""
         name = launch.name
         folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")
         yield "createvm", "--name", name, "--ostype", "Debian_64", "--basefolder", folder, "--register"

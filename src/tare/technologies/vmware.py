@@ -45,7 +45,7 @@ class Vmware(VirtualPc):
     product: Literal["ws", "player"] = "ws"
 
     def version(self, host: Host) -> str:
-        """Give the version of vmrun."""
+        """Return the version of vmrun."""
         match = re.search(r"vmrun version (\S+)", host.run("vmrun", timeout=30, check=False).text)
         return match[1] if match else ""
 
@@ -97,7 +97,7 @@ class Vmware(VirtualPc):
 
 
 def free_vmnet(networking: str) -> int:
-    """Give the number of a free virtual network of VMware; 0, 1 and 8 are its own."""
+    """Return the number of a free virtual network of VMware; 0, 1 and 8 are its own."""
     words = re.findall(r"^answer VNET_(\d+)_|^add_bridge_mapping \S+ (-?\d+)", networking, flags=re.MULTILINE)
     taken = {0, 1, 8, *(int(answer or mapping) for answer, mapping in words)}
     return next(number for number in range(2, 255) if number not in taken)

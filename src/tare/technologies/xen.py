@@ -59,7 +59,7 @@ class Xen(Technology):
     path: ClassVar[str] = "tap"
 
     def version(self, host: Host) -> str:
-        """Give the hypervisor's version."""
+        """Return the hypervisor's version."""
         line = first_line(host, "sh", "-c", "xl info 2>/dev/null | grep ^xen_version")
         return line.partition(":")[2].strip()
 
@@ -130,7 +130,7 @@ def _card(launch: Launch) -> str:
 
 @contextmanager
 def _explained(console: Process) -> Iterator[None]:
-    """Give a failure xl's first error as its reason: the others follow from it."""
+    """Yield a failure xl's first error as its reason: the others follow from it."""
     try:
         yield
     except TrialFailed as error:

@@ -38,7 +38,7 @@ class Edges:
             spent.begin(texts.get(_CPUS, ""))
 
     def end(self, rest_seconds: float) -> float | None:
-        """End a turn, in which the load did not send for so long; gives the share of the CPU time that was stolen."""
+        """End a turn, in which the load did not send for so long; return the share of the CPU time that was stolen."""
         texts = self._texts()
         if self.quiet:
             self.quiet.end(texts)

@@ -53,19 +53,19 @@ class Files(Protocol):
         """Begin a sample of these processes."""
 
     def text(self, path: str) -> str:
-        """Give the text of a file."""
+        """Return the text of a file."""
 
     def short_text(self, path: str) -> str:
-        """Give the text of a short file, which the kernel returns in one read."""
+        """Return the text of a short file, which the kernel returns in one read."""
 
     def namespace(self, process: str) -> int:
-        """Give the inode number of the network namespace of a sampled process, or of `self`."""
+        """Return the inode number of the network namespace of a sampled process, or of `self`."""
 
     def matching(self, pattern: str) -> Sequence[str]:
-        """Give the paths that match THROTTLED or HARDWARE."""
+        """Return the paths that match THROTTLED or HARDWARE."""
 
     def for_one(self) -> Files:
-        """Give the files for one reader, which closes them."""
+        """Return the files for one reader, which closes them."""
 
     def close(self) -> None:
         """Let go what is open."""
@@ -93,7 +93,7 @@ class LocalFiles:
         return self._read(path, _once)
 
     def namespace(self, process: str) -> int:
-        """Give the inode number behind the link."""
+        """Return the inode number behind the link."""
         return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
 
     def matching(self, pattern: str) -> Sequence[str]:
@@ -101,7 +101,7 @@ class LocalFiles:
         return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
 
     def for_one(self) -> LocalFiles:
-        """Give files that are closed apart from these: an open file can keep a network namespace alive."""
+        """Return files that are closed apart from these: an open file can keep a network namespace alive."""
         return LocalFiles()
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class FarFiles:
         self._texts, self._numbers = self._brought(files, pids)
 
     def text(self, path: str) -> str:
-        """Give the text of a file; the traffic of a process is fetched now, and from then on with the others."""
+        """Return the text of a file; the traffic of a process is fetched now, and from then on with the others."""
         traveler = _TRAFFIC.fullmatch(path)
         if traveler and path not in self._texts and int(traveler[1]) not in self._travelers:
             self._travelers.add(int(traveler[1]))
@@ -165,24 +165,24 @@ class FarFiles:
         return self.short_text(path)
 
     def short_text(self, path: str) -> str:
-        """Give a text of the last `look`."""
+        """Return a text of the last `look`."""
         if path not in self._texts:
             raise FileNotFoundError(path)
         return self._texts[path]
 
     def namespace(self, process: str) -> int:
-        """Give an inode number of the last `look`."""
+        """Return an inode number of the last `look`."""
         path = f"/proc/{process}/ns/net"
         if path not in self._numbers:
             raise FileNotFoundError(path)
         return self._numbers[path]
 
     def matching(self, pattern: str) -> Sequence[str]:
-        """Give the paths of the last `look` that match."""
+        """Return the paths of the last `look` that match."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
 
     def for_one(self) -> FarFiles:
-        """Give these files: one command brings those of all readers."""
+        """Return these files: one command brings those of all readers."""
         return self
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ _SECONDS = 60.0
 
 
 def footprint(host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()) -> tuple[int | None, int]:
-    """Give the proportional set size of processes of a host in bytes, and the number of processes.
+    """Return the proportional set size of processes of a host in bytes, and the number of processes.
 
     A page that n processes share counts one nth for each, but a share of `others`, the processes of instances that are
     alive together with this one, does not count: this is what the instance costs alone (programs/footprint.c). `root`

@@ -78,7 +78,7 @@ class GroupReader:
         self._devices = frozenset(read_as(device_numbers, files.text, "/proc/diskstats") or ())
 
     def members(self) -> frozenset[int]:
-        """Give the numbers of its processes."""
+        """Return the numbers of its processes."""
         return frozenset(processes_below(LocalHost(), self._group.cpu))
 
     def cpu_seconds(self) -> tuple[float, float] | None:

@@ -108,7 +108,7 @@ class InstanceReader:
         return processes
 
     def _born(self, processes: Iterable[tuple[Identity, ProcessTimes]]) -> frozenset[Identity]:
-        """Give those that began after the first reading."""
+        """Return those that began after the first reading."""
         if self._first:
             return frozenset()
         return frozenset(identity for identity, times in processes if times.started_seconds >= self._began_seconds)

@@ -60,7 +60,7 @@ class CpuTimes:
         return self.steal_seconds / wanted_seconds if wanted_seconds > 0 else None
 
     def since(self, earlier: CpuTimes) -> CpuTimes:
-        """Give the difference from an earlier reading."""
+        """Return the difference from an earlier reading."""
         return CpuTimes(
             self.user_seconds - earlier.user_seconds,
             self.system_seconds - earlier.system_seconds,
@@ -245,7 +245,7 @@ def _disk(line: str) -> Transfer:
 
 
 def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
-    """Give the names of disks, without what would count bytes twice: partitions, and devices made of other devices.
+    """Return the names of disks, without what would count bytes twice: partitions, and devices made of other devices.
 
     A partition has its disk's name and a number: `sda1`, or `nvme0n1p1` if the disk's name ends in one. A numbered
     device without its disk, such as `xvda1` in Xen guests, is a disk.

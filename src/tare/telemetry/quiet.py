@@ -92,7 +92,7 @@ class Quiet:
 
 
 def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
-    """Give the CPU time of each process, and that of the children that it has waited for, by its file."""
+    """Return the CPU time of each process, and that of the children that it has waited for, by its file."""
     times = {path: parsed(_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
     return {
         path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
@@ -102,7 +102,7 @@ def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
 
 
 def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> float:
-    """Give what processes that were known before have used since.
+    """Return what processes that were known before have used since.
 
     That of one that has ended is its parent's now. Nobody knows when a process that is new used its time, nor what its
     parent then counts when it ends: a server's process for a connection works in a turn, and ends right after it.

@@ -135,7 +135,7 @@ class HostReader:
 
 
 def cpu_fields(stat: Stat | None) -> Fields:
-    """Give the fields of a reading of /proc/stat."""
+    """Return the fields of a reading of /proc/stat."""
     if stat is None:
         return {}
     times = stat.together
@@ -152,7 +152,7 @@ def cpu_fields(stat: Stat | None) -> Fields:
 
 
 def disk_fields(disk: Transfer | None) -> Fields:
-    """Give the fields of what disks have transferred together."""
+    """Return the fields of what disks have transferred together."""
     if disk is None:
         return {}
     return {
@@ -165,7 +165,7 @@ def disk_fields(disk: Transfer | None) -> Fields:
 
 
 def network_fields(network: Transfer | None) -> Fields:
-    """Give the fields of what interfaces have transferred together."""
+    """Return the fields of what interfaces have transferred together."""
     if network is None:
         return {}
     return {
@@ -177,7 +177,7 @@ def network_fields(network: Transfer | None) -> Fields:
 
 
 def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:
-    """Give the fields of the pressure on CPU, memory and disks."""
+    """Return the fields of the pressure on CPU, memory and disks."""
     cpu, memory, disks = pressures
     return {
         "pressure_cpu": cpu and cpu.some_seconds,

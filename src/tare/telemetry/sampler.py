@@ -61,7 +61,7 @@ class Telemetry:
         return self.end.together.since(self.start.together).steal_share
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Give the trial's cautions about events on the machine: steal, swap, throttling, missing telemetry."""
+        """Return the trial's cautions about events on the machine: steal, swap, throttling, missing telemetry."""
         doubts = [steal_caution(self.steal_share)]
         if self.start and self.end:
             doubts.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
@@ -76,26 +76,26 @@ class Telemetry:
 
 
 def not_kept(trouble: str) -> Caution:
-    """Give the caution of a trial whose rows were not kept."""
+    """Return the caution of a trial whose rows were not kept."""
     return Caution("telemetry", f"the telemetry of this trial was not kept: {trouble}")
 
 
 def steal_caution(steal_share: float | None) -> Caution | None:
-    """Give a caution if the trial lost more than 1 % of its CPU time to others."""
+    """Return a caution if the trial lost more than 1 % of its CPU time to others."""
     if steal_share is None or steal_share <= STEAL_LIMIT:
         return None
     return Caution("steal", f"the hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran")
 
 
 def swap_caution(pages_before: int | None, pages_after: int | None) -> Caution | None:
-    """Give a caution if pages came back from swap."""
+    """Return a caution if pages came back from swap."""
     if pages_before is None or pages_after is None or pages_after <= pages_before:
         return None
     return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran")
 
 
 def throttling_caution(count_before: int | None, count_after: int | None) -> Caution | None:
-    """Give a caution if CPUs were slowed down to cool."""
+    """Return a caution if CPUs were slowed down to cool."""
     if count_before is None or count_after is None or count_after <= count_before:
         return None
     times = count_after - count_before
@@ -114,14 +114,14 @@ class Pace:
     clock: Callable[[], float] = time.thread_time
 
     def even(self, before: float, used: float, now: float) -> float:
-        """Give the moment at which what was used is that share of the time, from that of the sample before.
+        """Return the moment at which what was used is that share of the time, from that of the sample before.
 
         What the last second left over may be used: whole samples take more than the others.
         """
         return max(before, now - _WHOLE_SECONDS) + used / self.most_share
 
     def due(self, earliest: float, now: float) -> float:
-        """Give the due time of the next sample, a multiple of the period: late ones are skipped, and never pile up."""
+        """Return the due time of the next sample, a multiple of the period: late ones are skipped."""
         return (max(earliest, now) // self.period_seconds + 1) * self.period_seconds
 
 
@@ -137,7 +137,7 @@ class Way:
 
 
 def way_to(host: Host, period_seconds: float = PERIOD_SECONDS) -> Way:
-    """Give how a host is sampled: this machine, or one over SSH."""
+    """Return how a host is sampled: this machine, or one over SSH."""
     if isinstance(host, LocalHost):
         return Way(LocalFiles(), Pace(period_seconds))
     return Way(FarFiles(host), replace(FAR, period_seconds=max(period_seconds, FAR.period_seconds)))

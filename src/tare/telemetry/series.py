@@ -50,7 +50,7 @@ class Row:
 
 
 def write(target: Path, rows: Sequence[Row], began: float) -> str:
-    """Write rows to a Parquet file, whole or not at all; gives the error, or "".
+    """Write rows to a Parquet file, whole or not at all; return the error, or "".
 
     `began` is the beginning of the monotonic clock in seconds since 1970.
     """
@@ -58,7 +58,7 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
 
     partial = target.with_name(f"{target.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # also a link that a stranger has put there
+        partial.unlink(missing_ok=True)  # also a link that somebody else has put there
         connection = _database()
         each_cpu, lists = _of_each_cpu(rows)
         columns = _columns(rows, began)
@@ -89,7 +89,7 @@ class Series(NamedTuple):
 
 
 def samples_in(file: Path, trial: str) -> tuple[int, float]:
-    """Give the number of samples of a trial's instance, and the seconds from the first to the last.
+    """Return the number of samples of a trial's instance, and the seconds from the first to the last.
 
     Raises OSError for a file that cannot be read.
     """
@@ -98,9 +98,9 @@ def samples_in(file: Path, trial: str) -> tuple[int, float]:
 
 
 def series_of(file: Path, trial: str) -> Series:
-    """Give the samples of a trial's instance and of its machine in order; raises OSError if the file cannot be read."""
+    """Return the samples of a trial's instance and its machine in order; raises OSError if the file is unreadable."""
     names = ("seconds", "cpu_user + cpu_system", "memory_bytes", "cpu_steal")
-    lists = ", ".join(f"list(CAST({name} AS DOUBLE))" for name in names)  # the file may be a stranger's
+    lists = ", ".join(f"list(CAST({name} AS DOUBLE))" for name in names)  # the file may be untrusted
     own = _aggregated(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
     rows = {scope: sorted(_known(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in own}
     return Series(
@@ -132,14 +132,14 @@ def _aggregated(file: Path, columns: str, scopes: str, trial: str) -> list[tuple
 
 @cache
 def _database() -> DuckDBPyConnection:
-    """Give an empty database in memory; it is kept, because making one takes 15 ms."""
+    """Return an empty database in memory; it is kept, because making one takes 15 ms."""
     import duckdb  # noqa: PLC0415 - see write
 
     return duckdb.connect(config={"threads": 1})
 
 
 def _columns(rows: Sequence[Row], began: float) -> dict[str, Any]:
-    """Give the table's columns as arrays, the quickest way into DuckDB; seconds are since the first row.
+    """Return the table's columns as arrays, the quickest way into DuckDB; seconds are since the first row.
 
     DuckDB reads a masked array as a column with NULLs.
     """
@@ -162,7 +162,7 @@ def _columns(rows: Sequence[Row], began: float) -> dict[str, Any]:
 
 
 def _of_each_cpu(rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
-    """Give a column for each time of each CPU, and what makes a list of them, whose index is the CPU's number."""
+    """Return a column for each time of each CPU, and what makes a list of them, whose index is the CPU's number."""
     numbers = sorted({number for row in rows for number in row.used.cpus or ()})
     ticks = np.full((len(rows), max(numbers, default=-1) + 1, 8), np.nan)
     for index, row in enumerate(rows):
@@ -182,7 +182,7 @@ def _of_each_cpu(rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _first_known(values: Matrix) -> Matrix:
-    """Give the first value of each column that is known; NaN where none is."""
+    """Return the first value of each column that is known; NaN where none is."""
     first: Matrix = values[np.argmax(~np.isnan(values), axis=0), np.arange(values.shape[1])]
     return first
 

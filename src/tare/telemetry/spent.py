@@ -10,7 +10,7 @@ from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total, pa
 class Spent:
     """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one tells nothing.
 
-    `latest` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it cannot be told.
+    `latest` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it is unknown.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -21,7 +21,7 @@ class Spent:
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it cannot be told.
+        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it is unknown.
 
         Leaves out the rests.
         """
@@ -32,7 +32,7 @@ class Spent:
         self._before = text
 
     def end(self, text: str, rest_seconds: float) -> float | None:
-        """End a turn, in which nothing was asked of the CPUs for so long; gives the share of it that was stolen."""
+        """End a turn, in which nothing was asked of the CPUs for so long; return the share of it that was stolen."""
         earlier, later = (parsed(parse_cpu_each, each) or {} for each in (self._before, text))
         turns = [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
         for spent in turns:

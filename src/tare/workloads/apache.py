@@ -59,6 +59,6 @@ class Apache(HttperfLoad):
     paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
     def service(self, listen: str) -> Service:
-        """Give Apache in the foreground."""
+        """Return Apache in the foreground."""
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", listen)), (_FILE_PATH, page(self.size)))
         return Service(("/usr/sbin/apache2", "-D", "FOREGROUND", "-f", _CONFIGURATION_PATH), HTTP_PORT, files)

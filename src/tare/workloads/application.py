@@ -134,7 +134,7 @@ class OfSeveral(Workload):
         return replace(self, folder=replace(application, under_test=replace(application.under_test, command=command)))
 
     def in_image(self, image: Image) -> Self:
-        """Give it with the port that the image of the service under test exposes, where the application says none.
+        """Return it with the port that the image of the service under test exposes, where the application says none.
 
         Raises SuiteError where nobody says one.
         """
@@ -158,7 +158,7 @@ class OfSeveral(Workload):
         return (*lines, f"as root on the client: {line(application.load.command)}")
 
     def service(self, listen: str) -> Service:
-        """Give the service under test, with its places filled."""
+        """Return the service under test, with its places filled."""
         return self.application.under_test.service(listen, self.application.given(self.parameters))
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
@@ -178,10 +178,10 @@ class OfSeveral(Workload):
         return ""
 
     def seconds(self) -> float:
-        """Give the seconds that the load is said to take."""
+        """Return the seconds that the load is said to take."""
         return self.duration or self.application.load.duration
 
 
 def _line(parameters: Parameters, command: Sequence[str]) -> str:
-    """Give a command line for people."""
+    """Return a command line for people."""
     return shlex.join(in_places(command, parameters)) or "the image's own command"

@@ -57,7 +57,7 @@ class Bind(DnsperfLoad):
     question: ClassVar[str] = "www.tare.test A"
 
     def service(self, listen: str) -> Service:
-        """Give named in the foreground; it answers over TCP, too, which tare waits for."""
+        """Return named in the foreground; it answers over TCP, too, which tare waits for."""
         address = "any" if listen == "0.0.0.0" else listen  # noqa: S104 - compared, not bound
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", address)), (_ZONE_PATH, _ZONE))
         return Service(("/usr/sbin/named", "-g", "-c", _CONFIGURATION_PATH), DNS_PORT, files)

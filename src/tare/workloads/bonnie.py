@@ -142,7 +142,7 @@ class Bonnie(OnDisk):
         return ("bonnie++", "-q", "-d", self.folder, "-s", f"{self._file_bytes // _MEBIBYTE}", *what, *how)
 
     def _is_result(self, row: str) -> bool:
-        """Tell whether a line is a result with these settings; it names the size in M or in G."""
+        """Return whether a line is a result with these settings; it names the size in M or in G."""
         fields, size = row.split(","), self._file_bytes // _MEBIBYTE
         sizes = (f"{size}M", f"{size // 1024}G" if size % 1024 == 0 else "")
         told = len(fields) == _FIELDS and [fields[0], *fields[2:5]] == ["1.98", "tare", "1", str(self.seed)]

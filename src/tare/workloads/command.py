@@ -66,7 +66,7 @@ class Command(Workload):
     exit_codes: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], AfterValidator(_some)] = (0,)
 
     def __post_init__(self) -> None:
-        """Refuse metrics that could not be told apart."""
+        """Refuse metrics that could not be distinguished."""
         names = [metric.name for metric in self.all_metrics]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"there are two metrics named {twice[0]}: tare itself has time, user, system and memory")

@@ -120,7 +120,7 @@ class Dbench(OnDisk):
         return Value(mode, float(processes), speed), Value(f"{mode}-latency", float(processes), latency)
 
     def _whole(self, mode: Mode, processes: int) -> str:
-        """Give the pattern of a whole output: nothing failed, and all processes lived to delete their files."""
+        """Return the pattern of a whole output: nothing failed, and all processes lived to delete their files."""
         seconds = int(self.duration)
         head = rf"dbench version 4\.\d+ - .*\n\nRunning for {seconds} seconds with load '{re.escape(_LOAD)}'"
         warm_up = rf" and minimum warmup {seconds // 5} secs\n"
@@ -130,7 +130,7 @@ class Dbench(OnDisk):
 
 
 def _reason(text: str) -> str:
-    """Tell why an output is no result: it says the important thing first, and much afterwards."""
+    """Return why an output is no result: it says the important thing first, and much afterwards."""
     if trouble := _TROUBLE.search(text):
         line = trouble[0][:300]
         return f"the disk may be full: {line}" if " expected to write " in line else line

@@ -39,7 +39,7 @@ _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 
 def _metrics(mode: Mode) -> tuple[Metric, ...]:
-    """Give what is measured in a mode. Only without a cap is throughput the speed of a stack."""
+    """Return what is measured in a mode. Only without a cap is throughput the speed of a stack."""
     title, free = mode.upper().replace("-CAPPED", " up to the cap"), not mode.endswith("capped")
     throughput = Metric(mode, f"{title}: throughput", "bytes/s", "higher", headline=free)
     if mode.startswith("tcp"):
@@ -81,7 +81,7 @@ class Iperf3(Workload):
         return rounds_of(self.duration)
 
     def service(self, listen: str) -> Service:
-        """Give a server, which serves one test at a time."""
+        """Return a server, which serves one test at a time."""
         return Service(("/usr/bin/iperf3", "--server", "--bind", listen, "--port", str(IPERF3_PORT)), IPERF3_PORT)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
@@ -123,7 +123,7 @@ class Iperf3(Workload):
         return math.ceil(self.omit / turn_seconds(self.duration) - 1e-9)
 
     def _probed(self, setup: Setup, mode: Mode) -> tuple[Raw, Sending]:
-        """Probe until a probe takes half as long as a turn; gives the last one, and what fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
         sending = self._sending(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
             raw, sent = self._run(setup, f"probe {mode}", sending)

@@ -117,7 +117,7 @@ class KernelBuild(Workload):
         return Raw(label, argv, output.text, output.seconds)
 
     def _in_words(self, error: TrialFailed) -> TrialFailed:
-        """Give the failure of a command as one for lack of memory or disk, if what it printed says so."""
+        """Return the failure of a command as one for lack of memory or disk, if what it printed says so."""
         if error.output is None or isinstance(error, TimedOut):
             return error
         said = (error.output.stdout + error.output.stderr).decode("utf-8", "replace")

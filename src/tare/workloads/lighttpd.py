@@ -43,6 +43,6 @@ class Lighttpd(HttperfLoad):
     paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
 
     def service(self, listen: str) -> Service:
-        """Give lighttpd in the foreground."""
+        """Return lighttpd in the foreground."""
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", listen)), (_FILE_PATH, page(self.size)))
         return Service(("/usr/sbin/lighttpd", "-D", "-f", _CONFIGURATION_PATH), HTTP_PORT, files)

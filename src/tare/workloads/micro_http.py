@@ -30,5 +30,5 @@ class MicroHttp(HttpLoad):
     title: ClassVar[str] = "micro: page from memory over HTTP"
 
     def service(self, listen: str) -> Service:
-        """Give the server, which a unikernel has built in."""
+        """Return the server, which a unikernel has built in."""
         return Service((SERVER, "--listen", listen), self.port)

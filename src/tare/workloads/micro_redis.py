@@ -27,5 +27,5 @@ class MicroRedis(RedisLoad):
     title: ClassVar[str] = "micro: key-value store"
 
     def service(self, listen: str) -> Service:
-        """Give the server, which a unikernel has built in."""
+        """Return the server, which a unikernel has built in."""
         return Service((SERVER, "--listen", listen), self.port)

@@ -68,7 +68,7 @@ class Nginx(HttpLoad):
         return self.size
 
     def service(self, listen: str) -> Service:
-        """Give nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
+        """Return nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
         configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{HTTP_PORT}").replace("FILE", _FILE_PATH)
         argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
         return Service(argv, HTTP_PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, page(self.size))))

@@ -35,5 +35,5 @@ class NginxLatency(LatencyLoad):
     paths: ClassVar[tuple[str, ...]] = Nginx.paths
 
     def service(self, listen: str) -> Service:
-        """Give the server of `nginx`, with its file."""
+        """Return the server of `nginx`, with its file."""
         return Nginx(size=self.page_bytes).service(listen)

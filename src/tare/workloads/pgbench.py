@@ -58,6 +58,6 @@ class Pgbench(OnDisk, PgbenchLoad):
         return _LOG_BYTES + self.scale * 100_000 * _ROW_BYTES
 
     def service(self, listen: str) -> Service:
-        """Give a server with a fresh cluster."""
+        """Return a server with a fresh cluster."""
         argv = ("/bin/sh", _SCRIPT_PATH, listen, str(POSTGRES_PORT), self.folder)
         return Service(argv, POSTGRES_PORT, ((_SCRIPT_PATH, _SCRIPT),))

@@ -140,7 +140,7 @@ class _Part:
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        passes = rf"passes: (?:1|{self.passes})\n"  # all at once in runs of before there were turns
+        passes = rf"passes: (?:1|{self.passes})\n"  # all at once in older runs, before there were turns
         found = re.fullmatch(f"{re.escape(self.head)}{passes}{lines}verified: yes\n", text, re.ASCII)
         numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):

@@ -32,7 +32,7 @@ class Redis(RedisLoad):
     usual_port: ClassVar[int] = 6379
 
     def service(self, listen: str) -> Service:
-        """Give a server without persistence; its backlog is somaxconn of the 2017 paper's Table III."""
+        """Return a server without persistence; its backlog is somaxconn of the 2017 paper's Table III."""
         address = ("--port", str(REDIS_PORT), "--bind", listen, "--protected-mode", "no", "--tcp-backlog", "1024")
         # Without keep-alive, connections that the server has not closed yet count, too.
         memory_only = ("--save", "", "--appendonly", "no", "--maxclients", "4000")

@@ -132,7 +132,7 @@ class ServerOfYours(Workload):
         return replace(self, command=command)
 
     def in_image(self, image: Image) -> Self:
-        """Give it with the command and the port of an image that others have built, where the suite does not say them.
+        """Return it with the command and the port of an image of others, where the suite does not say them.
 
         Raises SuiteError where that exposes several ports.
         """
@@ -181,7 +181,7 @@ class ServerOfYours(Workload):
         return (server, *((f"as root on the client: {shlex.join(words_of(self.load))}",) if self.load else ()))
 
     def service(self, listen: str) -> Service:
-        """Give the server, with the address and the port in their places."""
+        """Return the server, with the address and the port in their places."""
         argv = tuple(filled(word, listen=listen, port=self.port) for word in words_of(self.command))
         files = tuple((path, filled(text, listen=listen, port=self.port)) for path, text in self.files.items())
         return Service(argv, self.port, files, self.ready, self.ready_status, self.ready_within)

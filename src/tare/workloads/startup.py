@@ -50,7 +50,7 @@ class Startup(Workload):
         return self.caches == "cold"
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
-        """Give the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
+        """Yield the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
         yield Raw("timeline", (), json.dumps(marks) + "\n", 0.0)
         if setup.cold_read_bytes is not None:
@@ -68,7 +68,7 @@ class Startup(Workload):
         return (total, Value("read", None, _read_bytes(raw[1].text))) if self.starts_cold else (total,)
 
     def seconds(self) -> float:
-        """Give 0: every trial's estimate includes the start of its instance."""
+        """Return 0: every trial's estimate includes the start of its instance."""
         return 0.0
 
 

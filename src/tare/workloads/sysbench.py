@@ -37,7 +37,7 @@ class Sysbench(SysbenchTest):
     max_prime: Annotated[int, Field(ge=3, le=10_000_000)] = 10_000
 
     def options(self, events: int) -> tuple[str, ...]:  # noqa: ARG002 - the other test counts bytes
-        """Give the limit of the primes."""
+        """Return the limit of the primes."""
         return (f"--cpu-max-prime={self.max_prime}",)
 
     def read(self, text: str) -> re.Match[str] | None:

@@ -68,7 +68,7 @@ class SysbenchMemory(SysbenchTest):
         return self.block_size
 
     def options(self, events: int) -> tuple[str, ...]:
-        """Give the block and what is done with it; the total size is what ends this test, not the events."""
+        """Return the block and what is done with it; the total size is what ends this test, not the events."""
         sizes = (f"--memory-block-size={self.block_size}", f"--memory-total-size={events * self.block_size}")
         how = (f"--memory-oper={self.operation}", f"--memory-access-mode={self.access}")
         return (*sizes, *how, f"--memory-scope={self.scope}")

@@ -54,7 +54,7 @@ class SystemCalls(PerfBench):
         return rounds_of(self.duration)
 
     def loops_after(self, loops: int, seconds: float) -> int:
-        """Give the number of calls that fill a turn: perf's clock has nothing else in it."""
+        """Return the number of calls that fill a turn: perf's clock has nothing else in it."""
         return max(1, min(MOST_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))
 
     @property

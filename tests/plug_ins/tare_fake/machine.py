@@ -25,7 +25,7 @@ class Machine:
         self._chance = random.Random(f"bursts {self.seed}")  # noqa: S311 - nothing secret
 
     def speed(self, seconds: float) -> float:
-        """Let so many seconds pass; gives the share of the CPU that a turn had meanwhile."""
+        """Let so many seconds pass; return the share of the CPU that a turn had meanwhile."""
         if not self.share:
             return 1.0
         left, work = seconds, 0.0

@@ -28,7 +28,7 @@ def draws_of(seed: str, number: int) -> tuple[float, ...]:
 
 
 def shaped(draws: NDArray[np.float64], shape: Shape, correlation: float = CORRELATION) -> NDArray[np.float64]:
-    """Give the noise of trials in turn (last axis but one of the draws: trials; last axis: the draws of one).
+    """Return the noise of trials in turn (last axis but one of the draws: trials; last axis: the draws of one).
 
     `heavy` is Student's t with three degrees of freedom ("Student", "The probable error of a mean", Biometrika 6
     (1908), 1-25), whose standard deviation is √3; `modes` are a fast one and, for one trial in five, a slow one;

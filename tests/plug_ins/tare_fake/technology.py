@@ -91,7 +91,7 @@ class Fake(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - likewise
-        """Give an instance that answers. It takes no time: its timeline is made up as well."""
+        """Yield an instance that answers. It takes no time: its timeline is made up as well."""
         if self.fails == "start":
             raise TrialFailed("the fake does not start", "it was told so")
         speed = self._next_speed()
@@ -105,7 +105,7 @@ class Fake(Technology):
         yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
 
     def _turns(self, number: int) -> Callable[[float], float]:
-        """Give how fast a turn of so many seconds is beside the instance's usual speed; it lets them pass."""
+        """Return how fast a turn of so many seconds is beside the instance's usual speed; it lets them pass."""
         chance = random.Random(f"{self.seed}/{number} turns")  # noqa: S311 - nothing secret
         machine = _machine(self.machine, self.bursts)
 
@@ -132,13 +132,13 @@ class Fake(Technology):
 
 @cache
 def _mood(machine: int) -> list[tuple[float, ...]]:  # noqa: ARG001 - each has its own
-    """Give what was drawn for a machine so far. It outlives the fakes on it: they share nothing else."""
+    """Return what was drawn for a machine so far. It outlives the fakes on it: they share nothing else."""
     return []
 
 
 @cache
 def _machine(seed: int, share: float) -> Machine:
-    """Give a machine with its bursts, likewise."""
+    """Return a machine with its bursts, likewise."""
     return Machine(seed, share)
 
 
@@ -169,7 +169,7 @@ class FakeHost:
         raise TrialFailed(f"{argv[0]}: a fake has no processes")
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Give the command itself: it would run on the machine that tare runs on."""
+        """Return the command itself: it would run on the machine that tare runs on."""
         return argv
 
     def put(self, source: Path, target: PurePosixPath) -> None:
@@ -181,7 +181,7 @@ class FakeHost:
         raise TrialFailed(f"{source}: a fake has no files, so {target} cannot be one of them")
 
     def read(self, path: str) -> str:  # noqa: ARG002 - it has none
-        """Give nothing: a fake has no files; see `Host.read`."""
+        """Return nothing: a fake has no files; see `Host.read`."""
         return ""
 
     def write(self, path: str, text: str) -> None:
@@ -189,24 +189,24 @@ class FakeHost:
         raise TrialFailed(f"{path}: a fake has no files for {len(text)} characters")
 
     def gather(self, folder: str, name: str) -> str:  # noqa: ARG002 - likewise
-        """Give nothing: a fake has no files; see `Host.gather`."""
+        """Return nothing: a fake has no files; see `Host.gather`."""
         return ""
 
     def facts(self) -> Facts:
-        """Say that it is made up."""
+        """Describe that it is made up."""
         return Facts("fake", "", "", "", len(self.limits.cpus), self.limits.memory_bytes, "", "")
 
     def lost(self, words: str) -> None:
-        """Give None: a fake is never away; see `Host.lost`."""
+        """Return None: a fake is never away; see `Host.lost`."""
 
 
 def _turn_seconds(argv: tuple[str, ...]) -> float:
-    """Give how long a program works that is told so, and the usual turn of all others."""
+    """Return how long a program works that is told so, and the usual turn of all others."""
     return float(dict(itertools.pairwise(argv)).get("--seconds", _TURN_SECONDS))
 
 
 def _answer(argv: tuple[str, ...], speed: float) -> str:
-    """Give what a program of the image prints, at this share of the speed; raises TrialFailed for any other command."""
+    """Return what a program of the image prints, at this share of the speed; raises TrialFailed for any other."""
     program, options = PurePosixPath(argv[0]).name, dict(itertools.pairwise(argv))
     if program == "ramspeed":
         return _ramspeed(argv[1], options, _MEMORY_BYTES * speed)

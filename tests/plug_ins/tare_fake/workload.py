@@ -36,7 +36,7 @@ class Odd(Workload):
     gives: Literal["", "nan", "infinity", "object", "integer", "point", "text", "seconds", "argv", "surrogate"] = ""
 
     def measure(self, setup: Setup) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
-        """Give one output, in which something may be wrong."""
+        """Return one output, in which something may be wrong."""
         seconds = _INFINITY if self.gives == "seconds" else 0.5
         argv: Any = (object(),) if self.gives == "argv" else ("odd",)
         text = "\udc80" if self.gives == "surrogate" else "speed: 5\n"
@@ -44,7 +44,7 @@ class Odd(Workload):
         return (given,)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise
-        """Give the value."""
+        """Return the value."""
         return (Value("speed", *_VALUES.get(self.gives, (None, 5.0))),)
 
     def seconds(self) -> float:

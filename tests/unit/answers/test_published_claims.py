@@ -214,7 +214,7 @@ def suite_of(claim: Claim) -> str:
 
 
 def measures(planned: Planned, claim: Claim) -> bool:
-    """Tell whether a workload of a suite measures what a claim is about."""
+    """Return whether a workload of a suite measures what a claim is about."""
     workload = planned.workload
     if planned.use != claim.workload or planned.exclude:
         return False

@@ -45,7 +45,7 @@ def test_an_application_that_is_there_stays_as_it_is(compose: Path, capsys: pyte
     target = compose.parent / "application.toml"
     target.write_text("mine")
     code, told = call(compose, capsys)
-    assert (code, told.splitlines()[0]) == (2, f"error: {target}: is there already")
+    assert (code, told.splitlines()[0]) == (2, f"error: {target}: already exists")
     assert target.read_text() == "mine"
 
 

@@ -29,7 +29,7 @@ def ledgers(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Clean:
-    """Call `tare clean` as if by root, in a home of its own, with no engines; gives exit code and what it says."""
+    """Call `tare clean` as if by root, in a home of its own, with no engines; return exit code and what it says."""
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -108,7 +108,7 @@ def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     assert code == 3
     error, hint = said.splitlines()[-2:]
     assert error == "error: not everything could be undone: on this machine: sh: did not end within 0.5 s"
-    assert hint == f"hint: mend that, then `tare clean` again; what is left to undo is in {ledgers}"
+    assert hint == f"hint: fix this, then `tare clean` again; what is left to undo is in {ledgers}"
     assert not any(thing.exists() for thing in (first, last, other))
     assert {path: left.entries for path, left in leftovers(ledgers).items()} == {path: (SLOW,)}
     assert (tmp_path / "home" / "instances" / "tare-1").exists()

@@ -45,7 +45,7 @@ def ok(stack: str = "native", block: int = 0, speed: float = 20e6) -> Trial:
 
 
 def turn(speed: float, warm_up: bool = False) -> Raw:
-    """Give what a turn of dhrystone printed, with another speed."""
+    """Return what a turn of dhrystone printed, with another speed."""
     text = re.sub(r"(?<=per_second: ).*", f"{speed:.3f}", SAMPLE.read_text())
     return Raw("dhrystone", (), text, 0.03, warm_up=warm_up)
 

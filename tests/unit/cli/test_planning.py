@@ -137,7 +137,7 @@ def test_a_plan_from_a_pilot_has_blocks_and_minutes(
 
 
 def foretold(folder: Path, pilot: Run, capsys: pytest.CaptureFixture[str], stacks: str) -> dict[str, tuple[float, int]]:
-    """Plan a suite of redis from a pilot; gives what is said of each stack: the deviation in percent, and blocks."""
+    """Plan a suite of redis from a pilot; return what is said of each stack: the deviation in percent, and blocks."""
     path = folder / "suite.toml"
     path.write_text(f"[suite]\nstacks = [{stacks}]\n[[workloads]]\nuse = 'redis'\n", encoding="utf-8")
     pilot = replace(pilot, folder=folder / "pilot")

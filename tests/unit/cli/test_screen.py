@@ -44,7 +44,7 @@ def test_what_could_be_better_is_told_below_what_is_usable() -> None:
 
 
 def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> None:
-    missing = [technology(name, Problem.mended_by("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
+    missing = [technology(name, Problem.fixed_by("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
     lines = said(*missing)
     first = next(index for index, line in enumerate(lines) if "apt-get" in line)
     last = next(index for index, line in enumerate(lines[first:], first) if not line.endswith("\\"))
@@ -54,12 +54,12 @@ def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> N
 
 
 def test_what_a_package_alone_does_not_mend_is_not_called_installable() -> None:
-    both = (Problem.mended_by("no qemu", "qemu-system-x86"), Problem("no /dev/kvm", "turn on nesting"))
+    both = (Problem.fixed_by("no qemu", "qemu-system-x86"), Problem("no /dev/kvm", "turn on nesting"))
     assert not any("Installable" in line for line in said(technology("qemu", *both)))
 
 
 def test_what_is_missing_is_said_to_be_installable_although_root_does_not_ask() -> None:
-    problems = (NOT_ROOT, Problem.mended_by("no crun", "crun"))
+    problems = (NOT_ROOT, Problem.fixed_by("no crun", "crun"))
     assert "Installable: crun" in said(technology("crun", *problems), technology("native", NOT_ROOT))
 
 
@@ -85,7 +85,7 @@ def test_what_only_the_user_has_and_what_debian_lacks_are_groups_of_their_own() 
 
 
 def test_reasons_that_do_not_fit_are_counted() -> None:
-    lines = said(*(technology(f"technology-{number}", Problem(f"reason {number}", "mend")) for number in range(30)))
+    lines = said(*(technology(f"technology-{number}", Problem(f"reason {number}", "fix")) for number in range(30)))
     assert len(lines) == LINES
     shown = sum(line.startswith("  technology-") for line in lines)
     assert f"  … and {30 - shown} more" in lines
@@ -107,13 +107,13 @@ def test_it_is_one_screen_on_any_machine(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
     kinds = (
         (),
-        (Problem.mended_by("qemu-system-x86_64 is not installed", "qemu-system-x86", "qemu-utils"),),
+        (Problem.fixed_by("qemu-system-x86_64 is not installed", "qemu-system-x86", "qemu-utils"),),
         (Problem("no image is given", "a table [stacks.NAME]", missing="yours"),),
         (Problem("not installed", "put it on the PATH", missing="program"),),
         (Problem("the daemon does not answer " * 4, "systemctl start it"),),
     )
     technologies = [
-        technology(name, *(kinds[choice] if (choice := chance.randrange(6)) < 5 else [Problem(name * 9, "mend" * 20)]))
+        technology(name, *(kinds[choice] if (choice := chance.randrange(6)) < 5 else [Problem(name * 9, "fix" * 20)]))
         for name in NAMES
     ]
     noise = tuple(

@@ -31,7 +31,7 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     assert (workload.command, workload.packages, workload.timeout) == (("sysbench", "cpu", "run"), ("sysbench",), 20)
     assert [(each.name, each.unit) for each in workload.metrics] == [("rate", "events/s")]
     assert run(app, ["try", "--on", "native", "--save", str(path), "--", "true"]) == 2
-    assert capsys.readouterr().err == f"error: {path}: is there already\nhint: choose another name\n"
+    assert capsys.readouterr().err == f"error: {path}: already exists\nhint: choose another name\n"
 
 
 def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def system(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tune(tmp_path: Path, system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tune:
-    """Call `tare tune` as if by root; gives exit code, standard output and standard error."""
+    """Call `tare tune` as if by root; return exit code, standard output and standard error."""
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     module = importlib.import_module("tare.cli.tune")

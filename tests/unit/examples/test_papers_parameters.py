@@ -22,7 +22,7 @@ def suite(name: str) -> Suite:
 
 
 def setting(name: str, workload: str, key: str) -> Any:
-    """Give what the workload is measured with, when the suite's bounds have been applied."""
+    """Return what the workload is measured with, when the suite's bounds have been applied."""
     (planned,) = (each for each in suite(name).workloads if each.name == workload)
     return getattr(planned.workload, key)
 

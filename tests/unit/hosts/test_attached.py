@@ -24,7 +24,7 @@ OWN_TERMINAL = ("script", "--quiet", "--return", "--command", _LINE, "/dev/null"
 
 @contextmanager
 def on_terminal(*argv: str) -> Iterator[tuple[int, int]]:
-    """Run Python on a terminal of its own; gives its number and our end."""
+    """Run Python on a terminal of its own; yield its number and our end."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, (sys.executable, "-c", CALL, *argv))  # noqa: S606 - as a shell would

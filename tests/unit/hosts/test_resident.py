@@ -51,7 +51,7 @@ def host(program: Path) -> Iterator[ExecHost]:
 
 
 def _pid(host: ExecHost) -> int:
-    """Give the number of the resident process, the grandparent of what is run: its parent is `run`."""
+    """Return the number of the resident process, the grandparent of what is run: its parent is `run`."""
     return int(host.run("sh", "-c", 'cut -d " " -f 4 "/proc/$PPID/stat"', timeout=SECONDS).text)
 
 

@@ -70,7 +70,7 @@ def source(tmp_path: Path, kind: str) -> Source:
 
 
 def taken(wanted: Source, scratch: Path) -> Path:
-    """Give the root of an image, as it is taken over."""
+    """Return the root of an image, as it is taken over."""
     here = copying.copied(wanted, copying.digest_of(wanted, scratch), scratch)
     copying.check_layers(wanted, here, copying.manifest_in(here))
     copying.unpacked(wanted, here, scratch / "root")
@@ -214,7 +214,7 @@ def test_an_image_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path, made:
 
 
 def _with_manifest(made: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Give an image another manifest."""
+    """Write another manifest into an image."""
     described = json.loads((made / "index.json").read_bytes())["manifests"][0]
     fields = json.loads(copying.blob(made, described["digest"]).read_bytes())
     change(fields)

@@ -126,7 +126,7 @@ def test_no_mark_of_ramspeed_is_faster_than_a_cache_can_be(kind: str, operation:
 
 
 def disassembled(name: str, program: Path) -> list[str]:
-    """Give the instructions of a function, each with its operands."""
+    """Return the instructions of a function, each with its operands."""
     lines = run("objdump", "--no-show-raw-insn", f"--disassemble={name}", program).stdout.splitlines()
     return [line.partition("\t")[2] for line in lines if "\t" in line]
 

@@ -23,7 +23,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(ended: subprocess.CompletedProcess[bytes]) -> tuple[bytes, float, float, int, int]:
-    """Give what a command printed, its wall and CPU seconds, its memory and its exit code."""
+    """Return what a command printed, its wall and CPU seconds, its memory and its exit code."""
     found = LINE.fullmatch(ended.stdout)
     assert found, ended
     assert ended.returncode == 0

@@ -35,7 +35,7 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(micro: Path) -> Iterator[range]:
-    """Give the one server of all tests, so that what one of them does to it is seen by the next.
+    """Yield the one server of all tests, so that what one of them does to it is seen by the next.
 
     Its value is the nanoseconds of its start.
     """

@@ -24,7 +24,7 @@ def shell(programs: Path, *options: str, script: str) -> subprocess.CompletedPro
 
 
 def daemon(number_file: Path) -> str:
-    """Give the script that starts a daemon in a session of its own, with an orphan's parent, and waits for it."""
+    """Return the script that starts a daemon in a session of its own, with an orphan's parent, and waits for it."""
     file = shlex.quote(str(number_file))
     inner = shlex.quote(f"echo $$ > {file}; exec sleep 600")
     return f"(setsid sh -c {inner} </dev/null >/dev/null 2>&1 &); until [ -s {file} ]; do sleep 0.01; done"

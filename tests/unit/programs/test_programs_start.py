@@ -153,7 +153,7 @@ def test_init_prints_its_limits_after_it_is_ready(programs: Path) -> None:
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the programs where they are in an image."""
+    """Return a folder with the programs where they are in an image."""
     folder = tmp_path_factory.mktemp("root")
     (folder / "usr/lib/tare").mkdir(parents=True)
     compiled(folder / "usr/lib/tare", "init", "run")

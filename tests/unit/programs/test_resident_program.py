@@ -33,7 +33,7 @@ class Resident:
         return self._output.readline().decode().rstrip("\n")
 
     def until_ended(self, number: int) -> list[str]:
-        """Give the lines up to the one that says that a command has ended, less its CPU time."""
+        """Return the lines up to the one that says that a command has ended, less its CPU time."""
         lines = [self.line()]
         while not lines[-1].startswith(f"ended {number} "):
             assert lines[-1], self._said()

@@ -118,7 +118,7 @@ def test_where_nothing_is_a_speed_no_stack_is_said_to_keep_some_of_it() -> None:
 
 def test_the_answer_of_one_block_claims_nothing() -> None:
     sentences = answer(summarize(believable_run(blocks=1)), MACHINE)
-    assert any("nothing can be told apart yet" in sentence for sentence in sentences)
+    assert any("nothing can be distinguished yet" in sentence for sentence in sentences)
     assert not any("equivalent" in sentence or "cannot be told" in sentence for sentence in sentences)
 
 

@@ -35,20 +35,20 @@ CARDS = {"light": "#ffffff", "dark": "#1b1f25"}  # behind a chart, as style.css 
 
 
 def linear(colour: str) -> Matrix:
-    """Give the linear RGB of a colour in sRGB."""
+    """Return the linear RGB of a colour in sRGB."""
     shares = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
 
 
 def lab(colour: str, seen: Matrix) -> Matrix:
-    """Give CIE L*a*b* of a colour, as somebody sees it."""
+    """Return CIE L*a*b* of a colour, as somebody sees it."""
     shares = TO_XYZ @ np.clip(seen @ linear(colour), 0, 1) / (TO_XYZ @ np.ones(3))
     roots = np.where(shares > (6 / 29) ** 3, np.cbrt(shares), shares / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.array([116 * roots[1] - 16, 500 * (roots[0] - roots[1]), 200 * (roots[1] - roots[2])])
 
 
 def nearest(colours: Sequence[str], seen: Matrix) -> float:
-    """Give the distance of the two colours that look most alike."""
+    """Return the distance of the two colours that look most alike."""
     return min(float(np.linalg.norm(lab(one, seen) - lab(other, seen))) for one, other in combinations(colours, 2))
 
 

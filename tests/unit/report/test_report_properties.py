@@ -43,7 +43,7 @@ STATES = some.sampled_from(["ok"] * 8 + ["failed", "skipped", "absent", "empty",
 
 @some.composite
 def _runs(draw: some.DrawFn) -> Run:
-    """Give each metric and stack a shape of its own, so that a point may have a doubt that no headline has."""
+    """Return each metric and stack a shape of its own, so that a point may have a doubt that no headline has."""
     records = draw(some.lists(some.sampled_from([WEB, REDIS, STARTUP]), min_size=1, unique_by=lambda it: it.name))
     stacks = draw(some.lists(some.sampled_from(STACKS), min_size=1, unique=True))
     blocks, noise = draw(some.integers(1, 12)), draw(some.sampled_from([0.0, 1e-4, 0.01]))
@@ -103,7 +103,7 @@ def _get(stack: str, block: int, point: float) -> float:
 
 
 def _kinds(summary: Summary) -> tuple[set[str], set[str]]:
-    """Give the kinds of cautions of the headlines and those of single values."""
+    """Return the kinds of cautions of the headlines and those of single values."""
     levels = (summary.headlines, summary.cells)
     head, cells = ({caution.kind for cell in level for caution in cell.cautions} for level in levels)
     return head, cells

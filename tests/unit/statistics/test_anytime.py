@@ -50,7 +50,7 @@ def test_fewer_than_five_blocks_have_no_interval() -> None:
 
 
 def looks(truth: float, seed: int, runs: int = 2000) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate runs; gives the lower and upper end of each interval, after every block."""
+    """Simulate runs; return the lower and upper end of each interval, after every block."""
     values = np.random.default_rng(seed).normal(truth, SD, (runs, BLOCKS))
     ends = []
     for count in range(1, BLOCKS + 1):
@@ -68,7 +68,7 @@ def test_looking_after_every_block_misses_the_truth_in_at_most_one_run_of_twenty
 
 
 def decisions(truth: float, seed: int) -> tuple[list[str], list[int]]:
-    """Simulate runs that stop when they are decided; gives what was decided and after how many blocks."""
+    """Simulate runs that stop when they are decided; return what was decided and after how many blocks."""
     low, high = looks(truth, seed)
     limit = np.log(1.03)
     said, after = [], []

@@ -235,7 +235,7 @@ def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[fl
 
 
 def decided(found: Comparison) -> tuple[np.ndarray, np.ndarray]:
-    """Tell what is found different, and what is decided at all."""
+    """Return what is found different, and what is decided at all."""
     away = np.abs(found.mean)
     return away > found.half, (away > found.half) | (away + found.half < found.limit)
 

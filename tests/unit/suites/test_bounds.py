@@ -41,7 +41,7 @@ def faults(text: str) -> list[str]:
 
 
 def lowered(workload: Workload, limits: LimitsWanted) -> dict[str, Any]:
-    """Give the settings that were lowered, which are those that it says."""
+    """Return the settings that were lowered, which are those that it says."""
     fitting, said = bounded(workload, limits)
     changed = {name: setting for name, setting in vars(fitting).items() if setting != vars(workload)[name]}
     assert {each.setting for each in said} == changed.keys()

@@ -70,7 +70,7 @@ def test_trials_tell_what_became_of_them_also_where_they_failed(tmp_path: Path) 
         timeline=(Mark("requested", 0.0), Mark("qemu:ready", 1.0), Mark("ready", 2.5)),
         cautions=(Caution("steal", "some"), Caution("swap", "any")),
     )
-    failed = replace(make_trial("docker", 0, ()), status="failed", reason='it\'s "odd" <b>', hint="mend it")
+    failed = replace(make_trial("docker", 0, ()), status="failed", reason='it\'s "odd" <b>', hint="fix it")
     folder = write(make_run([ok, failed], folder=tmp_path / "run"))
     said = rows(
         folder, "SELECT stack, status, reason, hint, started, ready_seconds, cautions FROM trials ORDER BY stack"
@@ -78,7 +78,7 @@ def test_trials_tell_what_became_of_them_also_where_they_failed(tmp_path: Path) 
     common = {"started": "2023-11-14 22:13:20"}
     assert said == [
         common
-        | {"stack": "docker", "status": "failed", "reason": 'it\'s "odd" <b>', "hint": "mend it"}
+        | {"stack": "docker", "status": "failed", "reason": 'it\'s "odd" <b>', "hint": "fix it"}
         | {"ready_seconds": None, "cautions": []},
         common
         | {"stack": "native", "status": "ok", "reason": "", "hint": ""}
@@ -364,7 +364,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert error.value.hint == "give the folder that `tare run` printed"
 
 
-# --- a stranger's run ------------------------------------------------------------------------------------------------
+# --- untrusted run ------------------------------------------------------------------------------------------------
 
 
 def test_a_strangers_run_leads_to_no_file_elsewhere(tmp_path: Path) -> None:

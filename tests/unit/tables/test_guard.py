@@ -103,7 +103,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unchanged(run: Path) -> Iterator[Path]:
-    """Give the run's folder, and look afterwards whether anything in it or beside it has changed."""
+    """Yield the run's folder, and look afterwards whether anything in it or beside it has changed."""
     other = run.parent / "other"
     other.mkdir(exist_ok=True)
     for name in ("secret", "secret.csv"):

@@ -299,7 +299,7 @@ def test_an_incus_without_its_daemon_says_so(host: WithIncus) -> None:
 
 def test_where_there_is_no_client_the_one_of_this_debian_is_what_to_install(host: WithIncus) -> None:
     (host.folder / "incus").unlink()
-    assert list(Lxd().problems(host)) == [Problem.mended_by("lxc is not installed", package_for(host))]
+    assert list(Lxd().problems(host)) == [Problem.fixed_by("lxc is not installed", package_for(host))]
     assert Lxd().version(host) == ""
 
 

@@ -69,7 +69,7 @@ def launch(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Put the programs that stand in on the PATH; gives what runs one of them."""
+    """Put the programs that stand in on the PATH; return what runs one of them."""
     monkeypatch.setenv("PATH", f"{STAND_INS}:{os.environ['PATH']}")
     monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

@@ -62,7 +62,7 @@ def asked(wanted: Wanted) -> str:
 
 
 def refused(wanted: Wanted, error: type[TareError]) -> tuple[str, str]:
-    """Give the two lines with which a server was not had."""
+    """Return the two lines with which a server was not had."""
     with pytest.raises(error) as found:
         asked(wanted)
     return str(found.value), found.value.hint
@@ -268,7 +268,7 @@ def launch(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
-    """Give the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
+    """Yield the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
     folder = private_state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
     folder.parent.mkdir(exist_ok=True)
     ledger = Ledger(tmp_path / "server.jsonl")

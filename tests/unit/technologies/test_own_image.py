@@ -234,7 +234,7 @@ def test_unikraft_tells_what_newer_ones_need_of_a_processor(boot: Boot) -> None:
 
 
 def _hint_of(boot: Boot, console: Sequence[str]) -> str:
-    """Give the hint for an image that ended after these lines."""
+    """Return the hint for an image that ended after these lines."""
     launch = replace(boot.launch, knock=lambda *_: None)
     with (
         LocalHost().spawn("printf", "%s\n", *console) as monitor,

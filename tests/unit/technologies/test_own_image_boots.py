@@ -94,7 +94,7 @@ def started(technology: OwnImage, launch: Launch) -> AbstractContextManager[Inst
 
 
 def told(technology: OwnImage, launch: Launch) -> str:
-    """Give the command line that has arrived in the echoing kernel."""
+    """Return the command line that has arrived in the echoing kernel."""
     with (
         pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
         started(technology, launch),
@@ -197,6 +197,6 @@ def stand_in(image: Image) -> Callable[[Path], Unikraft]:
 
 
 def _libraries(root: Path) -> set[str]:
-    """Give the shared libraries of the stand-in's programs."""
+    """Return the shared libraries of the stand-in's programs."""
     said = subprocess.run(("chroot", root, "ldd", *PROGRAMS), capture_output=True, text=True, check=True).stdout
     return {word for line in said.splitlines() for word in line.split() if word.startswith("/") and ":" not in word}

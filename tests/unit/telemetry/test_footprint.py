@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(file: Path, *words: str) -> Iterator[int]:
-    """Start a process that has the file in its memory, with further words; gives its number."""
+    """Start a process that has the file in its memory, with further words; yield its number."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen((sys.executable, "-c", READER, file, *words), **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == b"ready\n"

@@ -26,7 +26,7 @@ RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +eve
 
 
 def sample(name: str) -> tuple[Raw, ...]:
-    """Give the raw output of a real trial, as a run folder has it."""
+    """Return the raw output of a real trial, as a run folder has it."""
     return TypeAdapter(tuple[Raw, ...]).validate_json((SAMPLES / f"{name}.json").read_bytes())
 
 

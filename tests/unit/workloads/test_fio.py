@@ -35,14 +35,14 @@ def parse(text: str, workload: Fio = READ) -> dict[tuple[str, float | None], flo
 
 
 def changed(change: Callable[[dict[str, Any]], object], name: str = "randread.json") -> str:
-    """Give a captured report with a change in it."""
+    """Return a captured report with a change in it."""
     report = json.loads(sample(name))
     change(report)
     return json.dumps(report)
 
 
 def done(report: dict[str, Any]) -> dict[str, Any]:
-    """Give what the job of a report has done."""
+    """Return what the job of a report has done."""
     found: dict[str, Any] = report["jobs"][0]["read"]
     return found
 

@@ -18,7 +18,7 @@ SAMPLED = Pgbench(scale=8)
 
 
 def sample(name: str) -> str:
-    """Give what was captured, with a scale of 1, as if with one of 8."""
+    """Return what was captured, with a scale of 1, as if with one of 8."""
     return (SAMPLES / f"{name}.txt").read_text().replace("scaling factor: 1\n", "scaling factor: 8\n")
 
 

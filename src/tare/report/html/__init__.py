@@ -1,7 +1,7 @@
 """The report as one page that needs nothing else: no network, light and dark, print and phone.
 
 Its one script sorts and filters tables. The page lets no other run: its policy names the script by its hash.
-Everything from a run folder is escaped: it may come from a stranger.
+Everything from a run folder is escaped: it may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -78,4 +78,4 @@ def _unbroken(text: str) -> str:
 
 def _own(name: str) -> Markup:
     """Read a file of ours that goes into the page as it is."""
-    return Markup(files("tare.report.html").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  # not a stranger's
+    return Markup(files("tare.report.html").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  # not untrusted

@@ -29,7 +29,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some stacks have no value, where, and what may mend that."""
+    """Why some stacks have no value, where, and what may fix that."""
 
     text: str
     where: tuple[str, ...]
@@ -40,7 +40,7 @@ _Reasons = dict[tuple[str, str], list[tuple[str, str]]]  # of a reason and its h
 
 
 def doubts(summary: Summary) -> tuple[Doubt, ...]:
-    """Give the kinds of cautions of a run, numbered in the order in which they are met: headlines, then single values.
+    """Return the kinds of cautions of a run, numbered in the order of the page: headlines, then single values.
 
     A single value may have a caution that no headline has. Where both have it, the headline's counts are given.
     """
@@ -56,7 +56,7 @@ def doubts(summary: Summary) -> tuple[Doubt, ...]:
 
 
 def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
-    """Give one cell for each workload and stack: their trials are those of all headlines."""
+    """Return one cell for each workload and stack: their trials are those of all headlines."""
     return tuple(cell for cell in summary.headlines if cell.headline == cell.workload)
 
 
@@ -78,7 +78,7 @@ def _touched(cautions: list[CautionCount], stacks: int) -> str:
 
 
 def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
-    """Give the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
+    """Return the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
     by_number: dict[int, list[str]] = {}
     numbers = {doubt.kind: doubt.number for doubt in numbered}
     for caution in cell.cautions:

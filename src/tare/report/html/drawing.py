@@ -63,7 +63,7 @@ def drawn_meanwhile() -> Iterator[None]:
 
 
 def drawing(spec: Spec | None, prefix: str, caption: str, *, wide: bool = False) -> Drawing | None:
-    """Give the chart of a specification; None where there is nothing to draw."""
+    """Return the chart of a specification; None where there is nothing to draw."""
     if spec is None:
         return None
     pen, drawn = _PEN.get(), None

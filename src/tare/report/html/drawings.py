@@ -125,7 +125,7 @@ class LayerRow:
 
 
 def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
-    """Tell what each layer of the nested stacks adds, from the outermost to the innermost."""
+    """Return what each layer of the nested stacks adds, from the outermost to the innermost."""
     by_depth: dict[tuple[str, int], list[Layer]] = {}
     for trial in run.trials:
         if trial.status == "ok":
@@ -189,7 +189,7 @@ def _start(moments: dict[str, list[Mark]], prefix: str, caption: str) -> Drawing
 
 
 def _moments(trials: Sequence[Trial]) -> list[Mark]:
-    """Give the median of each mark that most trials have, in order of time: an instance starts alike for all."""
+    """Return the median of each mark that most trials have, in order of time: an instance starts alike for all."""
     seen: dict[str, list[float]] = {}
     for trial in trials:
         for mark in trial.timeline:
@@ -206,7 +206,7 @@ def _of_the_stack(moments: list[Mark]) -> list[Mark]:
 
 
 def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[figures.Bar]:
-    """Give the median of each stack and workload, in the run's order."""
+    """Return the median of each stack and workload, in the run's order."""
     values: dict[tuple[str, str], list[int]] = {}
     for trial in run.trials:
         value = read(trial.footprint) if trial.footprint and trial.status == "ok" else None

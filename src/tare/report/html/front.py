@@ -25,7 +25,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Tie:
-    """Stacks with the same possible ranks, such as `2-3`: these cannot be told apart."""
+    """Stacks with the same possible ranks, such as `2-3`: these cannot be distinguished."""
 
     ranks: str
     stacks: tuple[Placed, ...]

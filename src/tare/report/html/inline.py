@@ -38,10 +38,10 @@ def draw(spec: Spec, prefix: str, description: str) -> str:
 def inline(svg: str, prefix: str, description: str) -> str:
     """Make a drawing part of a page: text in the page's colour, marks with a title for the pointer, no clashing names.
 
-    The drawing is parsed and written anew, so that what a stranger's run folder put into a name stays text.
+    The drawing is parsed and written anew, so that what an untrusted run folder put into a name stays text.
     """
     ET.register_namespace("", _SVG)
-    root = ET.fromstring(svg)  # noqa: S314  # our own renderer's output, not a stranger's
+    root = ET.fromstring(svg)  # noqa: S314  # our own renderer's output, not untrusted
     _keep_drawing(root)
     for element in root.iter():
         _rename(element, prefix)
@@ -113,7 +113,7 @@ def _join(element: ET.Element) -> None:
 
 
 def _alike(one: ET.Element, other: ET.Element) -> bool:
-    """Tell whether two opaque shapes are of one look; what lies upon each other stays apart if it is translucent."""
+    """Return whether two opaque shapes are of one look; what lies upon each other stays apart if it is translucent."""
     looks = [{**each.attrib, "d": ""} for each in (one, other)]
     plain = all("d" in each.attrib and not len(each) for each in (one, other))
     return plain and looks[0] == looks[1] and looks[0].keys() <= {"d", "fill", "stroke-width"}

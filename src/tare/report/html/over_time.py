@@ -22,7 +22,7 @@ Counts = Mapping[str, Sequence[float]]
 
 
 def over_time(run: Run, record: WorkloadRecord) -> list[Rate]:
-    """Give the rates of each stack, averaged over its trials; nothing for a workload whose output has none."""
+    """Return the rates of each stack, averaged over its trials; nothing for a workload whose output has none."""
     if record.use != _USE:
         return []
     found: dict[str, list[Counts]] = {}
@@ -34,7 +34,7 @@ def over_time(run: Run, record: WorkloadRecord) -> list[Rate]:
 
 
 def _of_trial(run: Run, trial: str) -> Counts:
-    if "/" in trial:  # the folder may be a stranger's
+    if "/" in trial:  # the folder may be untrusted
         return {}
     try:
         raw = load_raw(run.folder, trial)

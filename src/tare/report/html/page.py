@@ -217,7 +217,7 @@ def _day(started: str) -> str:
     """Write a moment as people do, to the minute."""
     try:
         moment = datetime.fromisoformat(started).astimezone(UTC)
-    except ValueError:  # a stranger's, or an older one
+    except ValueError:  # untrusted, or an older one
         return started
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
@@ -230,7 +230,7 @@ def _stacks(summary: Summary, run: Run, places: Anchors) -> tuple[StackFacts, ..
 
 
 def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
-    """Say what a page of so many stacks or trials does not have."""
+    """Describe what a page of so many stacks or trials does not have."""
     texts = []
     if len(summary.stacks) > MOST_DRAWN:
         texts.append(f"charts, as there are {len(summary.stacks)} stacks")
@@ -347,7 +347,7 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
 
 
 def _reach(cell: Cell) -> tuple[str, ...]:
-    """Say what an open cell would have shown, what a decided one rests on, and what the mean over all turns says."""
+    """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
     said = []
     if cell.verdict == "undecided":
         said.append(f"would have told a difference of {resolved(cell)}")
@@ -359,7 +359,7 @@ def _reach(cell: Cell) -> tuple[str, ...]:
 
 
 def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Describe each machine once, with its roles; runs of before there were roles have one machine, without a role."""
+    """Describe each machine once, with its roles; older runs have one machine, without a role."""
     roles: dict[Facts, list[str]] = {}
     for role, facts in run.record.machines.items():
         roles.setdefault(facts, []).append(role)
@@ -369,7 +369,7 @@ def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
 
 
 def described(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """Say what a machine is, in rows of a name and a text; all machines have the same rows."""
+    """Describe what a machine is, in rows of a name and a text; all machines have the same rows."""
     rows = (
         ("CPU", facts.cpu_model),
         ("CPUs", str(facts.cpus) if facts.cpus else ""),
@@ -380,7 +380,7 @@ def described(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("clock source", facts.clock_source),
         ("virtualization", facts.virtualization),
     )
-    return tuple((name, text or "it does not say") for name, text in rows)
+    return tuple((name, text or "unknown") for name, text in rows)
 
 
 def _tuned(setting: Tuning) -> str:

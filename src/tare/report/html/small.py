@@ -16,7 +16,7 @@ AXIS = 30.0
 
 
 def ticks(length: float, most: int) -> list[float]:
-    """Give round numbers from 0 up to a length, at most so many steps of 1, 2 or 5 times a power of ten."""
+    """Return round numbers from 0 up to a length, at most so many steps of 1, 2 or 5 times a power of ten."""
     least = length / most
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - 1e-9))

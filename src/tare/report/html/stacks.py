@@ -37,7 +37,7 @@ def stack_facts(stack: str, own: Sequence[Trial], anchor: str, places: Anchors) 
 
 
 def _limits(trials: Sequence[Trial]) -> Iterable[Limit]:
-    """Give the limits of a stack; where its workloads have several, each with their names."""
+    """Yield the limits of a stack; where its workloads have several, each with their names."""
     seen: dict[Limits, SetLimits] = {}
     workloads: dict[Limits, dict[str, None]] = {}
     for trial in trials:

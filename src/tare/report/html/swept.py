@@ -47,7 +47,7 @@ def swept_drawings(summary: Summary, run: Run, record: WorkloadRecord, prefix: s
 
 
 def _cells(summary: Summary, record: WorkloadRecord, metric: str) -> list[Cell]:
-    """Give the cells of a metric. The A/A control is left out: its line would hide the baseline's."""
+    """Return the cells of a metric. The A/A control is left out: its line would hide the baseline's."""
     return [cell for cell in summary.of(record.name) if cell.metric == metric and cell.stack != summary.control]
 
 

@@ -50,7 +50,7 @@ def trace(run: Run, trial: Trial, names: Sequence[str], points: int = _MOST) -> 
         try:
             series = series_of(file, trial.trial)
         except OSError:
-            continue  # the folder may be a stranger's: what cannot be read is not drawn
+            continue  # the folder may be untrusted: what cannot be read is not drawn
         if found := drawn(series, min(points, _MOST)):
             return found
     return None
@@ -93,7 +93,7 @@ def _most(points: Points) -> float:
 
 
 def _rates(counted: Sequence[tuple[float, float]]) -> Points:
-    """Give what was used each second between two samples; what lies close together is one."""
+    """Return what was used each second between two samples; what lies close together is one."""
     rates: Points = []
     last = counted[0] if counted else (0.0, 0.0)
     for moment, value in counted[1:]:

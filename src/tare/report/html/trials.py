@@ -102,7 +102,7 @@ def anchors(summary: Summary, run: Run) -> Anchors:
 def trials_of(
     summary: Summary, run: Run, known: Anchors, turns: Mapping[str, TurnsShown]
 ) -> Mapping[str, tuple[Trials, ...]]:
-    """Give the trials of all cells, by workload; their blocks lead to the turns that are shown."""
+    """Return the trials of all cells, by workload; their blocks lead to the turns that are shown."""
     own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known.names}
     for trial in run.trials:
         if (trial.workload, trial.stack) in own:
@@ -164,7 +164,7 @@ def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | 
 
 
 def telemetry_names(trial: Trial) -> tuple[str, str]:
-    """Give the names that the telemetry of a trial may have: its own, or that of its block."""
+    """Return the names that the telemetry of a trial may have: its own, or that of its block."""
     return (trial.trial, f"{trial.workload}-{trial.block:03d}")
 
 
@@ -173,7 +173,7 @@ def _quantity(value: Measured | None) -> str:
 
 
 def _turns(trial: Trial) -> str:
-    """Say how many turns there were, how long they took, and how much of the CPU time was stolen at most."""
+    """Describe how many turns there were, how long they took, and how much of the CPU time was stolen at most."""
     own = [turn for turn in trial.turns if not turn.warm_up]
     if not own:
         return ""
@@ -184,7 +184,7 @@ def _turns(trial: Trial) -> str:
 
 
 def _file(run: Run, name: str) -> str:
-    """Give the link to a file of the run from its page; empty where it has none."""
+    """Return the link to a file of the run from its page; empty where it has none."""
     folder, _, own = name.partition("/")
     if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
         return ""
@@ -212,7 +212,7 @@ def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, room:
 
 
 def _turn_values(trial: Trial, shown: Sequence[Measured], unit: str) -> Iterator[tuple[str, str]]:
-    """Give the values of the turns of each column, in one unit."""
+    """Yield the values of the turns of each column, in one unit."""
     found = {(value.metric, value.point): value for value in trial.values}
     for column in shown:
         value = found.get((column.metric, column.point))
@@ -225,7 +225,7 @@ def _turn_values(trial: Trial, shown: Sequence[Measured], unit: str) -> Iterator
 
 
 def _lines(trial: Trial) -> Iterable[str]:
-    """Give the lines of a shell; those of further turns are a comment."""
+    """Yield the lines of a shell; those of further turns are a comment."""
     for kind in alike(trial.commands):
         yield shlex.join(kind.first)
         if kind.more:
@@ -233,7 +233,7 @@ def _lines(trial: Trial) -> Iterable[str]:
 
 
 def _outputs(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str, str]]:
-    """Give the first output of the first labels that hold a value, cut to the room that there is."""
+    """Yield the first output of the first labels that hold a value, cut to the room that there is."""
     if not _file(run, f"raw/{trial.trial}.json"):
         return
     try:

@@ -31,13 +31,13 @@ class Strip:
 
     @property
     def caption(self) -> str:
-        """Say how to read it, and what it shows."""
+        """Describe how to read it, and what it shows."""
         read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns"
         return self._with(f"{read}; ")
 
     @property
     def told(self) -> str:
-        """Say what it shows, where it is said elsewhere how to read it."""
+        """Describe what it shows, where it is said elsewhere how to read it."""
         return self._with("")
 
     def _with(self, read: str) -> str:
@@ -53,7 +53,7 @@ class Strip:
 
 
 def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
-    """Give the block of a workload whose turns differ most, and one in which a stack stalls by itself."""
+    """Return the block of a workload whose turns differ most, and one in which a stack stalls by itself."""
     blocks = blocks_of(run, workload)
     if not blocks:
         return ()
@@ -66,7 +66,7 @@ def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
 
 
 def blocks_of(run: Run, workload: str, among: Collection[int] = ()) -> Mapping[int, list[TurnBar]]:
-    """Give the turns of each block of a workload, or of those `among` some, as far as their speed is known."""
+    """Return the turns of each block of a workload, or of those `among` some, as far as their speed is known."""
     blocks: dict[int, list[TurnBar]] = {}
     for trial in latest(run.of(workload)):
         if trial.status == "ok" and (not among or trial.block in among) and (bars := _bars(trial)):
@@ -87,7 +87,7 @@ def _noise(bars: Sequence[TurnBar]) -> float:
 
 
 def _stalling(summary: Summary, workload: str) -> str:
-    """Give the stack of a workload that stalls most; empty where none has that caution."""
+    """Return the stack of a workload that stalls most; empty where none has that caution."""
     cells = [
         cell
         for cell in summary.of(workload)
@@ -97,14 +97,14 @@ def _stalling(summary: Summary, workload: str) -> str:
 
 
 def _of_its_own(bars: Sequence[TurnBar], stack: str) -> float:
-    """Give the share of a stack's turns that are slow, above that of the others."""
+    """Return the share of a stack's turns that are slow, above that of the others."""
     own = [bar.pace == SLOWEST for bar in bars if bar.stack == stack]
     others = [bar.pace == SLOWEST for bar in bars if bar.stack != stack]
     return (fmean(own) if own else -1.0) - (fmean(others) if others else 0.0)
 
 
 def _bars(trial: Trial) -> list[TurnBar]:
-    """Give the turns of a trial whose speed is known."""
+    """Return the turns of a trial whose speed is known."""
     by_label: dict[str, list[Turn]] = {}
     for turn in trial.turns:
         if not turn.warm_up:
@@ -128,7 +128,7 @@ def _bar(name: str, stack: str, turn: Turn, speed: float) -> TurnBar:
 
 
 def _speeds(values: Sequence[Measured]) -> Mapping[str, list[float]]:
-    """Give, by label, the speed of each turn beside the usual one: the geometric mean of what was measured in it."""
+    """Return, by label, the speed of each turn beside the usual one: the geometric mean of what was measured in it."""
     logs: dict[str, list[list[float]]] = {}
     for value in values:
         if value.label and value.turns and all(0 < turn < math.inf for turn in value.turns):

@@ -47,7 +47,7 @@ class OwnService:
         return (*(own or ()), *self.command)
 
     def service(self, listen: str, parameters: Parameters) -> Service:
-        """Give it as tare runs it, with address, port and parameters in their places."""
+        """Return it as tare runs it, with address, port and parameters in their places."""
         places = {**parameters, "listen": listen, "port": self.port}
         return Service(
             argv=in_places(self.command, places),
@@ -92,7 +92,7 @@ class Load:
         return replace(raw, client_limit=self.limit_in(f"{raw.text}\n{raw.errors}"))
 
     def limit_in(self, printed: str) -> str:
-        """Give the line in which the load says that it was the bottleneck; empty without one."""
+        """Return the line in which the load says that it was the bottleneck; empty without one."""
         found = re.search(self.bottleneck, printed, re.MULTILINE) if self.bottleneck else None
         if found is None:
             return ""
@@ -112,7 +112,7 @@ class Application:
     memory_bytes: int = 1 << 30
 
     def given(self, parameters: Parameters) -> Parameters:
-        """Give all parameters, some of which a suite sets; raises ValueError for one that it does not have."""
+        """Return all parameters, some of which a suite sets; raises ValueError for one that it does not have."""
         for name in parameters:
             if name not in self.parameters:
                 there = f"it has {', '.join(sorted(self.parameters))}" if self.parameters else "it has none"
@@ -121,7 +121,7 @@ class Application:
         return {**self.parameters, **parameters}
 
     def services_beside(self, parameters: Parameters) -> tuple[Beside, ...]:
-        """Give what runs beside the service under test. All that is of Debian's packages shares an image."""
+        """Return what runs beside the service under test. All that is of Debian's packages shares an image."""
         own = [each.image for each in self.beside if each.image.source is None]
         shared = _together(own) if own else ImageWanted()
         return tuple(
@@ -148,12 +148,12 @@ def in_places(words: Sequence[str], places: Mapping[str, object]) -> tuple[str, 
 
 
 def has_place(text: str, name: str) -> bool:
-    """Tell whether a text has a place of this name."""
+    """Return whether a text has a place of this name."""
     return f"{{{name}}}" in text
 
 
 def _together(images: Sequence[ImageWanted]) -> ImageWanted:
-    """Give the image that has what all of these have; they are of one release."""
+    """Return the image that has what all of these have; they are of one release."""
     packages = sorted({package for each in images for package in each.packages})
     files = sorted({file for each in images for file in each.files})
     return ImageWanted(images[0].release, tuple(packages), tuple(files))

@@ -137,7 +137,7 @@ class _Reader:
     folder: Path
 
     def application(self) -> Application | None:
-        """Give the application; None if there is a fault."""
+        """Return the application; None if there is a fault."""
         document = self.document
         self._check_tables()
         own: _ApplicationTable | None = document.build(("application",), _ApplicationTable)

@@ -5,7 +5,7 @@ MB at 4000 requests a second. httperf asks as in loads.httperf, whether answers 
 are the throughput whose share is the goal (loads.pressure). A stack that does not follow the rate with all its
 memory is still compared with itself.
 
-A run that the client fails in, or that has no good answer at all, is no round: it is repeated. After five on end the
+A run that the client fails in, or that has no good answer at all, is no round: it is repeated. After five in a row the
 memory has missed the goal, or the trial has failed if that was all the memory.
 """
 
@@ -58,7 +58,7 @@ class AtRate(Workload):
         return self.of.server
 
     def service(self, listen: str) -> Service | None:
-        """Give its server."""
+        """Return its server."""
         return self.of.service(listen)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:

@@ -2,7 +2,7 @@
 
 Instances of the stack, each with the server and the limits of the suite, are started one beside the other. After each
 start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
-It ends with the first that misses the goal three times on end: chance slows one, too. It also ends with one that a
+It ends with the first that misses the goal three consecutive times: chance slows one, too. It also ends with one that a
 kernel ends for lack of memory, or that does not start or answer in time; where another one might leave the machine less
 memory than `spare`; and with `most`. Then nobody knows how many fit, and `instances` is missing.
 
@@ -140,7 +140,7 @@ class Density(WithFurther):
 
 
 def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
-    """Give the latency of the slowest of so many instances, each at its best."""
+    """Return the latency of the slowest of so many instances, each at its best."""
     labels = [f"instance {number} of {count}" for number in range(1, count + 1)]
     if [*found] != labels:
         raise TrialFailed(f"expected outputs of {labels}, found {[*found]}")

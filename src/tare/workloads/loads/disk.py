@@ -61,7 +61,7 @@ class OnDisk(Workload):
 
 
 def share_seen(setup: Setup, before: DiskBytes, moved: DiskBytes) -> float:
-    """Give what share of the bytes that a workload has moved the machine's disks have seen, since `before`; at most 1.
+    """Return the share of the bytes a workload has moved that the machine's disks have seen since `before`; at most 1.
 
     Of the shares of reads and writes it is the smaller one: what the disks have done besides makes up for nothing.
     """

@@ -107,7 +107,7 @@ class DnsperfLoad(KneeLoad):
         return Answers(share, tuple(values), client)
 
     def _of_client(self, found: re.Match[str], sent: int, good: int, asked: float) -> str:
-        """Tell what the client could not do where not all was answered; empty if that was the server."""
+        """Return what the client could not do where not all was answered; empty if that was the server."""
         least = 1 - self.tolerance
         if found["dropped"] != "unknown" and good + int(found["dropped"]) >= least * asked:
             return f"the client's kernel dropped {found['dropped']} answers, for want of a buffer"

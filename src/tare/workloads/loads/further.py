@@ -30,11 +30,11 @@ class WithFurther(Workload):
         return self.load.server
 
     def service(self, listen: str) -> Service | None:
-        """Give its server."""
+        """Return its server."""
         return self.load.service(listen)
 
     def further(self, setup: Setup) -> Further:
-        """Give what starts further instances; raises TrialFailed where there are none."""
+        """Return what starts further instances; raises TrialFailed where there are none."""
         if setup.further is None:
             raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
         return setup.further

@@ -46,7 +46,7 @@ _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's scrip
 
 
 def servable(size_bytes: int) -> int:
-    """Give the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
+    """Return the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
     if not 1 <= size_bytes <= 16 * 1024**2:
         raise ValueError("the file's size is from 1B to 16MiB")
     return size_bytes
@@ -56,7 +56,7 @@ PageSize = Annotated[Size, AfterValidator(servable)]
 
 
 def page(size_bytes: int) -> str:
-    """Give a page of this size."""
+    """Return a page of this size."""
     return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
 
 

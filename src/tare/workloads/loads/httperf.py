@@ -140,7 +140,7 @@ class HttperfLoad(KneeLoad):
         return parts
 
     def _of_client(self, parts: Parts, text: str) -> str:
-        """Tell what the client could not do; empty if nothing."""
+        """Return what the client could not do; empty if nothing."""
         ports = _PORTS.search(text)
         if ports and _sum(parts, "other", "addresses") and int(ports["waiting"]) >= _USED_UP * int(ports["all"]):
             return f"{ports['waiting']} of the client's {ports['all']} ports wait after the end of a connection"
@@ -154,7 +154,7 @@ class HttperfLoad(KneeLoad):
 
 
 def _ports(client: Host) -> str:
-    """Tell how many ports the client has for connections, and how many wait; where its kernel does not say, so."""
+    """Return how many ports the client has for connections, and how many wait; where its kernel does not say, so."""
     text = client.run("cat", _SOCKETS, _RANGE, timeout=30, check=False).text
     waiting = re.search(r"^TCP: .* tw (\d+) ", text, re.MULTILINE)
     ends = re.search(r"^(\d+)\s+(\d+)$", text, re.MULTILINE)
@@ -168,7 +168,7 @@ def _sum(parts: Parts, *names: str) -> int:
 
 
 def _sending_seconds(part: re.Match[str]) -> float:
-    """Give for how long httperf has begun connections, at least: the last one took no longer than the longest.
+    """Return for how long httperf has begun connections, at least: the last one took no longer than the longest.
 
     One that timed out has waited for the server at most twice: to accept, and to answer.
     """
@@ -177,7 +177,7 @@ def _sending_seconds(part: re.Match[str]) -> float:
 
 
 def _pooled(parts: Parts) -> tuple[float, float]:
-    """Give mean and standard deviation, in seconds, of the connections with an answer of all httperfs together."""
+    """Return mean and standard deviation, in seconds, of the connections with an answer of all httperfs together."""
     found = [(int(part["replies"]), float(part["mean"]) / 1000, float(part["sd"]) / 1000) for part in parts]
     count = sum(replies for replies, _, _ in found)
     mean = sum(replies * each for replies, each, _ in found) / count

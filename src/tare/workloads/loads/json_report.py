@@ -20,39 +20,39 @@ class Part:
     hint: str
 
     def has(self, name: str) -> bool:
-        """Tell whether it has something of this name."""
+        """Return whether it has something of this name."""
         return isinstance(self.found, dict) and name in self.found
 
     def value(self, name: str) -> object:
-        """Give what has this name."""
+        """Return what has this name."""
         if not isinstance(self.found, dict) or name not in self.found:
             self.refuse(f"has no {name}")
         return self.found[name]
 
     def part(self, name: str) -> Part:
-        """Give the object of this name."""
+        """Return the object of this name."""
         return replace(self, found=self.value(name))
 
     def only(self, name: str) -> Part:
-        """Give the one object of a list."""
+        """Return the one object of a list."""
         found = self.value(name)
         if not isinstance(found, list) or len(found) != 1:
             self.refuse(f"has not one of {name}")
         return replace(self, found=found[0])
 
     def word(self, name: str) -> str:
-        """Give a text, or the beginning of it."""
+        """Return a text, or the beginning of it."""
         return str(self.value(name))[:200]
 
     def number(self, name: str) -> float:
-        """Give a number that is not negative."""
+        """Return a number that is not negative."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             self.refuse(f"has {str(value)[:50]} for {name}")
         return float(value)
 
     def positive(self, name: str) -> float:
-        """Give a number that is more than 0."""
+        """Return a number that is more than 0."""
         value = self.number(name)
         if not value:
             self.refuse(f"has 0 for {name}")

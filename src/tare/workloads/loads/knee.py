@@ -94,11 +94,11 @@ class Search:
         return replace(self, low=self.rate) if followed else replace(self, high=self.rate, client=client)
 
     def client_failed_at(self, rate: int) -> bool:
-        """Tell whether a rate was the last one that failed, and by the client."""
+        """Return whether a rate was the last one that failed, and by the client."""
         return self.high == rate and bool(self.client)
 
     def doubt(self) -> str:
-        """Tell why the knee of a search that has ended is only a lower bound; empty if the server was the limit."""
+        """Return why the knee of a search that has ended is only a lower bound; empty if the server was the limit."""
         if self.rate is not None or not self.low:
             return ""
         if self.high is None:
@@ -162,7 +162,7 @@ class KneeLoad(Workload):
             yield replace(raw, client_limit=search.doubt())
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Go through the search once more; gives the knee, and the values of the rates.
+        """Go through the search once more; return the knee, and the values of the rates.
 
         Beside several groups of stacks there are several searches: gives the mean of each value over those that have
         it. Raises TrialFailed where an output is missing or too many, or where no rate was followed.
@@ -232,7 +232,7 @@ def _check_some(search: Search, runs: Sequence[Answers], raw: Raw) -> None:
 
 
 def _medians(runs: Sequence[Answers]) -> Iterator[Value]:
-    """Give the median over runs of each value."""
+    """Return the median over runs of each value."""
     found: dict[tuple[str, float | None], list[float]] = defaultdict(list)
     for value in (value for run in runs for value in run.values):
         found[value.metric, value.point].append(value.value)

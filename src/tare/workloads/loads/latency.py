@@ -131,7 +131,7 @@ class LatencyLoad(WrkLoad):
         return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"]) / int(found["cpus"])))
 
     def _doubt(self, rate: int, late: int) -> str:
-        """Tell that the client did not keep to the schedule; empty if it did."""
+        """Describe how the client missed the schedule; empty if it did not."""
         share = late / (self._requests(rate) * self.rounds)
         what = f"at {rate}/s, the client itself sent {100 * share:.2g} % of the requests over 1 ms late"
         return what if share > _LATE_SHARE else ""
@@ -159,6 +159,6 @@ def _latencies(found: re.Match[str]) -> tuple[float, ...]:
 
 
 def _late(raw: Raw) -> int:
-    """Give how many requests of a turn the client sent too late; what wrk printed otherwise, `parse` refuses."""
+    """Return how many requests of a turn the client sent too late; what wrk printed otherwise, `parse` refuses."""
     found = None if raw.warm_up else _TURN.fullmatch(raw.text)
     return int(found["late"]) if found else 0

@@ -28,7 +28,7 @@ Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 
 
 def server_address(setup: Setup) -> str:
-    """Give the server's address; raises TrialFailed for an instance without a network."""
+    """Return the server's address; raises TrialFailed for an instance without a network."""
     if setup.instance.address is None:
         hint = "leave this stack out of workloads that serve, or give it a network"
         raise TrialFailed(f"{setup.instance.name}: it has no network", hint)
@@ -36,12 +36,12 @@ def server_address(setup: Setup) -> str:
 
 
 def server_port(setup: Setup, workload_name: str, default: int) -> int:
-    """Give the server's TCP port: that of a built-in server, or else `default`."""
+    """Return the server's TCP port: that of a built-in server, or else `default`."""
     return setup.instance.serves.get(workload_name, default)
 
 
 def exposed_port(image: Image, otherwise: int) -> int:
-    """Give the one TCP port that an image exposes; raises SuiteError if there are several."""
+    """Return the one TCP port that an image exposes; raises SuiteError if there are several."""
     if len(image.ports) > 1:
         ports = " and ".join(map(str, image.ports))
         raise SuiteError([Fault(f"port: missing: the image exposes {ports}", f"write port = {image.ports[0]}")])
@@ -49,7 +49,7 @@ def exposed_port(image: Image, otherwise: int) -> int:
 
 
 def client_cpus(client: Host) -> int:
-    """Give how many CPUs a load on the client may use."""
+    """Return how many CPUs a load on the client may use."""
     return int(client.run("nproc", timeout=30).text)
 
 

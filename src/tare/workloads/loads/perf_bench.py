@@ -66,10 +66,10 @@ class PerfBench(Workload):
 
     @abstractmethod
     def loops_after(self, loops: int, seconds: float) -> int:
-        """Give the loops of a benchmark's next turn, after one with these loops that took so long."""
+        """Return the loops of a benchmark's next turn, after one with these loops that took so long."""
 
     def command(self, inside: Host) -> tuple[str, ...]:  # noqa: ARG002 - one of them looks
-        """Give what starts perf in the instance."""
+        """Return what starts perf in the instance."""
         return ("perf", "bench")
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
@@ -102,7 +102,7 @@ class PerfBench(Workload):
         return 0.1 + len(self.benches) * (2 + self.rounds) * (0.02 + self.turn_seconds)
 
     def _probed(self, inside: Host, command: tuple[str, ...], bench: Bench) -> tuple[Raw, int]:
-        """Probe until a probe has half the loops of a turn; gives the last one, and the loops of the first turn."""
+        """Probe until a probe has half the loops of a turn; return the last one, and the loops of the first turn."""
         loops = 1
         for _ in range(_PROBES):
             probe, tried = self._run(inside, command, bench, loops), loops
@@ -142,7 +142,7 @@ class SameLoops(PerfBench):
         return self.loops / self.usual_rate
 
     def loops_after(self, loops: int, seconds: float) -> int:  # noqa: ARG002 - they are always the same
-        """Give the number of loops, which does not change."""
+        """Return the number of loops, which does not change."""
         return self.loops
 
 

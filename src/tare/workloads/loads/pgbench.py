@@ -173,7 +173,7 @@ class PgbenchLoad(Workload):
         return self.scale * _FILLING_SECONDS + points * (2 + self.rounds) * (0.05 + turn_seconds(self.duration))
 
     def _probed(self, setup: Setup, call: Call) -> tuple[Raw, Call]:
-        """Probe until a probe takes half as long as a turn; gives the last one, and the call that fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
             raw, done = self._did(setup, f"probe {call.mode} {call.clients}", call)
             seconds = call.clients * call.each / done.rate
@@ -183,7 +183,7 @@ class PgbenchLoad(Workload):
         return replace(raw, client_cpu=None, warm_up=True), call
 
     def _filling(self, call: Call, done: Done) -> Call:
-        """Give the call with as many transactions as fill a turn at this rate."""
+        """Return the call with as many transactions as fill a turn at this rate."""
         return replace(call, each=max(_LEAST, math.ceil(done.rate * turn_seconds(self.duration) / call.clients)))
 
     def _did(self, setup: Setup, label: str, call: Call) -> tuple[Raw, Done]:

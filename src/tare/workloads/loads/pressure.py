@@ -5,7 +5,7 @@ does this, and then looks for the smallest memory between the last two: always i
 no further apart than `precision`. Each memory is that of a fresh instance, which takes turns with another fresh one.
 That one has all the memory that the suite gives, and the goal is a share of its throughput in the same rounds. Both are
 fresh, as some become faster with use: Redis in gVisor by half within a second. Chance slows one of two instances, too:
-one that is too slow is tried again, and the goal is missed when five are on end. An instance that does not start,
+one that is too slow is tried again, and the goal is missed when five are consecutive. An instance that does not start,
 ends, or does not answer in time has missed it at once. Its *fate* is in the raw output: it answered, it answered with
 pages in swap, a kernel ended a process of it or could not boot for lack of memory, it was late, or it failed otherwise,
 with the reason: docs/decisions/further-instances.md.
@@ -168,7 +168,7 @@ def _in_turns(full: Iterator[Raw], less: Iterator[Raw]) -> Iterator[Raw]:
 
 
 def _next_of(measuring: Iterator[Raw], side: str) -> Raw | None:
-    """Give the next output; where it fails with all the memory, that is no fate of a try but a failed trial."""
+    """Return the next output; where it fails with all the memory, that is no fate of a try but a failed trial."""
     try:
         return next(measuring, None)
     except TrialFailed as error:

@@ -9,7 +9,7 @@ with many clients turns are longer, and there are fewer of them: no turn connect
 It has one thread: with more, it counts time in steps of 250 ms (docs/decisions/load-threads.md).
 
 Where its connections are refused, redis-benchmark 7.0 goes on at full speed and without an end (Redis's pull request
-11366 mends that). tare ends it, as any load, when the server has ended.
+11366 fixes that). tare ends it, as any load, when the server has ended.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class RedisLoad(Workload):
         return min(self.duration, max(turn_seconds(self.duration), _pauses(self.clients[-1])))
 
     def _probed(self, setup: Setup, call: _Call) -> tuple[Raw, _Call]:
-        """Probe until a probe takes half as long as a turn; gives the last one, and the call that fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
             raw = self._run(setup, probe)
@@ -149,7 +149,7 @@ class RedisLoad(Workload):
         return replace(raw, client_cpu=None, warm_up=True), self._filling(call, rate)
 
     def _filling(self, call: _Call, rate: float) -> _Call:
-        """Give the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
+        """Return the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
 
         redis-benchmark counts answers beyond the number of requests, too, and if its timer then rings once the only
         client has gone, it takes that for a lost connection: 3 of 300 runs of one request in a pipeline of 16.
@@ -167,7 +167,7 @@ class RedisLoad(Workload):
 
 
 def _pauses(clients: int) -> float:
-    """Give the seconds for which redis-benchmark pauses while these clients connect."""
+    """Return the seconds for which redis-benchmark pauses while these clients connect."""
     return 0.05 * (clients // 64)
 
 

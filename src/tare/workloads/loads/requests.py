@@ -30,7 +30,7 @@ _NOT_THE_USERS = ("connection", "content-length", "expect", "transfer-encoding",
 
 
 def as_path(text: str) -> str:
-    """Give a path of a request; raises ValueError for what cannot be one."""
+    """Return a path of a request; raises ValueError for what cannot be one."""
     if not _PATH.fullmatch(text):
         raise ValueError("a path begins with /, and has no blanks and ASCII alone, such as /search?word=caf%C3%A9")
     return text
@@ -93,7 +93,7 @@ Requests = Annotated[tuple[Request, ...], BeforeValidator(_read)]
 
 
 def as_sent(request: Request, host: str, *, keep_alive: bool) -> bytes:
-    """Give the bytes of a request to a host, which is its address and port unless the request names another."""
+    """Return the bytes of a request to a host, which is its address and port unless the request names another."""
     body = request.body.encode()
     lines = [f"{request.method} {request.path} HTTP/1.1"]
     lines += [f"{name}: {text}" for name, text in request.headers.items()]
@@ -107,7 +107,7 @@ def as_sent(request: Request, host: str, *, keep_alive: bool) -> bytes:
 
 
 def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_alive: bool = True) -> tuple[str, ...]:
-    """Write requests to the client, for the next wrk that is started; gives its script's argument that names them.
+    """Write requests to the client, for the next wrk that is started; return its script's argument that names them.
 
     Without requests there is none: the script asks for wrk's own page.
     """

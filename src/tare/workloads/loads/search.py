@@ -36,7 +36,7 @@ class Told:
         return self.fate in ("answered", "swapped")
 
     def written(self, number: int) -> Raw:
-        """Give the last output of a try; each has a label of its own, so that `tare show` has them all."""
+        """Return the last output of a try; each has a label of its own, so that `tare show` has them all."""
         return Raw(f"{_FATE}{number}", (), f"{_TOLD.dump_json(self).decode()}\n", 0.0)
 
 
@@ -44,7 +44,7 @@ _TOLD = TypeAdapter(Told)
 
 
 def is_fate(raw: Raw) -> bool:
-    """Tell whether an output is the last of a try."""
+    """Return whether an output is the last of a try."""
     return raw.label.startswith(_FATE)
 
 
@@ -65,7 +65,7 @@ class Try:
     less: Sequence[float] = ()
 
     def meets(self, goal: float) -> bool:
-        """Tell whether the usual round has at least this share of the throughput with all the memory."""
+        """Return whether the usual round has at least this share of the throughput with all the memory."""
         return bool(self.less) and median(b / a for a, b in zip(self.full, self.less, strict=True)) >= goal
 
 
@@ -83,7 +83,7 @@ class Search:
     met: bool = False
 
     def after(self, one: Try, goal: float) -> Search:
-        """Give what is known after one more try."""
+        """Return what is known after one more try."""
         if one.meets(goal):
             return Search(one.told.limit_bytes, self.low, met=True)
         if one.less and self.slow + 1 < _LOOKS:
@@ -91,7 +91,7 @@ class Search:
         return Search(self.high, one.told.limit_bytes, met=self.met)
 
     def following(self, precision: float) -> int | None:
-        """Give the memory to try next: half, or the middle; None where it is known as exactly as it should be."""
+        """Return the memory to try next: half, or the middle; None where it is known as exactly as it should be."""
         if not self.low:
             return self.high // 2
         if self.high <= self.low * (1 + precision):

@@ -59,7 +59,7 @@ class SysbenchTest(Workload):
 
     @abstractmethod
     def options(self, events: int) -> tuple[str, ...]:
-        """Give the options of the test, beside threads, events and time, for so many events."""
+        """Return the options of the test, beside threads, events and time, for so many events."""
 
     @abstractmethod
     def read(self, text: str) -> re.Match[str] | None:
@@ -104,7 +104,7 @@ class SysbenchTest(Workload):
         return Raw(self.name, argv, output.text, output.seconds)
 
     def _events(self, raw: Raw) -> int:
-        """Give the number of events that fill a turn, judged by an output; each thread has one at least."""
+        """Return the number of events that fill a turn, judged by an output; each thread has one at least."""
         events, seconds = self._work(raw.text)
         return max(self.threads, math.ceil(events / max(seconds, _LEAST_SECONDS) * turn_seconds(self.duration)))
 

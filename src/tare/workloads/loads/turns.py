@@ -25,17 +25,17 @@ _PROBES = 4
 
 
 def turn_seconds(duration_seconds: float) -> float:
-    """Give how long a turn is that is part of a measurement of this duration."""
+    """Return how long a turn is that is part of a measurement of this duration."""
     return min(duration_seconds, max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, duration_seconds / _USUAL)))
 
 
 def limit_seconds(turn_seconds: float, patience_seconds: float = 30.0) -> float:
-    """Give the time limit of a turn of this length: the others wait until then for a stack that never ends its own."""
+    """Return the time limit of a turn of this length: the others wait until then for a stack that never ends it."""
     return patience_seconds + _PATIENCE * turn_seconds
 
 
 def rounds_of(duration_seconds: float, each_seconds: float | None = None) -> int:
-    """Give how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
+    """Return how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
     return max(1, math.ceil(duration_seconds / (each_seconds or turn_seconds(duration_seconds)) - 1e-9))
 
 

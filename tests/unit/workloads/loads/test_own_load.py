@@ -24,12 +24,12 @@ def setup_at(address: str | None = "198.18.0.10") -> Setup:
 
 
 def printing(text: str, **settings: float) -> OwnLoad:
-    """Give a load that prints a text."""
+    """Return a load that prints a text."""
     return OwnLoad(("printf", "%s", text), (RATE,), **settings)  # type: ignore[arg-type] # only times are given
 
 
 def counting(path: Path) -> OwnLoad:
-    """Give a load whose rate rises by one with each run."""
+    """Return a load whose rate rises by one with each run."""
     script = 'echo >>"$1"; echo "rate: $(wc -l <"$1")"'
     return OwnLoad(("sh", "-c", script, "load", str(path)), (RATE,), duration=600)
 

@@ -100,7 +100,7 @@ class Shelf(Further):
 
 
 def setup(further: Further | None) -> Setup:
-    """Give what the workload measures with; its own instance has become faster with use, and is in no comparison."""
+    """Return what the workload measures with; its own instance has become faster with use, and is in no comparison."""
     return Setup(instance("own", 2000.0), LocalHost(), (), further=further)
 
 
