@@ -274,7 +274,7 @@ def _noise(summary: Summary) -> str:
 
 
 def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what speaks against numbers: first what cannot be, then each kind of caution, then decisions by a hair."""
+    """Name what speaks against numbers: first what cannot be, then each kind of caution, then close decisions."""
     for cell in asked:
         if cell.has_caution("faster-than-bare-metal"):
             what = against(cell, summary.baseline, is_time=_is_time(cell))

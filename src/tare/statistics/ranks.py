@@ -2,8 +2,8 @@
 
 Stacks are compared in pairs, inside blocks. A stack's best rank is one more than the number of those that are surely
 better, and so its worst: what cannot be distinguished shares its ranks. Pairs with the baseline have the verdict that
-the matrix gives them. Of the other pairs that a run distinguishes, at most one in twenty is expected to differ
-falsely (e-BH, `tare.statistics.anytime`). What follows from two such statements holds, too: who is better than the
+the matrix gives them. Of the other pairs that a run distinguishes, at most one in twenty is expected to be
+false (e-BH, `tare.statistics.anytime`). What follows from two such statements holds, too: who is better than the
 baseline is better than who is worse.
 """
 

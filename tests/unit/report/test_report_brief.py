@@ -179,9 +179,9 @@ def test_a_baseline_that_differs_from_itself_is_named() -> None:
     assert text in sentences(brief_of(summary).doubts)
 
 
-def test_a_decision_by_a_hair_is_named() -> None:
+def test_a_close_decision_is_named() -> None:
     summary = with_headline(summarize(believable_run()), "qemu-tcg", tolerated_autocorrelation=0.1)
-    [text] = [text for text in sentences(brief_of(summary).doubts) if "known by a hair: it would be open if" in text]
+    [text] = [text for text in sentences(brief_of(summary).doubts) if "close decisions: not robust to noise" in text]
     assert "qemu-tcg in dhrystone" in text
 
 
