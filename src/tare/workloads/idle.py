@@ -26,7 +26,8 @@ from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
 
-_Bytes = Annotated[int, Field(gt=0)]
+_MOST_BYTES = 2**63 - 1
+_Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Cost:
     """What is written of an idle instance; None where the host does not tell."""
 
     memory_bytes: _Bytes
-    kernel_bytes: Annotated[int, Field(ge=0)] | None
+    kernel_bytes: Annotated[int, Field(ge=0, le=_MOST_BYTES)] | None
     reported_bytes: _Bytes | None
     image_bytes: _Bytes | None
 

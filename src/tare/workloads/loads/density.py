@@ -12,6 +12,7 @@ footprint. What they share counts once. An instance that fails otherwise fails t
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -155,6 +156,6 @@ def _memory(further: Further, count: int) -> Raw:
 
 
 def _bytes(text: str) -> int:
-    if not text.strip().isdecimal() or not text.isascii() or not int(text):
-        raise TrialFailed(f"not the memory of instances; {printed(text)}")
+    if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
+        raise TrialFailed(f"not the memory of instances; {printed(text)}", "`tare show` has the raw output")
     return int(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -47,7 +47,7 @@ class Part:
     def number(self, name: str) -> float:
         """Return a number that is not negative."""
         value = self.value(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
             self.refuse(f"has {str(value)[:50]} for {name}")
         return float(value)
 

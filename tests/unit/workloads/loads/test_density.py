@@ -220,6 +220,8 @@ def texts(label: str, text: str) -> tuple[Raw, ...]:
         texts("memory of 2", "-1\n"),
         texts("memory of 2", "nan\n"),
         texts("memory of 2", "٣\n"),
+        texts("memory of 2", f"{'9' * 400}\n"),
+        texts("memory of 2", f"{'9' * 5000}\n"),
         (*GOOD[:1], replace(GOOD[1], label="else"), *GOOD[1:]),
     ],
 )
