@@ -79,7 +79,8 @@ class Idle(Workload):
         try:
             cost = _COST.validate_json(raw[0].text, strict=True)
         except ValidationError as error:
-            raise TrialFailed(f"not the memory of an instance; {printed(raw[0].text)}") from error
+            what = f"not the memory of an instance; {printed(raw[0].text)}"
+            raise TrialFailed(what, "`tare show` has the raw output") from error
         found = {
             "memory": cost.memory_bytes + (cost.kernel_bytes or 0),
             "process_memory": cost.memory_bytes,
