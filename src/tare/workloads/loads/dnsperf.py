@@ -7,6 +7,7 @@ What dnsperf cannot do, as of version 2.10:
 - Until it has sent as many as `-q` allows, a thread pauses after every second query: it sends 20,000/s at most, and
   then catches up in a burst. So there is a thread for each 10,000/s, and for each CPU of the client.
 - Queries without an answer are not in its latency: they are in `lost`.
+- It prints the deviation of the latency from two answers on: a rate with a single one has no `latency-sd`.
 - What the client's kernel drops, as dnsperf does not read it in time, is counted, and is no loss of the server.
 - While an answer is missing, it looks for it without a pause: its CPU time then says nothing, and is not kept. A client
   without CPU time to spare is seen by what it did not send, and by what its kernel dropped.
@@ -93,7 +94,7 @@ class DnsperfLoad(KneeLoad):
     def answers(self, raw: Raw, rate: int) -> Answers:
         """Read what dnsperf printed."""
         found = _RESULT.fullmatch(raw.text)
-        if found is None or (int(found["rate"]), float(found["duration"])) != (rate, round(self.duration, 6)):
+        if found is None or not self._is_asked(found, rate):
             raise TrialFailed(f"dnsperf gave no result at {rate}/s as asked; {printed(raw.text)}", _HINT)
         sent, completed, good = (int(found[name] or 0) for name in ("sent", "completed", "good"))
         asked = rate * self.duration
@@ -101,10 +102,16 @@ class DnsperfLoad(KneeLoad):
         values = [Value(name, float(rate), count / self.duration) for name, count in counts.items()]
         if completed:
             values.append(Value("latency", float(rate), float(found["mean"])))
-            values.append(Value("latency-sd", float(rate), float(found["sd"] or 0)))
+        if completed > 1:
+            values.append(Value("latency-sd", float(rate), float(found["sd"])))
         share = good / asked
         client = "" if share >= 1 - self.tolerance else self._of_client(found, sent, good, asked)
         return Answers(share, tuple(values), client)
+
+    def _is_asked(self, found: re.Match[str], rate: int) -> bool:
+        """Return whether it is the result of this run, with a deviation where there is more than one answer."""
+        asked = (int(found["rate"]), float(found["duration"])) == (rate, round(self.duration, 6))
+        return asked and (found["sd"] is not None) == (int(found["completed"]) > 1)
 
     def _of_client(self, found: re.Match[str], sent: int, good: int, asked: float) -> str:
         """Return what the client could not do where not all was answered; empty if that was the server."""

@@ -92,7 +92,14 @@ def test_without_an_answer_there_is_no_latency() -> None:
     assert values(answers) == {"answered": 0.0, "lost": 1000.0, "failed": 0.0}
 
 
+def test_a_single_answer_has_a_latency_without_a_deviation() -> None:
+    found = values(HALF_A_SECOND.answers(Raw("rate 1000", (), ONE.replace(SPREAD, ""), 0.5), 1000))
+    assert found == {"answered": 2.0, "lost": 0.0, "failed": 0.0, "latency": 0.000306}
+
+
 WHOLE = sample("rate-1000").text
+SPREAD = "  Latency StdDev (s):   0.000609\n"
+ONE = WHOLE.replace("completed:    500", "completed:    1").replace("NOERROR 500", "NOERROR 1")
 SENT, LOST = "  Queries sent:         500\n", "  Queries lost:         0 (0.00%)\n"
 
 
@@ -103,6 +110,8 @@ SENT, LOST = "  Queries sent:         500\n", "  Queries lost:         0 (0.00%)
         WHOLE[:-1],
         WHOLE.replace(SENT, ""),
         WHOLE.replace(LOST, ""),
+        WHOLE.replace(SPREAD, ""),
+        ONE,
         WHOLE.replace("Version 2.", "Version 3."),
     ],
 )
