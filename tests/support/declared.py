@@ -20,6 +20,7 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 
 CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue.md"
+_METRICS = 10  # of more, a row lists only the first
 _TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -38,11 +39,17 @@ def workload_rows() -> Iterator[tuple[str, ...]]:
     yield "workload", "title", "metrics", "settings", "packages in the image", "packages of its load"
     for name, plug_in in own("workloads").items():
         workload: Workload = plug_in()
-        units = ", ".join(dict.fromkeys(metric.unit for metric in workload.all_metrics))
         settings = ", ".join(f"`{each}`" for each in settings_of(plug_in))
-        metrics = f"{len(workload.all_metrics)}, in {units}"
-        row = (f"`{name}`", workload.title, metrics, settings)
+        row = (f"`{name}`", workload.title, metrics_of(workload), settings)
         yield (*row, ", ".join(workload.packages), ", ".join(workload.client_packages))
+
+
+def metrics_of(workload: Workload) -> str:
+    """List the metrics of a workload with their units; of many, the first ones and their number."""
+    units = ", ".join(dict.fromkeys(metric.unit for metric in workload.all_metrics))
+    names = [f"`{metric.name}`" for metric in workload.all_metrics]
+    shown = names if len(names) <= _METRICS else [*names[:4], f"… ({len(names)} in all)"]
+    return f"{', '.join(shown)} in {units}"
 
 
 def technology_rows() -> Iterator[tuple[str, ...]]:
