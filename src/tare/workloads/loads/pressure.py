@@ -37,7 +37,7 @@ _USUAL_HALVES, _START_SECONDS = 8, 0.2
 
 @dataclass(frozen=True)
 class UnderPressure(WithFurther):
-    """Looks for the smallest memory of a server. A plug-in gives the `load`: another workload, of one value a round."""
+    """Looks for the smallest memory of a server. A plug-in gives the `load`, of one value above 0 a round."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("floor", "Smallest memory that meets the goal", "bytes", "lower", overall=False),
@@ -127,9 +127,14 @@ class UnderPressure(WithFurther):
         return Try(told, full, less)
 
     def _rates(self, raw: Sequence[Raw], side: str) -> tuple[float, ...]:
-        """Read the rates of one of the two instances, round by round."""
+        """Read the rates of one of the two instances, round by round; raises TrialFailed for one without an answer."""
         own = [replace(each, label=each.label.removeprefix(side)) for each in raw if each.label.startswith(side)]
-        return tuple(value.value for each in own for value in self.load.parse([each]))
+        rates = tuple(value.value for each in own for value in self.load.parse([each]))
+        if not all(rate > 0 for rate in rates):
+            whose = "all its memory" if side == _FULL else "less memory"
+            what = f"{self.name}: the instance with {whose} gave no answer in one of its rounds"
+            raise TrialFailed(what, "`tare show` has the output of each round")
+        return rates
 
 
 def _started_whole(exits: ExitStack, further: Further, load: Workload) -> Another:

@@ -343,11 +343,7 @@ def test_it_needs_further_instances() -> None:
 
 # --- hostile outputs
 
-
-def good() -> list[Raw]:
-    return counted(measured(Shelf(needing(100 * MIB))))
-
-
+GOOD = counted(measured(Shelf(needing(100 * MIB))))
 TRY = 1 + 2 * ROUNDS
 
 
@@ -355,15 +351,17 @@ TRY = 1 + 2 * ROUNDS
     ("raw", "why"),
     [
         ([], "tried no memory"),
-        (good()[:-1], "no fate of its last try"),
-        (good()[:-TRY], "did not end its search"),
-        (good()[TRY:], "out of turn"),
-        ([*good()[TRY : 2 * TRY], *good()[:TRY], *good()[2 * TRY :]], "out of turn"),
-        ([*good(), *good()[-TRY:]], "out of turn"),
-        (good()[1:], "not of whole rounds"),
-        ([good()[0], *good()], "not of whole rounds"),
-        ([Raw("else", (), "", 0.0), *good()], "not of whole rounds"),
-        ([each for each in good() if not each.label.startswith("full: ")], "not of whole rounds"),
+        (GOOD[:-1], "no fate of its last try"),
+        (GOOD[:-TRY], "did not end its search"),
+        (GOOD[TRY:], "out of turn"),
+        ([*GOOD[TRY : 2 * TRY], *GOOD[:TRY], *GOOD[2 * TRY :]], "out of turn"),
+        ([*GOOD, *GOOD[-TRY:]], "out of turn"),
+        (GOOD[1:], "not of whole rounds"),
+        ([GOOD[0], *GOOD], "not of whole rounds"),
+        ([Raw("else", (), "", 0.0), *GOOD], "not of whole rounds"),
+        ([each for each in GOOD if not each.label.startswith("full: ")], "not of whole rounds"),
+        ([replace(GOOD[0], text="0\n"), *GOOD[1:]], "with less memory gave no answer"),
+        ([GOOD[0], replace(GOOD[1], text="0\n"), *GOOD[2:]], "with all its memory gave no answer"),
     ],
 )
 def test_outputs_that_are_not_those_of_one_whole_search_fail_the_trial(raw: list[Raw], why: str) -> None:
@@ -386,7 +384,7 @@ def test_outputs_that_are_not_those_of_one_whole_search_fail_the_trial(raw: list
     ],
 )
 def test_a_fate_that_cannot_be_read_fails_the_trial_and_is_quoted(text: str) -> None:
-    raw = good()
+    raw = [*GOOD]
     raw[TRY - 1] = replace(raw[TRY - 1], text=text)
     with pytest.raises(TrialFailed, match="unknown fate") as failure:
         Pressed().parse(raw)
@@ -396,4 +394,4 @@ def test_a_fate_that_cannot_be_read_fails_the_trial_and_is_quoted(text: str) -> 
 def test_outputs_of_a_search_with_other_settings_fail_the_trial() -> None:
     for workload in (Pressed(precision=0.01), Pressed(goal=0.05)):
         with pytest.raises(TrialFailed, match=r"out of turn|did not end"):
-            workload.parse(good())
+            workload.parse(GOOD)
