@@ -49,7 +49,7 @@ _OWN = Application(
                 title="Throughput",
                 unit="requests/s",
                 better="higher",
-                pattern="Requests/sec: +([0-9.]+)",
+                pattern=r"^Requests/sec: +([1-9][0-9]*\.[0-9]{2})$",
             ),
         ),
         packages=("wrk",),

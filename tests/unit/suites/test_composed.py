@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tare.cli.application import parse_compose
-from tare.errors import SuiteError
+from tare.errors import SuiteError, TrialFailed
 from tare.model.sources import Started
 from tare.suites.composed import Around, Composed, composed
 from tare.workloads.loads.application_file import parse_application
@@ -119,9 +119,11 @@ def test_what_is_written_is_an_application_whose_load_is_an_example(tmp_path: Pa
     application = parse_application(of(SHOP).text, tmp_path)
     assert (application.under_test.name, application.under_test.port) == ("web", 80)
     assert [each.name for each in application.beside] == ["cache", "db"]
-    sample = Path(__file__).parents[2] / "samples/nginx/whole-second.txt"
+    printed = (Path(__file__).parents[2] / "samples/nginx/whole-second.txt").read_text()
     (throughput,) = application.load.metrics
-    assert throughput.number(sample.read_text(), "") == pytest.approx(49301.24)
+    assert throughput.number(printed, "") == pytest.approx(49301.24)
+    with pytest.raises(TrialFailed, match="does not match"):
+        throughput.number(printed.replace("49301.24", "1e400"), "")
 
 
 def test_what_is_left_out_is_said_each_with_its_key() -> None:
