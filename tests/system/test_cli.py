@@ -113,7 +113,7 @@ def test_a_plan_tells_the_same_faults_as_a_run(quickly: Quickly) -> None:
         ("run good.toml --resume x", "give a suite to run, or --resume with a run", "tare run examples/quick.toml"),
         ("run good.toml --budget 5", "--budget 5: a duration needs its unit", "for example --budget 5m"),
         ("run good.toml --budget 0s", "--budget 0s: a budget is more than 0", "for example --budget 5m"),
-        ("run good.toml --out .", ".: already exists", "choose another folder, or go on with --resume"),
+        ("run good.toml --out .", ".: the folder already exists", "choose another --out, or continue it with --resume"),
         ("run good.toml --budgt 5m", "no such option: --budgt", 'did you mean "--budget"?'),
         ("run --resume .", ".: not a run", "give the folder that `tare run` printed"),
         (
