@@ -38,7 +38,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Service, Sweep, Value
 from tare.running.layers import Notes, Testbed, started
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 
 _TIMES = 9
@@ -148,7 +148,7 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
         time.sleep(_REST_SECONDS)
-        with Attempt(here, step, (technology,), Empty()) as attempt:
+        with TrialRun(here, step, (technology,), Empty()) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.take_turn(0, 0.0):

@@ -33,7 +33,7 @@ from tare.images.recipes import client_recipe, guest_recipe
 from tare.live.board import Now
 from tare.live.watch import LivePage, served
 from tare.running.layers import Testbed
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
 from tare.telemetry.sampler import sampling, way_to
@@ -67,7 +67,7 @@ class Asker:
     page: LivePage
     sides: dict[tuple[str, int], bool] = field(default_factory=dict)
 
-    def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
+    def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
         """Take a turn while it asks, or does not."""
         self.sides[attempt.step.stack, number] = on
         self.process.send("on\n" if on else "off\n")
@@ -76,14 +76,14 @@ class Asker:
 
 
 @contextmanager
-def going(testbed: Testbed, workload: Workload) -> Iterator[list[Attempt]]:
+def going(testbed: Testbed, workload: Workload) -> Iterator[list[TrialRun]]:
     """Start an instance of each stack."""
     with sampling(testbed.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
         together, attempts = replace(testbed, sampler=sampler), []
         for slot, name in enumerate(_STACKS):
             step = Step(f"effect-{slot}", workload.name, name, 0, slot)
             technology = plugins.find("technologies", name)()
-            attempts.append(stack.enter_context(Attempt(together.slot(slot), step, (technology,), workload)))
+            attempts.append(stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload)))
             attempts[-1].start()
         yield attempts
 

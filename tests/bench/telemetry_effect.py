@@ -29,7 +29,7 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.trials import Trial
 from tare.running.layers import Testbed
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
 from tare.telemetry.sampler import Sampler, sampling, way_to
@@ -59,7 +59,7 @@ class _Switch:
             self.samples += 1
             self._sample()
 
-    def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
+    def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
         """Take a turn with samples, or without."""
         self.on = self.sides[attempt.step.stack, number] = on
         return attempt.take_turn(number, 0.0) is not None
@@ -68,7 +68,7 @@ class _Switch:
 class Switched(Protocol):
     """Takes turns with something, or without it."""
 
-    def turn(self, attempt: Attempt, number: int, on: bool) -> bool:
+    def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
         """Take a turn; return whether there was one."""
 
 
@@ -83,14 +83,14 @@ def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
 
 
 @contextmanager
-def going(testbed: Testbed, workload: Workload) -> Iterator[tuple[list[Attempt], _Switch]]:
+def going(testbed: Testbed, workload: Workload) -> Iterator[tuple[list[TrialRun], _Switch]]:
     """Start an instance of each stack."""
     with sampling(testbed.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
         together, attempts = replace(testbed, sampler=sampler), []
         for slot, name in enumerate(_STACKS):
             step = Step(f"effect-{slot}", workload.name, name, 0, slot)
             technology = plugins.find("technologies", name)()
-            attempts.append(stack.enter_context(Attempt(together.slot(slot), step, (technology,), workload)))
+            attempts.append(stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload)))
             attempts[-1].start()
         yield attempts, _Switch(sampler)
 
@@ -118,7 +118,7 @@ def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
     print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
 
 
-def in_turns(attempts: list[Attempt], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
+def in_turns(attempts: list[TrialRun], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
     """Let each instance have two turns in each round."""
     live = list(attempts)
     for number in numbers:

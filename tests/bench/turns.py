@@ -44,7 +44,7 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.trials import Measured, Trial
 from tare.running.layers import Testbed
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
 from tare.telemetry.sampler import sampling, way_to
@@ -84,20 +84,20 @@ def workloads() -> dict[str, Workload]:
 
 
 @contextmanager
-def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) -> Iterator[list[Attempt]]:
+def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) -> Iterator[list[TrialRun]]:
     """Start an instance of each."""
     with sampling(testbed.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
         together, attempts = replace(testbed, sampler=sampler), []
         for slot, technology in enumerate(stacks):
             step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
-            attempt = stack.enter_context(Attempt(together.slot(slot), step, (technology,), workload))
+            attempt = stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload))
             attempt.start()
             attempt.measure_from(0)
             attempts.append(attempt)
         yield attempts
 
 
-def ended(attempt: Attempt) -> Trial:
+def ended(attempt: TrialRun) -> Trial:
     """End a trial that has to be good."""
     trial, _ = attempt.end()
     if trial.status != "ok":
@@ -232,10 +232,10 @@ def _firsts(trial: Trial, workload: Workload) -> Iterator[float]:
             yield first - after_own
 
 
-def _in_turns(attempts: Sequence[Attempt], turns: _Turns) -> None:
+def _in_turns(attempts: Sequence[TrialRun], turns: _Turns) -> None:
     """Let each instance have its turns in each round until none has more; they are numbered within that."""
 
-    def has_more(attempt: Attempt, number: int) -> bool:
+    def has_more(attempt: TrialRun, number: int) -> bool:
         time.sleep(turns.pause_seconds)
         return all(attempt.take_turn(turns.each * number + n, 0.0) for n in range(turns.each))
 

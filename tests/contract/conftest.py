@@ -31,8 +31,8 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Limits
-from tare.running.layers import Notes, Parts, Testbed, started
-from tare.running.testbed import Wanted, placed, prepared_testbed, reached
+from tare.running.layers import Notes, StartedLayers, Testbed, started
+from tare.running.testbed import TestbedSpec, assign_cpus, connected_machines, open_testbed
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
@@ -91,13 +91,13 @@ def _own_mounts() -> None:
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """The testbed of a run, made as `tare run` makes it, with data volumes."""
-    with reached(Hosts(MACHINE, MACHINE), image) as there:
-        placement = placed(there, 1)
+    with connected_machines(Hosts(MACHINE, MACHINE), image) as there:
+        placement = assign_cpus(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-        wanted = Wanted(
+        wanted = TestbedSpec(
             image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
         )
-        with prepared_testbed(there, wanted, placement) as found:
+        with open_testbed(there, wanted, placement) as found:
             yield replace(found, volume_bytes=VOLUME_BYTES)
 
 
@@ -132,14 +132,14 @@ def notes(technology: Technology) -> Notes:  # noqa: ARG001 - one for each
 
 
 @pytest.fixture(scope="module")
-def parts(testbed: Testbed, technology: Technology, notes: Notes) -> Iterator[Parts]:
+def parts(testbed: Testbed, technology: Technology, notes: Notes) -> Iterator[StartedLayers]:
     """One instance of a technology, which answers the client, for all tests of a module."""
     with started(testbed, (technology,), PORT, notes) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def instance(parts: Parts) -> Instance:
+def instance(parts: StartedLayers) -> Instance:
     return parts[0].instance
 
 

@@ -11,7 +11,7 @@ from tare import plugins
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
 from tare.running.layers import Testbed
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
 from tare.workloads.loads.application import Application, Load, OwnService
@@ -52,7 +52,7 @@ SHOP = Application(
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
     here = replace(testbed, beside={ImageWanted(): testbed.image})
     step = Step("application-0", "application", technology, 0, 0)
-    with Attempt(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
+    with TrialRun(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, time.monotonic()):

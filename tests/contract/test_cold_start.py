@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from tare.running.layers import Testbed
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.crun import Crun
 from tare.workloads.startup import Startup
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.machine
 
 
 def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, float]:
-    with Attempt(testbed, Step("startup-000", "startup", "crun", 0, 0), (Crun(),), Startup(caches)) as attempt:
+    with TrialRun(testbed, Step("startup-000", "startup", "crun", 0, 0), (Crun(),), Startup(caches)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, 0.0):
@@ -32,7 +32,7 @@ def test_a_cold_start_reads_its_programs_from_the_disk(
     testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     testbed.telemetry.mkdir(exist_ok=True)
-    with nothing_left(), testbed.kept:
+    with nothing_left(), testbed.cache:
         started(testbed, "warm")
         cold = started(testbed, "cold")
     assert cold["read"] > 100_000  # `crun` alone is larger

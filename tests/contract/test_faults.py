@@ -20,7 +20,7 @@ from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.running.layers import Testbed
 from tare.running.progress import Event, TurnsBegin
 from tare.running.runner import Work, work_through
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg
@@ -193,7 +193,7 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
 
 def _tried(testbed: Testbed, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
     step = Step("one", workload.name, "qemu-tcg", 0, 0)
-    with Attempt(testbed, step, (QemuTcg(),), workload) as attempt:
+    with TrialRun(testbed, step, (QemuTcg(),), workload) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, time.monotonic()):

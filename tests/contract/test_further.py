@@ -42,7 +42,7 @@ class Ground:
 def ground(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Ground]:
     """An instance with a server of Redis and 16 MiB; nothing is left of it and of those beside it."""
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
-    with nothing_left(), testbed.kept, ExitStack() as exits:
+    with nothing_left(), testbed.cache, ExitStack() as exits:
         notes = Notes()
         (part,) = exits.enter_context(started(small, (Native(),), Redis().port, notes))
         further = FurtherInstances(small, (Native(),), tuple(notes.marks))
@@ -152,6 +152,6 @@ def test_what_a_guest_has_in_swap_is_told(
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
     further = FurtherInstances(testbed, (QemuTcg(),), moments, patience_seconds=60.0)
-    with nothing_left(), testbed.kept, further.started(load, 80 * MIB) as another:
+    with nothing_left(), testbed.cache, further.started(load, 80 * MIB) as another:
         assert [*load.measure(another.setup)]
         assert another.swapped_bytes() > 0

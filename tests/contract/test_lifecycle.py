@@ -36,7 +36,7 @@ def _clean(nothing_left: NothingLeft, technology: Technology, testbed: Testbed) 
         imported(testbed.host, testbed.image)
     with nothing_left():
         yield
-        testbed.kept.close()
+        testbed.cache.close()
 
 
 @pytest.mark.usefixtures("_clean")

@@ -20,7 +20,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.running.layers import Notes, Testbed, started
 from tare.running.service import Server, served
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
@@ -111,7 +111,7 @@ def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one
 ) -> None:
     until = time.monotonic() + QUIET_WITHIN_SECONDS
     while True:
-        with Attempt(testbed, Step("service-0", "service", "native", 0, 0), (Native(),), workload) as attempt:
+        with TrialRun(testbed, Step("service-0", "service", "native", 0, 0), (Native(),), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.take_turn(0, time.monotonic()):

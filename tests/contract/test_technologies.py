@@ -21,7 +21,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.layers import KNOCK, Notes, Parts, Testbed
+from tare.running.layers import KNOCK, Notes, StartedLayers, Testbed
 from tare.running.trial import footprint_of
 from tare.technologies.docker import Docker
 
@@ -50,7 +50,7 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
     assert [line.split()[0] for line in lines] == own
 
 
-def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: Parts, testbed: Testbed) -> None:
+def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLayers, testbed: Testbed) -> None:
     seen = seen_limits(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
@@ -177,7 +177,7 @@ def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
 
 
 def test_the_processes_of_the_instance_are_there_and_cost_memory(
-    parts: Parts, processes: Callable[[], Sequence[int]], testbed: Testbed
+    parts: StartedLayers, processes: Callable[[], Sequence[int]], testbed: Testbed
 ) -> None:
     pids = processes()
     assert pids

@@ -15,7 +15,7 @@ from tare.contracts.technologies import ANSWER_PORT, Technology
 from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
 from tare.running import trial
-from tare.running.layers import KNOCK, Notes, Part, Testbed, started
+from tare.running.layers import KNOCK, Notes, StartedLayer, Testbed, started
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine
@@ -31,7 +31,7 @@ class Group:
 
     testbed: Testbed
     stack: ExitStack
-    parts: list[Part] = field(default_factory=list)
+    parts: list[StartedLayer] = field(default_factory=list)
     notes: list[Notes] = field(default_factory=list)
 
     def start(self, technology: Technology) -> None:
@@ -41,7 +41,7 @@ class Group:
         self.parts += self.stack.enter_context(started(here, (technology,), PORT, notes))
         self.notes.append(notes)
 
-    def serve(self, part: Part) -> None:
+    def serve(self, part: StartedLayer) -> None:
         """Run a server in one that has an inside; it knows the name of the instance."""
         instance = part.instance
         assert instance.inside is not None
@@ -63,7 +63,7 @@ class Group:
 @pytest.fixture
 def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
     """An empty group; nothing of it is left after the test."""
-    with nothing_left(), testbed.kept, ExitStack() as stack:
+    with nothing_left(), testbed.cache, ExitStack() as stack:
         yield Group(testbed, stack)
 
 
@@ -121,7 +121,7 @@ def test_an_instance_costs_among_ten_what_it_costs_alone(
     assert proportional < alone - 5_000_000
 
 
-def _settled(part: Part) -> int:
+def _settled(part: StartedLayer) -> int:
     """Read the memory of an instance once it no longer changes: a server that answers is not done with its start."""
     before, deadline = 0, time.monotonic() + ENOUGH_SECONDS
     while time.monotonic() < deadline:

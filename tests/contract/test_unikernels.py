@@ -13,7 +13,7 @@ from tare.contracts.workloads import Instance, Setup, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
-from tare.running.layers import KNOCK, Notes, Parts, Testbed
+from tare.running.layers import KNOCK, Notes, StartedLayers, Testbed
 from tare.running.trial import footprint_of
 from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
@@ -85,7 +85,7 @@ def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: In
     assert allowed == {",".join(map(str, testbed.limits.cpus))}
 
 
-def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, parts: Parts) -> None:
+def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, parts: StartedLayers) -> None:
     found = footprint_of(parts[0])
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES

@@ -13,7 +13,7 @@ from tare.images.recipes import machine_recipe
 from tare.model.trials import Image, Limits
 from tare.running.layers import machine_image
 from tare.running.nesting import prepare
-from tare.running.testbed import Reached, Wanted, placed, prepared_testbed
+from tare.running.testbed import Machines, TestbedSpec, assign_cpus, open_testbed
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -47,12 +47,12 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
 
     The two have the same in them. Over there it takes a quarter of an hour, and Docker's import more than its 300 s.
     """
-    there = Reached()
-    placement = placed(there, 1)
+    there = Machines()
+    placement = assign_cpus(there, 1)
     limits = Limits(placement.server, 512 << 20, 4096)
     with TemporaryDirectory() as folder:
-        needs = Wanted(image, image, outer, limits, Path(folder) / "telemetry")
-        with prepared_testbed(there, needs, placement) as testbed:
+        needs = TestbedSpec(image, image, outer, limits, Path(folder) / "telemetry")
+        with open_testbed(there, needs, placement) as testbed:
             prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
             made, wanted = (machine_image(testbed, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tare.hosts.lock import only_one
 from tare.model.trials import Image, Limits
 from tare.running.layers import Testbed
-from tare.running.testbed import Reached, Wanted, placed, prepared_testbed
+from tare.running.testbed import Machines, TestbedSpec, assign_cpus, open_testbed
 
 
 @contextmanager
@@ -19,11 +19,11 @@ def own_testbed(image: Image, loads: Image) -> Iterator[Testbed]:
 
     Telemetry has a folder of its own in one that is gone after the block.
     """
-    machines = Reached()
-    placement = placed(machines, 1)
+    machines = Machines()
+    placement = assign_cpus(machines, 1)
     limits = Limits(placement.server, 512 << 20, 4096)
     with only_one(), tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         telemetry = Path(folder) / "telemetry"
         telemetry.mkdir()
-        with prepared_testbed(machines, Wanted(image, loads, None, limits, telemetry), placement) as testbed:
+        with open_testbed(machines, TestbedSpec(image, loads, None, limits, telemetry), placement) as testbed:
             yield testbed

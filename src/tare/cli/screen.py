@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tare.contracts.technologies import NOT_ROOT
 from tare.doctor.usable import Usable
-from tare.model.trials import Problem, together
+from tare.model.trials import Problem, combined_fix
 from tare.telemetry.noise import Noise
 
 LINES = 22
@@ -28,13 +28,13 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
     width = min(width, _WIDEST)
     usable = [each for each in technologies if each.usable]
     rest = [each for each in technologies if not each.usable]
-    installable = [each for each in rest if together(_problems(each))]
+    installable = [each for each in rest if combined_fix(_problems(each))]
     yours = [each for each in rest if _lacks(each, "yours")]
     foreign = [each for each in rest if _lacks(each, "program")]
     only_root = [each for each in rest if not _problems(each)]
     others = [each for each in rest if each not in (*installable, *yours, *foreign, *only_root)]
 
-    command = together(problem for each in installable for problem in _problems(each))
+    command = combined_fix(problem for each in installable for problem in _problems(each))
     lines = [
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),

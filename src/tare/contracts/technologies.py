@@ -17,7 +17,7 @@ from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
-from tare.hosts.kept import Kept
+from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.model.machines import Machine
@@ -87,12 +87,12 @@ class Launch:
     answer_port: int = ANSWER_PORT
     datagrams: bool = False
     start_seconds: float = START_SECONDS
-    kept: Kept = field(default_factory=Kept)  # on the host, for the whole run
+    cache: HostCache = field(default_factory=HostCache)  # on the host, for the whole run
     volume_bytes: int = 0
 
     def version(self, technology: Technology, host: Host) -> str:
         """Return the version of the technology's tool, which is asked once in a run."""
-        return self.kept.once(f"version of {technology!r}", lambda: technology.version(host))
+        return self.cache.once(f"version of {technology!r}", lambda: technology.version(host))
 
     def imported(self, technology: Technology, host: Host) -> None:
         """Let the technology prepare the host for the image, once in a run."""
@@ -101,7 +101,7 @@ class Launch:
             technology.imported(host, self.image)
             return self.image.digest
 
-        self.kept.once(f"image {self.image.digest} of {technology!r}", prepare)
+        self.cache.once(f"image {self.image.digest} of {technology!r}", prepare)
 
     @property
     def open_files(self) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.facts import read_facts
 from tare.hosts.host import Host, Process
 from tare.hosts.lines import shown
 from tare.hosts.process import checked
-from tare.hosts.purpose import Purpose
 from tare.hosts.resident import MOST_INPUT_BYTES, Resident
 from tare.model.machines import Facts
 from tare.model.trials import Output
@@ -40,9 +40,9 @@ class ExecHost:
         self.prefix = prefix
         self.supervisor = RUN  # its path inside; empty until it is there
         self.resident: Resident | None = None
-        self.purpose: Purpose | None = None  # of the commands that the resident process starts
+        self.purpose: CommandScope | None = None  # of the commands that the resident process starts
 
-    def serving(self, purpose: Purpose) -> ExecHost:
+    def serving(self, purpose: CommandScope) -> ExecHost:
         """Return the same host for commands that have a purpose; its resident process, if it has one, is shared."""
         other = copy(self)
         other.purpose = purpose

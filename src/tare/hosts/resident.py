@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.host import Process
 from tare.hosts.lines import Lines, shown
-from tare.hosts.purpose import Purpose
 from tare.model.trials import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
@@ -77,7 +77,7 @@ class Resident:
                 session.close()
 
     def run(
-        self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"", purpose: Purpose | None = None
+        self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"", purpose: CommandScope | None = None
     ) -> Output:
         """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` gives.
 
@@ -97,7 +97,7 @@ class Resident:
 
     @contextmanager
     def spawn(
-        self, argv: Sequence[str], name: str, life_line: bool, purpose: Purpose | None = None
+        self, argv: Sequence[str], name: str, life_line: bool, purpose: CommandScope | None = None
     ) -> Iterator[Process]:
         """Start a command, called `name`, for the block; see `Host.spawn`."""
         command = ResidentProcess(self._running(), argv, name, purpose)
@@ -222,11 +222,11 @@ class _Session:
 class _Command(ABC):
     """A command that a resident process runs for us."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: CommandScope | None) -> None:
         self.argv = tuple(argv)
         self.name = name
         self.session = session
-        self.purpose = purpose or Purpose()
+        self.purpose = purpose or CommandScope()
         self.number = next(session.numbers)
         self.ended = threading.Event()
         self._result: tuple[int, float] | None = None
@@ -286,11 +286,11 @@ class _Command(ABC):
     def give_up(self, why: str) -> None:
         """End it before its time; who waits for its end is then told why."""
         if not self.ended.is_set():
-            self._fault = self.in_vain(why)
+            self._fault = self.cancelled(why)
             with suppress(TrialFailed):
                 self.session.send(self, f"end {self.number}")
 
-    def in_vain(self, why: str) -> TrialFailed:
+    def cancelled(self, why: str) -> TrialFailed:
         """Return the reason why it has no purpose."""
         return TrialFailed(f"{self.name}: {why}", shown(self.argv))
 
@@ -298,7 +298,7 @@ class _Command(ABC):
 class _Collected(_Command):
     """A command whose output is wanted as a whole."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: CommandScope | None) -> None:
         super().__init__(session, argv, name, purpose)
         self.stdout, self.stderr = bytearray(), bytearray()
 
@@ -310,7 +310,7 @@ class _Collected(_Command):
 class ResidentProcess(_Command):
     """A command whose output is wanted in lines, as they come: a `Process`."""
 
-    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: Purpose | None) -> None:
+    def __init__(self, session: _Session, argv: Sequence[str], name: str, purpose: CommandScope | None) -> None:
         super().__init__(session, argv, name, purpose)
         self.pid = session.process.pid
         self._lines = Lines(name, self.errors, shown(argv))

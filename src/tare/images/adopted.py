@@ -30,7 +30,7 @@ from tare.images.oci import Configuration, changed, read_configuration, refuse_o
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, beside_recipe, guest_recipe
 from tare.model.sources import Source
-from tare.model.trials import Image, ImageWanted, together
+from tare.model.trials import Image, ImageWanted, combined_fix
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
@@ -231,4 +231,4 @@ def _refuse_absent(wanted: Iterable[ImageWanted]) -> None:
 def _refuse_missing() -> None:
     tools = {"skopeo": "skopeo", "umoci": "umoci", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
     if missing := absent(tools):
-        raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", together(missing))
+        raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", combined_fix(missing))

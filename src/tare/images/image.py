@@ -24,7 +24,7 @@ from tare.images.inside import put_files
 from tare.images.kept import in_use, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
-from tare.model.trials import Image, Problem, together
+from tare.model.trials import Image, Problem, combined_fix
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
@@ -187,7 +187,7 @@ def _no_room(recipe: Recipe) -> list[Problem]:
 def _check(missing: list[Problem]) -> None:
     if missing:
         what = "; ".join(dict.fromkeys(problem.what for problem in missing))
-        raise TareError(f"cannot build the image: {what}", together(missing) or missing[0].fix)
+        raise TareError(f"cannot build the image: {what}", combined_fix(missing) or missing[0].fix)
 
 
 def _compile(overlay: Path) -> None:

@@ -19,7 +19,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.building import building
-from tare.model.trials import Problem, together
+from tare.model.trials import Problem, combined_fix
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()
@@ -85,7 +85,7 @@ class Product:
         if folder.exists():
             return folder
         if problems := self.problems():
-            hint = together(problems) or problems[0].fix
+            hint = combined_fix(problems) or problems[0].fix
             raise TareError(f"cannot build micro: {'; '.join(problem.what for problem in problems)}", hint)
         say(f"micro: building {self.about}, which is done once")
         home = folder.parent

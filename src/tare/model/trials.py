@@ -238,7 +238,7 @@ class Problem:
         return cls(what, f"apt-get install {' '.join(packages)}", packages)
 
 
-def together(problems: Iterable[Problem]) -> str:
+def combined_fix(problems: Iterable[Problem]) -> str:
     """Return one command that fixes all these problems; empty if Debian packages do not fix them all."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for problem in problems for package in problem.packages)

@@ -14,10 +14,10 @@ from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Beside, Instance, Workload
 from tare.errors import TrialFailed, Unavailable
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.network import SLOTS
-from tare.hosts.purpose import Purpose
 from tare.model.trials import Image, Limits, Raw
-from tare.running.layers import Notes, Testbed, started, whole
+from tare.running.layers import Notes, Testbed, combined_instance, started
 from tare.running.service import Place, Server, running
 
 _HOSTS = "/etc/hosts"
@@ -32,7 +32,7 @@ class Neighbors:
     """
 
     servers: list[Server] = field(default_factory=list)
-    purpose: Purpose = field(default_factory=Purpose)
+    purpose: CommandScope = field(default_factory=CommandScope)
     plain: Technology | None = None
 
     def start(self, exits: ExitStack, testbed: Testbed, workload: Workload, instance: Instance) -> None:
@@ -74,7 +74,7 @@ class Neighbors:
         names = ", ".join(each.name for each in group)
         with ExitStack() as exits:
             try:
-                instance = whole(exits.enter_context(started(here, (plain,), None, Notes())))
+                instance = combined_instance(exits.enter_context(started(here, (plain,), None, Notes())))
             except TrialFailed as error:
                 raise TrialFailed(f"the instance of {names}: {error}", error.hint, error.output) from error
             yield _place(instance, image)

@@ -18,7 +18,7 @@ from tare.model.trials import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
 from tare.running.layers import Testbed, around, slots_for
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
 from tare.telemetry.parsers import parse_available_bytes, read_as
@@ -82,12 +82,12 @@ class Rounds:
         turns = _Turns(chance, report, side_by_side=workload.rounds > 1)
         slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
 
-        def started(exits: ExitStack, step: Step) -> Attempt:
+        def started(exits: ExitStack, step: Step) -> TrialRun:
             testbed.await_machines()
             report(TrialBegins(step))
             here = testbed.slot(slots[step.stack]).of(step.stack)
             own = self._of_stack(workload, step.stack, here)
-            attempt = exits.enter_context(Attempt(here, step, self.stacks[step.stack], own))
+            attempt = exits.enter_context(TrialRun(here, step, self.stacks[step.stack], own))
             attempt.start()
             return attempt
 
@@ -147,7 +147,7 @@ class Rounds:
         limits, inner = self.testbed.limits, len(self.stacks[step.stack]) - 1
         return (around(limits, inner) if inner else limits).memory_bytes
 
-    def _ended(self, attempt: Attempt, times: int = 1) -> Ended:
+    def _ended(self, attempt: TrialRun, times: int = 1) -> Ended:
         """End an attempt, which has measured so many times: beside each of the groups."""
         trial, raw = attempt.end()
         if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
@@ -173,7 +173,7 @@ class _Turns:
     count: int = 0
     since: float = 0.0
 
-    def work(self, attempts: Sequence[Attempt], first_round: int) -> None:
+    def work(self, attempts: Sequence[TrialRun], first_round: int) -> None:
         self.since = self.since or monotonic()
         for attempt in attempts:
             attempt.measure_from(first_round)
@@ -185,7 +185,7 @@ class _Turns:
             going = [attempt for attempt in going if self._has_more(attempt)]
             self.count += 1
 
-    def _has_more(self, attempt: Attempt) -> bool:
+    def _has_more(self, attempt: TrialRun) -> bool:
         raw = attempt.take_turn(self.count, self.since)
         if raw is not None:
             self.report(TurnEnded(attempt.step, raw))

@@ -12,7 +12,7 @@ from tare.errors import TrialFailed
 from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.exec import RUN
 from tare.model.trials import Caution, Raw, SeenLimits, SetLimits, Trial
-from tare.running.layers import Part
+from tare.running.layers import StartedLayer
 from tare.telemetry.parsers import parse_swapped_pages, read_as
 from tare.units import format_duration
 
@@ -24,7 +24,7 @@ _GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a ke
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
-def seen_limits(part: Part) -> SeenLimits:
+def seen_limits(part: StartedLayer) -> SeenLimits:
     """Read the limits back from inside; for memory also from the control groups of the first process."""
     values: dict[str, int] = {}
     instance = part.instance

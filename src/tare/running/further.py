@@ -12,7 +12,7 @@ from tare.errors import OutOfMemory, TrialFailed, Unavailable, Unreachable
 from tare.hosts.network import SLOTS
 from tare.model.trials import Footprint, Mark
 from tare.running.costs import cost_of
-from tare.running.layers import Notes, Testbed, started, whole
+from tare.running.layers import Notes, Testbed, combined_instance, started
 from tare.running.service import served
 from tare.running.shortage import Shortage
 from tare.telemetry.parsers import parse_available_bytes, parse_memory
@@ -52,7 +52,7 @@ class FurtherInstances(Further):
             shortage, notes = Shortage(testbed.host), Notes()
             exits.enter_context(_told(shortage))
             parts = exits.enter_context(started(testbed, self.stack, workload.port, notes))
-            instance, client = whole(parts), parts[-1].testbed.client
+            instance, client = combined_instance(parts), parts[-1].testbed.client
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
             serving = served(parts[-1].instance, workload, testbed.image, host=parts[-1].host)

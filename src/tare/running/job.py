@@ -18,11 +18,11 @@ from tare.images.adopted import wanted_image
 from tare.journal import Journal, Run, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
 from tare.running.own_images import check_programs, own_images
-from tare.running.preparation import Needs, Preparation, Problems, opened_testbed, prepare
+from tare.running.preparation import Needs, Preparation, Problems, prepare, testbed_with_images
 from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned
 from tare.running.records import check_same, make_record
 from tare.running.runner import Work, work_through
-from tare.running.testbed import Reached, reached
+from tare.running.testbed import Machines, connected_machines
 from tare.suites.suite import Suite, read_suite
 
 
@@ -84,11 +84,11 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
         earlier = job.resumed.record.own if job.resumed else {}
         own = own_images(job.suite, say, {name: each.get("image", "") for name, each in earlier.items()})
         check_programs(job.suite, image, own)
-        with _reported_leftovers(report), reached(job.suite.hosts, image) as machines:
+        with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
             return _measure(job, image, own, machines, report)
 
 
-def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Reached, report: ProgressReporter) -> Stop:
+def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: ProgressReporter) -> Stop:
     suite, journal = job.suite, job.journal
 
     def say(text: str) -> None:
@@ -113,7 +113,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Reached
     if job.resumed is not None:
         check_same(job.resumed.record, record)
     try:
-        with opened_testbed(preparation, say) as (testbed, failed):
+        with testbed_with_images(preparation, say) as (testbed, failed):
             _report_skipped(suite, failed, report, preparation.unusable)
             _begin(job, record, report)
             work = Work(suite, journal.run.trials, {**preparation.unusable, **failed}, job.budget_seconds)

@@ -21,7 +21,7 @@ from tare.hosts.cpus import Placement, fewer_cpus
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.facts import read_cores
 from tare.hosts.host import Host, Process
-from tare.hosts.kept import Kept
+from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -55,7 +55,7 @@ class Testbed:
     instances: Path
     telemetry: Path
     outer: Image | None = None
-    kept: Kept = field(default_factory=Kept)  # on the host
+    cache: HostCache = field(default_factory=HostCache)  # on the host
     clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
     datagrams: bool = False  # the service takes UDP on its port, too
     since: float | None = None  # when the layer around answered, on our clock
@@ -115,7 +115,7 @@ Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]
 
 
 @dataclass(frozen=True)
-class Part:
+class StartedLayer:
     """A started layer: its testbed, and the seconds from the answer of the layer around it to its own."""
 
     name: str
@@ -129,10 +129,10 @@ class Part:
         return self.testbed.host
 
 
-Parts = tuple[Part, ...]
+StartedLayers = tuple[StartedLayer, ...]
 
 
-def whole(parts: Parts) -> Instance:
+def combined_instance(parts: StartedLayers) -> Instance:
     """Return a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
     outermost, innermost = parts[0].instance, parts[-1].instance
     if len(parts) == 1:
@@ -148,7 +148,7 @@ def whole(parts: Parts) -> Instance:
 
 
 @contextmanager
-def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[StartedLayers]:
     """Start a stack, its inner technology first in `stack`; every layer has then answered the client.
 
     Gives the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
@@ -174,19 +174,21 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             apart = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = apart
         ready = notes.marks[-1].seconds
-        part = Part(technology.name, testbed, instance, ready - (testbed.since or notes.marks[0].seconds))
+        part = StartedLayer(technology.name, testbed, instance, ready - (testbed.since or notes.marks[0].seconds))
         if not inner:
             yield (part,)
             return
         with named(inner[-1], nested=True):
             within = replace(inside_of(testbed, instance), since=ready)
-            exits.enter_context(within.kept)
+            exits.enter_context(within.cache)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 
 @contextmanager
-def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[Parts]:
+def _started_far(
+    testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes
+) -> Iterator[StartedLayers]:
     """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
 
     Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
@@ -216,7 +218,7 @@ def _started_far(testbed: Testbed, stack: Sequence[Technology], port: int | None
         before, ready = time.monotonic(), timeline.marks[-1].seconds
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
         instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
-        part = Part(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
+        part = StartedLayer(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
         within = replace(within, since=before, volume_bytes=testbed.volume_bytes, datagrams=testbed.datagrams)
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
@@ -238,7 +240,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         instances=_INSTANCES,
         alive=[],
         before_request=lambda: None,
-        kept=Kept(),
+        cache=HostCache(),
     )
 
 
@@ -310,7 +312,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             timeline=timeline,
             answer_port=ports[0],
             start_seconds=seconds,
-            kept=testbed.kept,
+            cache=testbed.cache,
             volume_bytes=testbed.volume_bytes,
         )
         host = Recorder(testbed.host, notes.commands)

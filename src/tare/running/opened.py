@@ -13,9 +13,9 @@ from tare.errors import Unavailable
 from tare.images.adopted import wanted_image
 from tare.model.machines import Hosts
 from tare.model.trials import ImageWanted, Problem
-from tare.running.layers import Notes, started, whole
-from tare.running.preparation import Needs, opened_testbed, prepare
-from tare.running.testbed import reached
+from tare.running.layers import Notes, combined_instance, started
+from tare.running.preparation import Needs, prepare, testbed_with_images
+from tare.running.testbed import connected_machines
 from tare.suites.stacks import Stack
 from tare.suites.suite import LimitsWanted
 
@@ -39,16 +39,16 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     image = wanted_image(asked.image, asked.workloads, say)
-    with reached(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
+    with connected_machines(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
         needs = Needs((stack,), asked.workloads or (), asked.limits, asked.image.release, Path(folder), services=False)
         preparation = prepare(needs, image, machines, say)
         _refuse(preparation.unusable)
-        with opened_testbed(preparation, say) as (testbed, failed):
+        with testbed_with_images(preparation, say) as (testbed, failed):
             _refuse(failed)
             notes = Notes()
             say(f"starting {stack.name}")
             with started(testbed, stack.layers, None, notes) as parts:
-                yield Setup(whole(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
+                yield Setup(combined_instance(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

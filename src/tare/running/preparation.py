@@ -16,7 +16,7 @@ from tare.model.machines import Facts
 from tare.model.trials import Image, Limits, LimitsWanted, Problem, Release
 from tare.running.layers import Testbed
 from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.testbed import Reached, Wanted, find_unusable, give_image, placed, prepared_testbed
+from tare.running.testbed import Machines, TestbedSpec, assign_cpus, find_unusable, give_image, open_testbed
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 
@@ -50,8 +50,8 @@ class Preparation:
     """Machines with chosen CPUs and images; nothing is made there yet."""
 
     needs: Needs
-    machines: Reached
-    wanted: Wanted
+    machines: Machines
+    spec: TestbedSpec
     placement: Placement
     unusable: Problems
 
@@ -61,7 +61,7 @@ class Preparation:
         return tuple(stack for stack in self.needs.stacks if stack.name not in self.unusable)
 
 
-def prepare(needs: Needs, image: Image, machines: Reached, say: Say) -> Preparation:
+def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Preparation:
     """Check the stacks, build or copy the images, and choose the CPUs. Raises TareError."""
     if machines.hosts.server is not None:
         say(f"copying the image to {machines.hosts.server.ssh} (first run only)")
@@ -73,16 +73,18 @@ def prepare(needs: Needs, image: Image, machines: Reached, say: Say) -> Preparat
     outer = built_image(say, machine_recipe(inner)) if nested else None
     loads = built_image(say, client_recipe(needs.workloads, needs.release))
     beside = images_beside(needs.workloads, say, needs.beside) if needs.services else {}
-    placement = placed(machines, needs.limits.cpus)
+    placement = assign_cpus(machines, needs.limits.cpus)
     limits = Limits(placement.server, needs.limits.memory_bytes, needs.limits.open_files)
-    wanted = Wanted(image, loads, outer, limits, needs.telemetry, needs.lent, needs.sample_seconds, beside, needs.own)
-    return Preparation(needs, machines, wanted, placement, unusable)
+    spec = TestbedSpec(
+        image, loads, outer, limits, needs.telemetry, needs.lent, needs.sample_seconds, beside, needs.own
+    )
+    return Preparation(needs, machines, spec, placement, unusable)
 
 
 @contextmanager
-def opened_testbed(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
+def testbed_with_images(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
     """Yield the testbed, with the problems of stacks that cannot take the image; it is removed after the block."""
-    with prepared_testbed(preparation.machines, preparation.wanted, preparation.placement) as testbed:
+    with open_testbed(preparation.machines, preparation.spec, preparation.placement) as testbed:
         usable = preparation.usable
         nested = [stack for stack in usable if makes_machine(stack.layers)]
         yield testbed, give_image(usable, testbed, say) | prepare_nested(nested, testbed, say)

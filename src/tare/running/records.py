@@ -14,14 +14,14 @@ from tare.hosts.tuning import look
 from tare.journal import FORMAT, RunRecord, WorkloadRecord
 from tare.model.machines import Facts
 from tare.running.preparation import Preparation
-from tare.running.testbed import Reached
+from tare.running.testbed import Machines
 from tare.suites.suite import Planned, Suite
 from tare.telemetry.noise import assess
 
 
 def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
     """Return the record of a run that is prepared."""
-    machines, wanted = preparation.machines, preparation.wanted
+    machines, spec = preparation.machines, preparation.spec
     noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(machines.server.read))
     return RunRecord(
         format=FORMAT,
@@ -33,10 +33,10 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         blocks=suite.blocks,
         stacks=tuple(stack.name for stack in suite.measured),
         workloads=tuple(_workload(planned) for planned in suite.workloads),
-        image=wanted.image.digest,
-        image_origin=wanted.image.origin,
-        packages=wanted.image.packages,
-        clients={wanted.loads.digest: wanted.loads.packages},
+        image=spec.image.digest,
+        image_origin=spec.image.origin,
+        packages=spec.image.packages,
+        clients={spec.loads.digest: spec.loads.packages},
         machine=machines.server.facts(),
         noise=noise,
         margin=suite.margin,
@@ -45,7 +45,7 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         tuning=look(machines.server.read),
         sample_seconds=suite.sample_seconds,
         beside=_beside(preparation),
-        own={stack.name: own for stack in suite.measured if (own := stack.own.described(wanted.own.get(stack.name)))},
+        own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.own.get(stack.name)))},
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
@@ -65,14 +65,14 @@ def _workload(planned: Planned) -> WorkloadRecord:
 def _beside(preparation: Preparation) -> dict[str, str]:
     """Return the images of services beside those under test, by the services' names."""
     found = {
-        each.name: preparation.wanted.beside[each.image]
+        each.name: preparation.spec.beside[each.image]
         for workload in preparation.needs.workloads
         for each in workload.beside
     }
     return {name: image.origin or image.digest for name, image in found.items()}
 
 
-def machines_by_role(suite: Suite, machines: Reached) -> dict[str, Facts]:
+def machines_by_role(suite: Suite, machines: Machines) -> dict[str, Facts]:
     """Return the machines that take part, by role, except those that a technology will lend."""
     lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
     server = {} if lent else {"server": machines.server.facts()}

@@ -12,9 +12,9 @@ from tempfile import NamedTemporaryFile
 
 from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import TOOLS, WORDS, ExecHost
 from tare.hosts.host import Host, Process
-from tare.hosts.purpose import Purpose
 from tare.model.trials import Image, Line, Raw, Service
 from tare.running.layers import KNOCK
 from tare.running.listener import SHARED, SharedNetwork
@@ -95,7 +95,7 @@ class Server:
     service: Service | None = None
     process: Process | None = None
     printed: Collection[str] = ()  # its last lines of standard output
-    purpose: Purpose = field(default_factory=Purpose)  # of its loads
+    purpose: CommandScope = field(default_factory=CommandScope)  # of its loads
     called: str = ""  # its name in an application
     place: Place | None = None  # None where it is built into the instance
     network: SharedNetwork | None = None  # None unless other programs can have its port
@@ -207,7 +207,7 @@ def served(
     instance: Instance,
     workload: Workload,
     image: Image | None = None,
-    purpose: Purpose | None = None,
+    purpose: CommandScope | None = None,
     host: Host | None = None,
 ) -> Iterator[Server]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
@@ -215,7 +215,7 @@ def served(
     `image` starts and ends a server of the user's, if others have built it. `purpose` is that of the loads. `host` is
     where the instance runs: with it, only the instance's own processes may answer.
     """
-    purpose = purpose or Purpose()
+    purpose = purpose or CommandScope()
     # Only bare metal shares the machine's network: its service must listen on one address alone.
     shared = instance.path == SHARED and instance.address is not None
     listen = instance.address if shared and instance.address else "0.0.0.0"  # noqa: S104
@@ -237,7 +237,7 @@ def served(
 
 
 @contextmanager
-def running(place: Place, service: Service, purpose: Purpose, called: str = "") -> Iterator[Server]:
+def running(place: Place, service: Service, purpose: CommandScope, called: str = "") -> Iterator[Server]:
     """Run a service until the block ends; when it ends before, so do the commands of the purpose."""
     argv = place.argv(service)
     for path, text in service.files:

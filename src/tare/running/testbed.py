@@ -17,7 +17,7 @@ from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
 from tare.hosts.host import Host
-from tare.hosts.kept import Kept
+from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import Ledger, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one_on
@@ -38,7 +38,7 @@ _CLOCK_LOOKS = 7
 
 
 @dataclass(frozen=True)
-class Reached:
+class Machines:
     """The machines of a run as hosts.
 
     A server that is lent for one trial has `lent_as`: it replaces the run's prefix of all names there.
@@ -66,7 +66,7 @@ class Reached:
 
 
 @contextmanager
-def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
+def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Machines]:
     """Connect to the machines of a run; raises Unreachable or TareError with the reason."""
     prefix = lent_as or _own_prefix(hosts)
     supervisor = image.root / RUN[1:]
@@ -84,10 +84,10 @@ def reached(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Reached]:
         def host(target: Machine | None) -> Host:
             return LocalHost() if target is None else known[target]
 
-        yield Reached(hosts, host(hosts.server), host(hosts.client), lent_as)
+        yield Machines(hosts, host(hosts.server), host(hosts.client), lent_as)
 
 
-def placed(machines: Reached, wanted: int) -> Placement:
+def assign_cpus(machines: Machines, wanted: int) -> Placement:
     """Choose the CPUs of instances and client: different ones if both are on one machine."""
 
     def cores(host: Host) -> Sequence[Sequence[int]]:
@@ -103,7 +103,7 @@ def placed(machines: Reached, wanted: int) -> Placement:
     return Placement(placement.server, tuple(sorted(cpu for core in cores(machines.client) for cpu in core)), cautions)
 
 
-def emulated(machines: Reached) -> tuple[Caution, ...]:
+def emulated(machines: Machines) -> tuple[Caution, ...]:
     """Warn of machines that are emulated in software: values from there hold for no real machine."""
     by_name = {"the server's": machines.server, "the client's": machines.client}
     names = [name for name, host in by_name.items() if is_emulated(host)]
@@ -112,7 +112,7 @@ def emulated(machines: Reached) -> tuple[Caution, ...]:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TestbedSpec:
     """What a testbed is made with: the image, limits, and a folder for telemetry.
 
     `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
@@ -132,7 +132,7 @@ class Wanted:
 
 
 @contextmanager
-def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) -> Iterator[Testbed]:
+def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) -> Iterator[Testbed]:
     """Make what all trials of a run share, the network and the client; remove it after the block."""
     prefix = machines.lent_as or _own_prefix(machines.hosts)
     with ExitStack() as stack:
@@ -140,8 +140,8 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         client = server
         if not machines.near:
             client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
-            stack.enter_context(client.making(_on(machines.client, wanted.loads).root))
-        image = _on(machines.server, wanted.image)
+            stack.enter_context(client.making(_on(machines.client, spec.loads).root))
+        image = _on(machines.server, spec.image)
         stack.enter_context(server.making(image.root))
         stack.enter_context(controllers_restored(server))
         network = stack.enter_context(_network(machines, server, client, prefix))
@@ -149,23 +149,23 @@ def prepared_testbed(machines: Reached, wanted: Wanted, placement: Placement) ->
         for ledger in (server, client):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
         folder = _state(client.host) / "instances" / f"{prefix}-client"
-        loads = _on(client.host, wanted.loads)
+        loads = _on(client.host, spec.loads)
         yield Testbed(
             client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
-            kept=stack.enter_context(Kept()),
+            cache=stack.enter_context(HostCache()),
             image=image,
             network=network,
             ledger=server,
-            limits=wanted.limits,
+            limits=spec.limits,
             placement=placement,
             instances=instances,
-            telemetry=wanted.telemetry,
-            sample_seconds=wanted.sample_seconds,
-            beside=wanted.beside,
-            own={name: _on(machines.server, each) for name, each in wanted.own.items()},
-            outer=_on(server.host, wanted.outer) if wanted.outer else None,
+            telemetry=spec.telemetry,
+            sample_seconds=spec.sample_seconds,
+            beside=spec.beside,
+            own={name: _on(machines.server, each) for name, each in spec.own.items()},
+            outer=_on(server.host, spec.outer) if spec.outer else None,
             clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=_Lender(machines.hosts.client, wanted).testbed if machines.hosts.server is None else None,
+            lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
         )
 
 
@@ -174,18 +174,18 @@ class _Lender:
     """Makes testbeds of machines that technologies give."""
 
     client: Machine | None
-    wanted: Wanted
+    spec: TestbedSpec
 
     @contextmanager
     def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
         """Make a testbed on a lent machine, and prepare these layers there."""
         lent_as = _own_prefix(Hosts(target, self.client))
-        with reached(Hosts(target, self.client), self.wanted.image, lent_as) as machines:
-            placement = placed(machines, len(self.wanted.limits.cpus))
-            limits = replace(self.wanted.limits, cpus=placement.server)
-            wanted = replace(self.wanted, outer=self.wanted.outer if len(inner) > 1 else None, limits=limits)
-            self.wanted.lent(machines.server.facts())
-            with prepared_testbed(machines, wanted, placement) as testbed:
+        with connected_machines(Hosts(target, self.client), self.spec.image, lent_as) as machines:
+            placement = assign_cpus(machines, len(self.spec.limits.cpus))
+            limits = replace(self.spec.limits, cpus=placement.server)
+            spec = replace(self.spec, outer=self.spec.outer if len(inner) > 1 else None, limits=limits)
+            self.spec.lent(machines.server.facts())
+            with open_testbed(machines, spec, placement) as testbed:
                 if problems := tuple(inner[-1].problems(testbed.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
@@ -229,7 +229,7 @@ def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) ->
 
 
 @contextmanager
-def _network(machines: Reached, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
+def _network(machines: Machines, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
     if machines.near:
         with connected(server, prefix) as network:
             yield network

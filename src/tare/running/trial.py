@@ -31,7 +31,7 @@ from tare.running.doubts import (
     waiting_cautions,
 )
 from tare.running.further import FurtherInstances
-from tare.running.layers import Notes, Part, Parts, Testbed, started, whole
+from tare.running.layers import Notes, StartedLayer, StartedLayers, Testbed, combined_instance, started
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
 from tare.running.values import read_values, service_ready
@@ -63,17 +63,17 @@ class _Notes(Notes):
 
 
 @dataclass
-class _Going:
+class _RunningTrial:
     """An instance that has answered, with its service, and what watches it."""
 
-    parts: Parts
+    parts: StartedLayers
     setup: Setup
     telemetry: Telemetry
     edges: Edges
     measuring: Iterator[Raw] = field(default_factory=lambda: iter(()))
 
 
-class Attempt:
+class TrialRun:
     """One trial on its way: started, measured turn by turn, and ended; all that it made is gone after the block.
 
     Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in, and then it is ended
@@ -87,7 +87,7 @@ class Attempt:
         if not stack[-1].gives_machine:  # a lent machine has a placement of its own
             self._notes.cautions += testbed.placement.cautions
         self._open = ExitStack()
-        self._going: _Going | None = None
+        self._going: _RunningTrial | None = None
         self._server = Server()
         self._neighbors = Neighbors()
         self._sampler: Sampler | None = None  # its own, where it is alone
@@ -224,7 +224,7 @@ class Attempt:
         reached = replace(testbed, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
         parts = self._open.enter_context(started(reached, stack, workload.port, notes))
         cold_read_bytes = cold.read_bytes() if cold else None
-        instance = whole(parts)
+        instance = combined_instance(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         if self.step.stack in testbed.own:
             notes.proof += (("image", testbed.image.origin or testbed.image.digest),)
@@ -258,9 +258,9 @@ class Attempt:
         )
         edges = _edges(outermost, self._testbed.placement.client if workload.beside else ())
         self._open.callback(edges.resume)
-        self._going = _Going(parts, setup, telemetry, edges)
+        self._going = _RunningTrial(parts, setup, telemetry, edges)
 
-    def _watched(self, outermost: Part) -> Telemetry:
+    def _watched(self, outermost: StartedLayer) -> Telemetry:
         """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
         testbed = outermost.testbed
         sampler = testbed.sampler
@@ -275,7 +275,7 @@ class Attempt:
         if self._sampler is not None:
             self._sampler.settle()
 
-    def _turn(self, going: _Going, number: int, since: float) -> Raw | None:
+    def _turn(self, going: _RunningTrial, number: int, since: float) -> Raw | None:
         """Ask for one more output; what was there before a failure is kept."""
         going.edges.begin()
         began = time.monotonic()
@@ -331,14 +331,14 @@ _UNPROVEN = Caution(
 )
 
 
-def _kernels(parts: Parts, outermost: Part) -> Iterator[Host]:
+def _kernels(parts: StartedLayers, outermost: StartedLayer) -> Iterator[Host]:
     """Yield all places of a stack that may have a kernel of their own, and the machine under test, innermost first."""
     insides = (part.instance.inside for part in reversed(parts))
     yield from (inside for inside in insides if inside is not None)
     yield outermost.host
 
 
-def _edges(part: Part, others: Sequence[int]) -> Edges:
+def _edges(part: StartedLayer, others: Sequence[int]) -> Edges:
     """Watch the turns of the outermost layer, and between them whether it rests beside others on its machine.
 
     `others` are the CPUs of services beside it, if there are any.
@@ -348,7 +348,7 @@ def _edges(part: Part, others: Sequence[int]) -> Edges:
     return Edges(testbed.host, Spent(testbed.limits.cpus), quiet, Spent(others) if others else None)
 
 
-def _layers(parts: Parts) -> tuple[Layer, ...]:
+def _layers(parts: StartedLayers) -> tuple[Layer, ...]:
     """Return what each layer of a nested stack adds; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
@@ -360,7 +360,7 @@ def _last_words(output: Output) -> Raw:
     return Raw("failed command", output.argv, text, output.seconds)
 
 
-def footprint_of(part: Part) -> Footprint:
+def footprint_of(part: StartedLayer) -> Footprint:
     """Read what a layer costs the host that it runs on."""
     return cost_of(part.testbed, [part.instance])
 

@@ -25,7 +25,7 @@ from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, in_words
 from tare.statistics.headlines import Headline
 from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
-from tare.statistics.summarize import together
+from tare.statistics.summarize import with_fdr_control
 from tare.statistics.summary import Summary
 
 _LEAST = least_count()  # blocks in each run: fewer have no interval of their own
@@ -61,7 +61,7 @@ def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...
         for cell in before.headlines
         if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
     ]
-    cells = together([each.cell for each in compared])
+    cells = with_fdr_control([each.cell for each in compared])
     return tuple(replace(each, cell=cell) for each, cell in zip(compared, cells, strict=True))
 
 
@@ -95,7 +95,7 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
         samples = _own_sample(old, before.baseline), _own_sample(new, after.baseline)
         if samples[0] is not None and samples[1] is not None:
             found.append(_changed(Change(_blank(cells[1]), *cells), (samples[0], samples[1]), margin))
-    judged = together([each.cell for each in found])
+    judged = with_fdr_control([each.cell for each in found])
     return tuple(replace(each, cell=cell) for each, cell in zip(found, judged, strict=True))
 
 

@@ -76,7 +76,7 @@ def summarize(run: Run) -> Summary:
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
         cells=_doubted(cells, run.record),
-        headlines=_doubted(together(heads, run.record.control), run.record),
+        headlines=_doubted(with_fdr_control(heads, run.record.control), run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -107,7 +107,7 @@ def records(run: Run) -> list[WorkloadRecord]:
     return list(known.values())
 
 
-def together(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
+def with_fdr_control(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
     """Leave only the verdicts that e-BH gives; see `e_bh_beside_control`."""
     asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
     is_control = np.array([cell.stack == control for cell in asked], dtype=bool)

@@ -91,7 +91,7 @@ class Podman(Docker):
 
     def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
         """Return the options that set the limits, with as many processes as a container may have here."""
-        count = launch.kept.once("most processes", lambda: _most_processes(launch.ledger.host))
+        count = launch.cache.once("most processes", lambda: _most_processes(launch.ledger.host))
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
 
     def removal(self, name: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Podman(Docker):
         network = launch.network
         if self.network == "nat":
             name = f"{network.prefix}-podman"
-            launch.kept.made(name, lambda: self._made(host, launch, name))
+            launch.cache.made(name, lambda: self._made(host, launch, name))
             yield network.machine_address
             return
         with self._made(host, launch, launch.name) as bridge, network.client_on(bridge):

@@ -17,7 +17,7 @@ from tare.telemetry.parsers import (
     parse_resident_bytes,
     read_as,
 )
-from tare.telemetry.processes import Count, Identity, Used
+from tare.telemetry.processes import Count, Identity, ResourceUsage
 from tare.telemetry.readings import (
     PAGE_BYTES,
     TICKS_PER_SECOND,
@@ -59,7 +59,12 @@ class InstanceReader:
         self._first = True
         self._starts: dict[int, float] = {}
         self._outside: tuple[int, ...] = ()
-        self._user, self._system, self._read, self._written = Used(), Used(), Used(), Used()
+        self._user, self._system, self._read, self._written = (
+            ResourceUsage(),
+            ResourceUsage(),
+            ResourceUsage(),
+            ResourceUsage(),
+        )
         self._network = _Network(files)
 
     @property

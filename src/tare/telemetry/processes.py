@@ -26,7 +26,7 @@ class Count:
     taken_over: float
 
 
-class Used:
+class ResourceUsage:
     """Sums up one counter over processes since the first look, in the counter's unit.
 
     A process that came and went between two looks counts in its parent; it is lost if its parent is not among the

@@ -28,7 +28,7 @@ from tare.running.beside import Neighbors, groups, with_names
 from tare.running.doubts import side_cautions
 from tare.running.layers import KNOCK, Testbed
 from tare.running.service import Place
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 
 STEP = Step("one", "shop", "fake", 0, 0)
@@ -155,8 +155,8 @@ def bed_in(folder: Path) -> Testbed:
     return replace(testbed, client=Folder(), limits=LIMITS, beside=dict.fromkeys((DEBIAN, OTHERS), testbed.image))
 
 
-def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> Attempt:
-    attempt = Attempt(bed_in(folder), STEP, (Reachable(file=folder / "own", address=address),), workload)
+def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:
+    attempt = TrialRun(bed_in(folder), STEP, (Reachable(file=folder / "own", address=address),), workload)
     attempt._neighbors = Neighbors(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
     return attempt
 

@@ -14,7 +14,7 @@ from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Trial
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.startup import Startup
 
@@ -59,7 +59,7 @@ class Lent(Fake):
 
 def started(folder: Path, caches: Literal["warm", "cold"], *stack: Fake, events: list[str]) -> Trial:
     testbed = bare_testbed(folder, Machine(events))
-    with Attempt(testbed, Step("startup-000-a", "startup", "a", 0, 0), stack, Startup(caches)) as attempt:
+    with TrialRun(testbed, Step("startup-000-a", "startup", "a", 0, 0), stack, Startup(caches)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, 0.0):

@@ -25,7 +25,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.trials import Metric, Output, Raw, Service, Value
 from tare.running.listener import SharedNetwork, listening_sockets
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 
 HERE = "127.0.0.1"
@@ -222,7 +222,7 @@ class Elsewhere(Workload):
 
 def trial_of(technology: Fake, port: int, folder: Path) -> tuple[str, str]:
     testbed = replace(Bench(folder, Watcher(folder / "none"))._place(), client=Inside(), limits=LIMITS)
-    with Attempt(testbed, Step("one", "elsewhere", "fake", 0, 0), (technology,), Elsewhere(port)) as attempt:
+    with TrialRun(testbed, Step("one", "elsewhere", "fake", 0, 0), (technology,), Elsewhere(port)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, 0.0):

@@ -9,7 +9,7 @@ import pytest
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.running.records import machines_by_role
-from tare.running.testbed import Reached
+from tare.running.testbed import Machines
 from tare.suites.suite import parse_suite
 
 HERE = LocalHost().facts()
@@ -20,7 +20,7 @@ class _Elsewhere(LocalHost):
         return replace(HERE, cpu_model="Elsewhere")
 
 
-def _roles(stack: str, there: Reached) -> dict[str, str]:
+def _roles(stack: str, there: Machines) -> dict[str, str]:
     text = f"""
     [suite]
     stacks = ["native", "{stack}"]
@@ -35,15 +35,15 @@ def _roles(stack: str, there: Reached) -> dict[str, str]:
 
 
 def test_on_one_machine_all_roles_are_its_own() -> None:
-    assert _roles("crun", Reached()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
+    assert _roles("crun", Machines()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
 
 
 def test_a_server_elsewhere_is_told_from_the_controller() -> None:
-    there = Reached(Hosts(server=Machine("root@there")), server=_Elsewhere())
+    there = Machines(Hosts(server=Machine("root@there")), server=_Elsewhere())
     expected = {"controller": HERE.cpu_model, "server": "Elsewhere", "client": HERE.cpu_model}
     assert _roles("crun", there) == expected
 
 
 def test_where_all_instances_are_on_lent_servers_no_server_is_this_machine() -> None:
     pytest.importorskip("openstack")
-    assert list(_roles("native/openstack", Reached())) == ["controller", "client"]
+    assert list(_roles("native/openstack", Machines())) == ["controller", "client"]

@@ -32,7 +32,7 @@ from tare.model.trials import Image, Metric, Output, Raw, Service, Value
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
 from tare.running.service import Server, served
-from tare.running.trial import Attempt
+from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.docker import Docker
 from tare.technologies.qemu_tcg import QemuTcg
@@ -100,7 +100,7 @@ def pipe(tmp_path: Path) -> str:
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: bool, pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with Attempt(testbed, STEP, (Reachable(),), GivenUp(pipe, ends)) as attempt:
+    with TrialRun(testbed, STEP, (Reachable(),), GivenUp(pipe, ends)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, time.monotonic()):
@@ -129,7 +129,7 @@ class Slow(GivenUp):
 
 def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with Attempt(testbed, STEP, (Reachable(),), workload := Slow(pipe, ends=False)) as attempt:
+    with TrialRun(testbed, STEP, (Reachable(),), workload := Slow(pipe, ends=False)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.take_turn(0, time.monotonic()):
@@ -184,7 +184,7 @@ def test_a_trial_bears_a_caution_where_server_and_load_waited(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tare.telemetry.edges.texts_of", machine)
-        with Attempt(testbed, STEP, (Reachable(),), workload(pipe=pipe, ends=False)) as attempt:
+        with TrialRun(testbed, STEP, (Reachable(),), workload(pipe=pipe, ends=False)) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.take_turn(0, time.monotonic()):
@@ -229,7 +229,7 @@ def test_a_server_of_the_users_is_started_as_the_image_says_and_no_other_is(pipe
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
     testbed = replace(testbed, image=replace(testbed.image, start=("env", "MARK=set", "env")))
     for workload, says in ((OfYours(pipe), "mark set"), (OfTares(pipe), "mark")):
-        with Attempt(testbed, STEP, (Reachable(),), workload) as attempt:
+        with TrialRun(testbed, STEP, (Reachable(),), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.take_turn(0, time.monotonic()):

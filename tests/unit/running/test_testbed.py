@@ -12,7 +12,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Problem
-from tare.running.testbed import Reached, emulated, find_unusable, placed
+from tare.running.testbed import Machines, assign_cpus, emulated, find_unusable
 
 CPU = "/sys/devices/system/cpu"
 FOUR = {f"{CPU}/online": "0-3\n"} | {
@@ -36,8 +36,8 @@ class Somewhere(LocalHost):
         return replace(Facts("", "", "", "", 4, 0, "", ""), virtualization=self.virtualization)
 
 
-def _reached(server: Host, client: Host) -> Reached:
-    return Reached(Hosts(Machine("server"), Machine("client")), server, client)
+def _reached(server: Host, client: Host) -> Machines:
+    return Machines(Hosts(Machine("server"), Machine("client")), server, client)
 
 
 @pytest.mark.parametrize("real", ["", "kvm", "xen", "docker/kvm"])
@@ -54,7 +54,7 @@ def test_an_emulated_machine_is_named_whether_it_serves_or_loads() -> None:
 
 
 def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
-    placement = placed(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    placement = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
     assert len(placement.server) == 1
     assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
     assert placement.cautions == ()

@@ -92,7 +92,7 @@ def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undon
     answers = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
     named = ("-m", "comment", "--comment", "tare-1-podman", "-j", "ACCEPT")
     wanted = [(*rules[0], *named), (*rules[1], *answers, *named)]
-    with launch.kept:
+    with launch.cache:
         with Podman()._network(host, launch):
             pass
         assert [call[3:] for call in host.calls if call[:3] == ("iptables", "-w", "-I")] == wanted
@@ -103,7 +103,7 @@ def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undon
 
 def test_containers_over_nat_share_one_network_of_the_run(tmp_path: Path) -> None:
     host, launch = Described({}), _launch(tmp_path)
-    with launch.kept:
+    with launch.cache:
         for slot in (0, 5):
             with Podman()._network(host, replace(launch, network=launch.network.at(slot))) as address:
                 assert address == f"198.18.1.{1 + slot}"

@@ -14,11 +14,11 @@ class Command(Protocol):
     def give_up(self, why: str) -> None:
         """End it before its time; who waits for its end is then told why."""
 
-    def in_vain(self, why: str) -> TrialFailed:
+    def cancelled(self, why: str) -> TrialFailed:
         """Return the reason why it has no result."""
 
 
-class Purpose:
+class CommandScope:
     """The purpose of some commands. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Purpose:
         """Record a command that has been started; raises TrialFailed where the purpose is gone."""
         with self._changing:
             if self._why:
-                raise command.in_vain(self._why)
+                raise command.cancelled(self._why)
             self._commands.add(command)
 
     def remove(self, command: Command) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tare.hosts.kept import Kept
+from tare.hosts.host_cache import HostCache
 
 
 def test_a_thing_is_made_once_and_taken_away_at_the_end_and_can_be_made_again() -> None:
@@ -17,13 +17,13 @@ def test_a_thing_is_made_once_and_taken_away_at_the_end_and_can_be_made_again() 
         yield name
         said.append(f"gone {name}")
 
-    with Kept() as kept:
-        assert [kept.made("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
-        assert kept.made("bridge", lambda: making("second")) == "second"
+    with HostCache() as cache:
+        assert [cache.made("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
+        assert cache.made("bridge", lambda: making("second")) == "second"
         assert said == ["made first", "made second"]
-        kept.close()
+        cache.close()
         assert said[2:] == ["gone second", "gone first"]
-        assert kept.made("network", lambda: making("third")) == "third"
+        assert cache.made("network", lambda: making("third")) == "third"
     assert said[4:] == ["made third", "gone third"]
 
 
@@ -35,8 +35,8 @@ def test_what_cannot_be_found_out_is_asked_for_again() -> None:
             raise OSError
         return answer
 
-    kept = Kept()
+    cache = HostCache()
     try:
-        kept.once("version", find)
+        cache.once("version", find)
     except OSError:
-        assert [kept.once("version", find) for _ in range(2)] == ["20.10", "20.10"]
+        assert [cache.once("version", find) for _ in range(2)] == ["20.10", "20.10"]

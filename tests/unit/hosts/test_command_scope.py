@@ -13,9 +13,9 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
-from tare.hosts.purpose import Purpose
 
 WHY = "ended, as its server has"
 
@@ -34,7 +34,7 @@ def host(program: Path) -> Iterator[ExecHost]:
 
 
 def test_who_waits_for_a_command_is_told_at_once_that_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
-    purpose = Purpose()
+    purpose = CommandScope()
     load = host.serving(purpose)
     with ThreadPoolExecutor(1) as pool:
         begun = tmp_path / "begun"
@@ -48,7 +48,7 @@ def test_who_waits_for_a_command_is_told_at_once_that_its_purpose_is_gone(host: 
 
 
 def test_who_reads_its_lines_is_told_so_too(host: ExecHost) -> None:
-    purpose = Purpose()
+    purpose = CommandScope()
     with host.serving(purpose).spawn("sh", "-c", "echo begun; exec sleep 600") as process:
         assert process.read_line(SECONDS).text == "begun"
         threading.Timer(0.05, purpose.gone, (WHY,)).start()
@@ -58,9 +58,9 @@ def test_who_reads_its_lines_is_told_so_too(host: ExecHost) -> None:
 
 
 def test_what_is_begun_later_is_ended_too_and_other_commands_go_on(host: ExecHost) -> None:
-    purpose = Purpose()
+    purpose = CommandScope()
     load = host.serving(purpose)
-    with host.serving(Purpose()).spawn("sh", "-c", "read -r line; echo $line") as other:
+    with host.serving(CommandScope()).spawn("sh", "-c", "read -r line; echo $line") as other:
         assert load.run("echo", "before", timeout=SECONDS).text == "before\n"
         purpose.gone(WHY)
         purpose.gone("a later reason")

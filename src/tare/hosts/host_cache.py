@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Self
 
 
-class Kept:
+class HostCache:
     """Texts by what they tell; with some of them, something is kept on the host until the end of the block."""
 
     def __init__(self) -> None:
