@@ -106,7 +106,8 @@ class Bonnie(OnDisk):
         if [each.label for each in raw] != [self.name]:
             raise TrialFailed(f"expected one output of bonnie++, found {[each.label for each in raw]}")
         head, *rows = raw[0].text.splitlines() or ("",)
-        if not _HEAD.fullmatch(head) or len(rows) != self.runs or not all(map(self._is_result, rows)):
+        is_whole = raw[0].text.endswith("\n") and _HEAD.fullmatch(head) and len(rows) == self.runs
+        if not is_whole or not all(map(self._is_result, rows)):
             raise TrialFailed(f"bonnie++ gave no {self.runs} results as asked; {printed(raw[0].text)}", _HINT)
         values = []
         for at, part in enumerate(_PARTS):
