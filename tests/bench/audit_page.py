@@ -207,13 +207,15 @@ lasting noise even of one stack alone, unless it drifts as slowly as the whole r
 
 
 def _rivals(found: Found) -> str:
-    rows = []
-    for effect in EFFECTS:
-        for method in found.methods:
-            seen = found.tallies[NORMAL.name, method, effect]
-            good = _percent(seen.right) if method.startswith("tare") or effect else "cannot decide it"
-            rows.append((_percent(effect), method, good, _percent(seen.false), f"{seen.median:g}", f"{seen.most:.3g}"))
-    head = ("effect", "method", "right", "false", "median blocks", "95th percentile")
+    effects = [_percent(effect) for effect in EFFECTS]
+    decisions, blocks = [], []
+    for method in found.methods:
+        seen = [found.tallies[NORMAL.name, method, effect] for effect in EFFECTS]
+        shares = [f"{_percent(each.right)} ({_percent(each.false)})" for each in seen]
+        if not method.startswith("tare"):
+            shares[0] = f"cannot ({_percent(seen[0].false)})"  # say that there is no effect
+        decisions.append((method, *shares))
+        blocks.append((method, *(f"{each.median:g}, {each.most:.3g}" for each in seen)))
     return f"""## Other methods
 
 Normal noise; a block is one trial of each of two stacks, and with tare a second one of the baseline.
@@ -225,7 +227,13 @@ Normal noise; a block is one trial of each of two stacks, and with tare a second
 - *t-test and permutation after every run*: unpaired, both stacks in turn, until p < 5 %; 499 random permutations of the
   difference of means, in 1000 of the runs.
 
-{_table(head, rows)}
+Right (false) decisions by effect:
+
+{_table(("method", *effects), decisions)}
+
+Blocks until the decision, median and 95th percentile:
+
+{_table(("method", *effects), blocks)}
 
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
@@ -286,7 +294,7 @@ def _matrix(found: Found) -> str:
         (
             each.method,
             each.kind,
-            "none" if each.effects == NOTHING else "0, 0, 1, 3, 5, 10, 30 %",
+            "none" if each.effects == NOTHING else "mixed",
             _percent(each.share),
             _percent(each.any_false),
             _percent(each.decided),
@@ -298,7 +306,7 @@ def _matrix(found: Found) -> str:
     return f"""## Seven stacks at once
 
 A baseline and seven stacks, decided together (e-BH); a decided stack gets no more trials. Trials include those of the
-baseline and A/A; {MATRIX_RUNS} runs each.
+baseline and A/A; {MATRIX_RUNS} runs each. Mixed effects are 0, 0, 1, 3, 5, 10 and 30 %.
 
 {_table(head, rows)}"""
 
