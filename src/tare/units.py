@@ -99,6 +99,20 @@ def written(value: object, kind: object = None) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def like(example: object, value: object) -> str:
+    """Write a number as one writes the example in a suite: with a unit of its kind, such as `"10m"` for `"90s"`."""
+    if not isinstance(value, float | int):
+        return str(value)
+    parsers: tuple[Callable[[object], float], ...] = (parse_duration, parse_size, parse_percent)
+    for parse in parsers if value else ():  # zero needs no unit
+        try:
+            parse(example)
+        except ValueError:
+            continue
+        return json.dumps(_with_unit(value, parse))
+    return f"{value:g}"
+
+
 def _bare(kind: object) -> object:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 

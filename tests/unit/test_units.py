@@ -13,6 +13,7 @@ from tare.units import (
     format_duration,
     format_quantity,
     format_size,
+    like,
     parse_duration,
     parse_percent,
     parse_size,
@@ -197,3 +198,17 @@ def test_a_quantity_is_written_with_three_digits_and_its_unit(value: float, unit
 )
 def test_a_setting_is_written_as_a_suite_takes_it(value: object, kind: object, text: str) -> None:
     assert written(value, kind) == text
+
+
+@pytest.mark.parametrize(
+    ("example", "value", "text"),
+    [
+        ("90s", 600.0, '"10m"'),
+        ("1GiB", 16 * 1024**2, '"16MiB"'),
+        ("300%", 0.5, '"50%"'),
+        ("90s", 0, "0"),
+        (10001, 10000, "10000"),
+    ],
+)
+def test_a_number_is_written_like_an_example(example: object, value: object, text: str) -> None:
+    assert like(example, value) == text

@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from tare import plugins
 from tare.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
 from tare.model.names import given_name
+from tare.units import like
 
 Key = tuple[str | int, ...]
 
@@ -31,10 +32,10 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
     "float_type": ("is not a number", "write a number, without quotes"),
     "tuple_type": ("is not a list", "write a list in brackets"),
     "dataclass_type": ("is not a table", "write a table"),
-    "greater_than": ("is too small", "write more than {gt:g}"),
-    "greater_than_equal": ("is too small", "write {ge:g} or more"),
-    "less_than": ("is too large", "write less than {lt:g}"),
-    "less_than_equal": ("is too large", "write {le:g} or less"),
+    "greater_than": ("is too small", "write more than {gt}"),
+    "greater_than_equal": ("is too small", "write {ge} or more"),
+    "less_than": ("is too large", "write less than {lt}"),
+    "less_than_equal": ("is too large", "write {le} or less"),
     "too_short": ("has too few entries", "write at least {min_length}"),
     "too_long": ("has too many entries", "write at most {max_length}"),
 }
@@ -173,7 +174,7 @@ class Document:
             if error["type"] != "missing" and self.at((*path, part)) is None:
                 break
             path = (*path, part)
-        what, hint = _in_words(error, _shown(self.at(path)))
+        what, hint = _in_words(error, self.at(path))
         self.fault(path, what, hint)
 
     def _position(self, key: Key) -> tuple[int, ...]:
@@ -207,8 +208,8 @@ def _not_toml(problem: str, source: str) -> Fault:
     )
 
 
-def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
-    kind, context = error["type"], error.get("ctx", {})
+def _in_words(error: ErrorDetails, value: object) -> tuple[str, str]:
+    kind, context, shown = error["type"], error.get("ctx", {}), _shown(value)
     if kind == "missing":
         name = str(error["loc"][-1])
         return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
@@ -222,7 +223,7 @@ def _in_words(error: ErrorDetails, shown: str) -> tuple[str, str]:
         return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")
     if kind in _WORDS:
         phrase, hint = _WORDS[kind]
-        return f"{shown} {phrase}", hint.format(**context)
+        return f"{shown} {phrase}", hint.format(**{name: like(value, bound) for name, bound in context.items()})
     return f"{shown} cannot be used", error["msg"].replace("Input should", "it should")
 
 

@@ -220,3 +220,11 @@ def test_a_file_that_is_not_utf_8_is_reported_with_the_byte(tmp_path: Path) -> N
         f"{path}: not UTF-8 text: byte 11 cannot be read",
         "save the file in the encoding UTF-8",
     )
+
+
+def test_a_bound_is_written_with_the_unit_of_the_value() -> None:
+    text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "redis"\nduration = "11m"\n'
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(text, "mine.toml")
+    (fault,) = caught.value.faults
+    assert (fault.what, fault.hint) == ('mine.toml: workloads[0].duration: "11m" is too large', 'write "10m" or less')
