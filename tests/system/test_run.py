@@ -141,7 +141,7 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
 
     (tmp_path / "file").touch()
     code, out, err = quickly("report", "run", "--out", "file")
-    assert (code, out, err.splitlines()[1]) == (2, "", "hint: give another folder by --out")
+    assert (code, out, err.splitlines()[1]) == (2, "", "hint: choose another folder with --out")
     assert err.startswith("error: file: cannot be written: ")
 
     record = json.loads((run / "run.json").read_text())
@@ -175,7 +175,7 @@ def test_a_run_folder_that_cannot_be_made_is_told(tare: Call, suite: Path) -> No
     assert (output.returncode, output.stdout) == (2, "")
     assert output.stderr.splitlines()[-2:] == [
         "error: /proc/nowhere/run: cannot be made: no such file or directory",
-        "hint: give another folder by --out",
+        "hint: choose another folder with --out",
     ]
 
 
@@ -183,5 +183,5 @@ def test_a_suite_of_which_nothing_can_be_used_leaves_no_run(tare: Call, tmp_path
     (tmp_path / "none.toml").write_text('[suite]\nstacks = ["docker"]\n[[workloads]]\nuse = "startup"\n')
     output = tare("run", "none.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
-    assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to fix that" in output.stderr
+    assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to fix this" in output.stderr
     assert not (tmp_path / "run").exists()

@@ -63,9 +63,10 @@ def file_systems_used(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the outermost of paths that were written, 16 at most.
 
-    Each folder directly below the root counts by itself: it may be a file system of its own.
+    Each folder directly below the root counts by itself: it may be a file system of its own. The root does not: what is
+    written into it is found below it, and gVisor marks it where it copies a folder into its overlay.
     """
-    found = {path for path in paths if path.startswith("/")}
+    found = {path for path in paths if path.startswith("/") and path != "/"}
     kept = (path for path in found if (parent := str(PurePosixPath(path).parent)) == "/" or parent not in found)
     return tuple(sorted(kept, key=lambda path: (path.count("/"), path))[:_MOST_PATHS])
 

@@ -25,6 +25,7 @@ from tare.model.trials import Family, Image, Problem
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0
+_EXEC = ("exec", "--mode=non-interactive", "--cwd=/")  # commands start in / as everywhere
 # Debian's Incus keeps its daemon outside the usual PATH.
 _INCUS = 'PATH="$PATH:/usr/libexec/incus" exec incusd --group root'
 _DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("sh", "-c", _INCUS)}
@@ -163,7 +164,9 @@ class Lxd(Technology):
             before = bytes_of(reader, root)
             yield Instance(
                 name=name,
-                inside=ExecHost(host, client, "exec", "--mode=non-interactive", name, "--", "env", "-i", *ENVIRONMENT),
+                inside=ExecHost(
+                    host, client, "exec", "--mode=non-interactive", "--cwd=/", name, "--", "env", "-i", *ENVIRONMENT
+                ),
                 address=address,
                 path=self.path,
                 processes=lambda: (*processes_below(reader, folder), monitor),
