@@ -24,8 +24,10 @@ from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Image
 
-# Kernels and engines remove some things a moment after their last user has gone; others' things stay for minutes.
-_PATIENCE_SECONDS = 300.0
+# Kernels and engines remove some things a moment after their last user has gone. What stays longer may be somebody
+# else's who works on this machine, such as other tests': it is looked for again when all tests have run.
+_PATIENCE_SECONDS = 10.0
+_LAST_SECONDS = 300.0
 # Engines put their own store on a mount of its own, and `ip netns` its folder, in whichever mount namespace they are
 # used first. That is this process's private one: it goes with it.
 _ENGINES_OWN_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
@@ -39,6 +41,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 State = dict[str, frozenset[str]]
+_left: dict[str, State] = {}  # by the test after which it was there
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -119,14 +122,27 @@ def _nothing_left() -> Iterator[None]:
     try:
         yield
     finally:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        left = _added(before, _state())
-        while any(left.values()) and time.monotonic() < deadline:
-            time.sleep(0.25)
-            # What comes and goes belongs to somebody else who works on this machine; what stays is left over.
-            now = _added(before, _state())
-            left = {kind: names & now[kind] for kind, names in left.items()}
-    assert {kind: sorted(names) for kind, names in left.items() if names} == {}
+        left = _staying(_added(before, _state()), _PATIENCE_SECONDS)
+        if any(left.values()):
+            _left[os.environ["PYTEST_CURRENT_TEST"]] = left
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_in_the_end() -> Iterator[None]:
+    """Fail where what was there after a test is still there after all of them."""
+    yield
+    staying = {test: _staying(left, _LAST_SECONDS) for test, left in _left.items()}
+    assert {test: left for test, left in staying.items() if any(left.values())} == {}
+
+
+def _staying(left: State, seconds: float) -> State:
+    """Return what stays for these seconds; what comes and goes belongs to somebody else who works on this machine."""
+    deadline = time.monotonic() + seconds
+    while any(left.values()) and time.monotonic() < deadline:
+        time.sleep(0.25)
+        now = _state()
+        left = {kind: names & now[kind] for kind, names in left.items()}
+    return left
 
 
 def _added(before: State, now: State) -> State:

@@ -78,8 +78,8 @@ class Asker:
 @contextmanager
 def going(testbed: Testbed, workload: Workload) -> Iterator[list[TrialRun]]:
     """Start an instance of each stack."""
-    with sampling(testbed.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
-        together, attempts = replace(testbed, sampler=sampler), []
+    with sampling(testbed.run.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
+        together, attempts = replace(testbed, start=replace(testbed.start, sampler=sampler)), []
         for slot, name in enumerate(_STACKS):
             step = Step(f"effect-{slot}", workload.name, name, 0, slot)
             technology = plugins.find("technologies", name)()

@@ -86,8 +86,8 @@ def workloads() -> dict[str, Workload]:
 @contextmanager
 def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) -> Iterator[list[TrialRun]]:
     """Start an instance of each."""
-    with sampling(testbed.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
-        together, attempts = replace(testbed, sampler=sampler), []
+    with sampling(testbed.run.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
+        together, attempts = replace(testbed, start=replace(testbed.start, sampler=sampler)), []
         for slot, technology in enumerate(stacks):
             step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
             attempt = stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload))

@@ -98,7 +98,7 @@ def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
         )
         with open_testbed(there, wanted, placement) as found:
-            yield replace(found, volume_bytes=VOLUME_BYTES)
+            yield replace(found, start=replace(found.start, volume_bytes=VOLUME_BYTES))
 
 
 @pytest.fixture(scope="module")

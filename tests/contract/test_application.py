@@ -50,7 +50,7 @@ SHOP = Application(
 
 @pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
-    here = replace(testbed, beside={ImageWanted(): testbed.image})
+    here = replace(testbed, run=replace(testbed.run, beside={ImageWanted(): testbed.image}))
     step = Step("application-0", "application", technology, 0, 0)
     with TrialRun(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
         attempt.start()

@@ -31,7 +31,7 @@ def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, floa
 def test_a_cold_start_reads_its_programs_from_the_disk(
     testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    testbed.telemetry.mkdir(exist_ok=True)
+    testbed.run.telemetry.mkdir(exist_ok=True)
     with nothing_left(), testbed.cache:
         started(testbed, "warm")
         cold = started(testbed, "cold")

@@ -157,7 +157,7 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     journal = Journal(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
-    here = replace(testbed, telemetry=folder / "telemetry")
+    here = replace(testbed, run=replace(testbed.run, telemetry=folder / "telemetry"))
     with nothing_left():
         assert work_through(Work(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
 

@@ -97,7 +97,7 @@ def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_roo
     (volume,) = file_systems_under(inside, (f"{VOLUME}/files",))
     assert volume.type not in {"overlay", "tmpfs", "ramfs"}
     room = inside.run("df", "--block-size=1", "--output=avail", VOLUME, timeout=ENOUGH_SECONDS).text.split()[-1]
-    assert int(room) >= testbed.volume_bytes
+    assert int(room) >= testbed.start.volume_bytes
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(
@@ -152,8 +152,8 @@ def test_a_program_finds_others_and_its_home_as_everywhere_and_knows_nothing_of_
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:
     status = testbed.client.run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
-    assert _cpus_allowed(status) == {",".join(map(str, testbed.placement.client))}
-    assert testbed.placement.cautions or not set(testbed.placement.client) & set(testbed.limits.cpus)
+    assert _cpus_allowed(status) == {",".join(map(str, testbed.run.placement.client))}
+    assert testbed.run.placement.cautions or not set(testbed.run.placement.client) & set(testbed.limits.cpus)
 
 
 def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Notes) -> None:

@@ -24,7 +24,7 @@ from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.trials import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
-from tare.running.layers import Testbed
+from tare.running.layers import RunResources, Testbed
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.running.runner import Work, work_through
 from tare.running.schedule import BlockTiming, Pace, Schedule, TimeLeft
@@ -265,9 +265,8 @@ class Bench:
             network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
             ledger=ledger,
             limits=LIMITS,
-            placement=Placement((0,), (0,)),
             instances=home / "instances",
-            telemetry=self.folder / "telemetry",
+            run=RunResources(Placement((0,), (0,)), self.folder / "telemetry"),
         )
 
 
@@ -304,7 +303,7 @@ def bare_testbed(folder: Path, host: Host, slot: int = 0) -> Testbed:
     client, placement = FakeHost(1.0, "", LIMITS), Placement((0,), (0,))
     telemetry = folder / "telemetry"
     telemetry.mkdir(exist_ok=True)
-    return Testbed(client, image, network, ledger, LIMITS, placement, folder, telemetry)
+    return Testbed(client, image, network, ledger, LIMITS, folder, RunResources(placement, telemetry))
 
 
 def launch_on(network: Network, image: Image, folder: Path) -> Launch:

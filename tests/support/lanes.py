@@ -23,6 +23,7 @@ _TAIL_LINES = 40
 _COUNTED = ("failed", "passed", "skipped", "error", "errors")
 # pytest's closing line: `==== 1 failed, 20 passed in 3.21s ====`
 _CLOSING = re.compile(r"^=+ (.*) in [\d.]+s.* =+$", re.MULTILINE)
+_CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) (\w+)")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) \S+::.*$", re.MULTILINE)
 _SKIPPED = re.compile(r"^SKIPPED .*$", re.MULTILINE)
@@ -47,6 +48,8 @@ def outcome(target: str, code: int, text: str, seconds: float) -> Outcome:
     counts: Counter[str] = Counter()
     for closing in _CLOSING.findall(text):
         counts.update({_singular(word): int(number) for number, word in _COUNT.findall(closing) if word in _COUNTED})
+    for passed, failing in _CARGO.findall(text):
+        counts.update(passed=int(passed), failed=int(failing))
     failed = _FAILED.findall(text)
     if code and not failed:
         failed = [f"{name}: {how}" for name, how in _BAD_TARGET.findall(text)] or [f"{target}: exit code {code}"]
@@ -66,7 +69,7 @@ def closing_line(outcomes: Sequence[Outcome], seconds: float) -> str:
         counts.update(each.counts)
         counts["failed"] += len(each.failed) - each.counts["failed"] - each.counts["error"]
     words = [f"{counts[word]} {word}" for word in ("failed", "passed", "skipped", "error") if counts[word]]
-    return f"===== {', '.join(words) or 'no tests ran'} in {seconds:.0f} s ====="
+    return f"===== {', '.join(words) or 'passed'} in {seconds:.0f} s ====="
 
 
 def main(lanes: Sequence[str]) -> int:

@@ -21,7 +21,8 @@ tests:
 \t@echo '===== 1 failed, 8 passed, 9 skipped in 3.21s ====='
 \t@false
 good:
-\t@echo '===== 20 passed, 1 warning in 0.10s (0:00:01) ====='
+\t@echo '===== 17 passed, 1 warning in 0.10s (0:00:01) ====='
+\t@echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 """
 
 

@@ -42,7 +42,7 @@ def report(
                 paths = write_report(read, wanted, out, claims or ())
     except OSError as error:
         what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "give another folder by --out") from error
+        raise UsageError(what, "choose another folder with --out") from error
     for path in paths:
         print(path)
     if not paths:

@@ -65,12 +65,13 @@ class Neighbors:
     @contextmanager
     def _started(self, testbed: Testbed, group: Sequence[Beside], slot: int) -> Iterator[Place]:
         """Start the plain instance of some services."""
-        image = testbed.beside.get(group[0].image)
+        image = testbed.run.beside.get(group[0].image)
         if image is None:
             raise TrialFailed(f"there is no image for {group[0].name}", "report this bug of tare")
         plain = self.plain or plugins.find("technologies", "native")()
-        limits = Limits(testbed.placement.client, group[0].memory_bytes, testbed.limits.open_files)
-        here = replace(testbed.slot(slot), image=image, limits=limits, alive=[], sampler=None)
+        limits = Limits(testbed.run.placement.client, group[0].memory_bytes, testbed.limits.open_files)
+        start = replace(testbed.start, sampler=None)
+        here = replace(testbed.slot(slot), image=image, limits=limits, alive=[], start=start)
         names = ", ".join(each.name for each in group)
         with ExitStack() as exits:
             try:

@@ -59,13 +59,13 @@ class Rounds:
         if workload.rounds == 1:
             yield from self._ended_in(block, workload, report, self.testbed)
             return
-        target = self.testbed.telemetry / f"{block.name}.parquet"
+        target = self.testbed.run.telemetry / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has an earlier name.
         with (
             self.testbed.ledger.overlapping(),
-            sampling(target, way_to(self.testbed.host, self.testbed.sample_seconds)) as sampler,
+            sampling(target, way_to(self.testbed.host, self.testbed.run.sample_seconds)) as sampler,
         ):
-            together = replace(self.testbed, sampler=sampler)
+            together = replace(self.testbed, start=replace(self.testbed.start, sampler=sampler))
             ended = tuple(self._ended_in(block, workload, report, together))
         yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
 
@@ -109,7 +109,7 @@ class Rounds:
     def _of_stack(self, workload: Workload, stack: str, testbed: Testbed) -> Workload:
         """Return the workload as this stack runs it, with its own command and in its own image."""
         own = self.programs[stack].workload(workload) if stack in self.programs else workload
-        return own.in_image(testbed.image) if stack in testbed.own else own
+        return own.in_image(testbed.image) if stack in testbed.run.own else own
 
     def groups(self, steps: Steps, workload: Workload) -> tuple[Steps, tuple[Steps, ...]]:
         """Divide the steps of a block into those that stay for all of it, and groups that are there together."""

@@ -48,7 +48,8 @@ class FurtherInstances(Further):
                 raise Unavailable(what, "leave this stack out of workloads that start several instances")
         with ExitStack() as exits:
             slot = self._in_slot(exits, limit_bytes or self.limit_bytes)
-            testbed = replace(slot, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
+            start = replace(slot.start, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
+            testbed = replace(slot, start=start)
             shortage, notes = Shortage(testbed.host), Notes()
             exits.enter_context(_told(shortage))
             parts = exits.enter_context(started(testbed, self.stack, workload.port, notes))
@@ -92,7 +93,8 @@ class FurtherInstances(Further):
         moments = [mark.seconds for mark in self.timeline]
         seconds = _PATIENCE * (max(moments) - min(moments)) + self.patience_seconds
         limits = replace(self.testbed.limits, memory_bytes=limit_bytes)
-        return replace(self.testbed.slot(slot), limits=limits, most_start_seconds=seconds)
+        start = replace(self.testbed.start, most_seconds=seconds)
+        return replace(self.testbed.slot(slot), limits=limits, start=start)
 
 
 @contextmanager

@@ -43,35 +43,64 @@ _IN_LAYER = "in the layer "
 
 
 @dataclass(frozen=True)
+class RunResources:
+    """What all instances of a run share, on whichever host they are.
+
+    `placement` has the CPUs of instances and client, `telemetry` is the folder of samples, `sample_seconds` the time
+    from one sample to the next. The client's clock is ahead of ours by `clock_ahead_seconds`. `beside` has the images
+    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names. `lend`
+    makes a testbed of a machine that a technology lends.
+    """
+
+    placement: Placement
+    telemetry: Path
+    sample_seconds: float = PERIOD_SECONDS
+    clock_ahead_seconds: float = 0.0
+    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
+    own: Mapping[str, Image] = field(default_factory=dict)
+    lend: Lend | None = None
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """What starting an instance needs to know.
+
+    With `datagrams`, the service takes UDP on its port, too. The innermost instance gets a data volume on which
+    `volume_bytes` fit; 0 for none. The layer around answered at `since`, on our clock. `before_request` is called right
+    before the outermost layer's start. An instance of a kind of which one has started before has `most_seconds`.
+    `sampler` is that of the instances that are alive together; without it, each has its own.
+    """
+
+    datagrams: bool = False
+    volume_bytes: int = 0
+    since: float | None = None
+    before_request: Callable[[], None] = lambda: None
+    most_seconds: float = math.inf
+    sampler: Sampler | None = None
+
+
+@dataclass(frozen=True)
 class Testbed:
-    """Where the instances of a run are started, and with what. `outer` is the image of machines that are hosts."""
+    """Where an instance is started, and with what: a host with its ledger, and its image, limits and network.
+
+    `outer` is the image of machines that are hosts. `alive` are the instances on the same host, in whichever slot.
+    """
 
     client: Host
     image: Image
     network: Network
     ledger: Ledger
     limits: Limits
-    placement: Placement
     instances: Path
-    telemetry: Path
+    run: RunResources
+    start: StartOptions = field(default_factory=StartOptions)
     outer: Image | None = None
-    cache: HostCache = field(default_factory=HostCache)  # on the host
-    clock_ahead_seconds: float = 0.0  # by how much the client's clock is ahead of ours
-    datagrams: bool = False  # the service takes UDP on its port, too
-    since: float | None = None  # when the layer around answered, on our clock
-    alive: list[Instance] = field(default_factory=list)  # on the same host, in whichever slot
-    sample_seconds: float = PERIOD_SECONDS  # from one sample of the telemetry to the next
-    sampler: Sampler | None = None  # of the instances that are alive together; without it, each has its own
-    before_request: Callable[[], None] = lambda: None  # called right before the outermost layer's start
-    most_start_seconds: float = math.inf  # for an instance of a kind of which one has started before
-    lend: Lend | None = None  # makes a testbed of a machine that a technology gives
-    volume_bytes: int = 0  # how much must fit on the data volume of the innermost instance; 0 for none
-    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)  # of services beside the one under test
-    own: Mapping[str, Image] = field(default_factory=dict)  # of stacks with an image of their own, by name
+    cache: HostCache = field(default_factory=HostCache)
+    alive: list[Instance] = field(default_factory=list)
 
     def of(self, stack: str) -> Testbed:
         """Return the same testbed with the image of a stack."""
-        return replace(self, image=self.own[stack]) if stack in self.own else self
+        return replace(self, image=self.run.own[stack]) if stack in self.run.own else self
 
     @property
     def host(self) -> Host:
@@ -160,7 +189,12 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             yield parts
         return
     here = (
-        replace(testbed, image=machine_image(testbed, stack), limits=around(testbed.limits, len(inner)), volume_bytes=0)
+        replace(
+            testbed,
+            image=machine_image(testbed, stack),
+            limits=around(testbed.limits, len(inner)),
+            start=replace(testbed.start, volume_bytes=0),
+        )
         if inner
         else testbed
     )
@@ -168,18 +202,18 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
-            with named(technology, nested=bool(inner) or testbed.since is not None):
+            with named(technology, nested=bool(inner) or testbed.start.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
             apart = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = apart
         ready = notes.marks[-1].seconds
-        part = StartedLayer(technology.name, testbed, instance, ready - (testbed.since or notes.marks[0].seconds))
+        part = StartedLayer(technology.name, testbed, instance, ready - (testbed.start.since or notes.marks[0].seconds))
         if not inner:
             yield (part,)
             return
         with named(inner[-1], nested=True):
-            within = replace(inside_of(testbed, instance), since=ready)
+            within = inside_of(testbed, instance, ready)
             exits.enter_context(within.cache)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
@@ -195,7 +229,7 @@ def _started_far(
     are those of the innermost instance: the machine itself has none.
     """
     *inner, technology = stack
-    if testbed.lend is None or not inner:
+    if testbed.run.lend is None or not inner:
         raise Unavailable(
             f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
         )
@@ -210,21 +244,30 @@ def _started_far(
                 host.stop()
                 asked = testbed.limits
                 wanted = LimitsWanted(len(asked.cpus), asked.memory_bytes, asked.open_files)
-                within = exits.enter_context(testbed.lend(machine, inner)).within(wanted)
+                within = exits.enter_context(testbed.run.lend(machine, inner)).within(wanted)
         finally:
             notes.marks += [
                 _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
             ]
         before, ready = time.monotonic(), timeline.marks[-1].seconds
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
-        instance = replace(instance, cautions=(*instance.cautions, *within.placement.cautions))
+        instance = replace(instance, cautions=(*instance.cautions, *within.run.placement.cautions))
         part = StartedLayer(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
-        within = replace(within, since=before, volume_bytes=testbed.volume_bytes, datagrams=testbed.datagrams)
+        start = replace(
+            within.start,
+            since=before,
+            volume_bytes=testbed.start.volume_bytes,
+            datagrams=testbed.start.datagrams,
+        )
+        within = replace(within, start=start)
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 
-def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
-    """Return an instance's inside as a testbed; all that is made there vanishes with the instance."""
+def inside_of(testbed: Testbed, instance: Instance, since: float | None = None) -> Testbed:
+    """Return an instance's inside as a testbed; all that is made there vanishes with the instance.
+
+    The instance answered at `since`, on our clock.
+    """
     if instance.inside is None:
         raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
     instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
@@ -239,7 +282,7 @@ def inside_of(testbed: Testbed, instance: Instance) -> Testbed:
         limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
         instances=_INSTANCES,
         alive=[],
-        before_request=lambda: None,
+        start=replace(testbed.start, since=since, before_request=lambda: None),
         cache=HostCache(),
     )
 
@@ -290,9 +333,9 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
     """Start one layer and wait until it has answered the client on the first of the ports."""
     name = new_name(testbed.network)
     knocks: list[Process] = []
-    timeline = Timeline(technology=technology.name, before_request=testbed.before_request)
-    usual_seconds = start_seconds(technology, testbed.network.level, testbed.placement.cautions)
-    seconds = min(usual_seconds, testbed.most_start_seconds)
+    timeline = Timeline(technology=technology.name, before_request=testbed.start.before_request)
+    usual_seconds = start_seconds(technology, testbed.network.level, testbed.run.placement.cautions)
+    seconds = min(usual_seconds, testbed.start.most_seconds)
     with testbed.ledger.overlapping(), ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
@@ -305,7 +348,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             limits=testbed.limits,
             network=testbed.network,
             ports=ports,
-            datagrams=testbed.datagrams,
+            datagrams=testbed.start.datagrams,
             folder=testbed.instances / name,
             ledger=testbed.ledger,
             knock=knock,
@@ -313,13 +356,13 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             answer_port=ports[0],
             start_seconds=seconds,
             cache=testbed.cache,
-            volume_bytes=testbed.volume_bytes,
+            volume_bytes=testbed.start.volume_bytes,
         )
         host = Recorder(testbed.host, notes.commands)
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
-                _mark_answer(process, timeline, seconds, testbed.clock_ahead_seconds)
+                _mark_answer(process, timeline, seconds, testbed.run.clock_ahead_seconds)
         finally:
             notes.marks += timeline.marks
         host.stop()

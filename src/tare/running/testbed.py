@@ -27,7 +27,7 @@ from tare.images.image import carried
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Caution, Image, ImageWanted, Limits, Problem
 from tare.running.client import client_of
-from tare.running.layers import Testbed
+from tare.running.layers import RunResources, Testbed
 from tare.running.nesting import prepare
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
@@ -157,16 +157,22 @@ def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) ->
             network=network,
             ledger=server,
             limits=spec.limits,
-            placement=placement,
             instances=instances,
-            telemetry=spec.telemetry,
-            sample_seconds=spec.sample_seconds,
-            beside=spec.beside,
-            own={name: _on(machines.server, each) for name, each in spec.own.items()},
             outer=_on(server.host, spec.outer) if spec.outer else None,
-            clock_ahead_seconds=0.0 if isinstance(client.host, LocalHost) else _clock_ahead(client.host),
-            lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
+            run=_resources(machines, spec, placement),
         )
+
+
+def _resources(machines: Machines, spec: TestbedSpec, placement: Placement) -> RunResources:
+    return RunResources(
+        placement=placement,
+        telemetry=spec.telemetry,
+        sample_seconds=spec.sample_seconds,
+        clock_ahead_seconds=0.0 if isinstance(machines.client, LocalHost) else _clock_ahead(machines.client),
+        beside=spec.beside,
+        own={name: _on(machines.server, each) for name, each in spec.own.items()},
+        lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class TrialRun:
         self._testbed, self._stack, self._workload = testbed, stack, workload
         self._notes = _Notes()
         if not stack[-1].gives_machine:  # a lent machine has a placement of its own
-            self._notes.cautions += testbed.placement.cautions
+            self._notes.cautions += testbed.run.placement.cautions
         self._open = ExitStack()
         self._going: _RunningTrial | None = None
         self._server = Server()
@@ -218,15 +218,15 @@ class TrialRun:
         if workload.starts_cold and stack[-1].gives_machine:
             raise Unavailable(f"{stack[-1].name}: the caches of a lent machine are not tare's", 'write caches = "warm"')
         cold = ColdStart(testbed.host) if workload.starts_cold else None
+        start = replace(testbed.start, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
         if cold:  # now, and once more when all is prepared, where little is left to drop
             cold.begin()
-            testbed = replace(testbed, before_request=cold.begin)
-        reached = replace(testbed, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
-        parts = self._open.enter_context(started(reached, stack, workload.port, notes))
+            start = replace(start, before_request=cold.begin)
+        parts = self._open.enter_context(started(replace(testbed, start=start), stack, workload.port, notes))
         cold_read_bytes = cold.read_bytes() if cold else None
         instance = combined_instance(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
-        if self.step.stack in testbed.own:
+        if self.step.stack in testbed.run.own:
             notes.proof += (("image", testbed.image.origin or testbed.image.digest),)
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
         if instance.inside is not None:
@@ -256,17 +256,17 @@ class TrialRun:
             cold_read_bytes=cold_read_bytes,
             further=FurtherInstances(testbed, stack, tuple(notes.marks)) if alone else None,
         )
-        edges = _edges(outermost, self._testbed.placement.client if workload.beside else ())
+        edges = _edges(outermost, self._testbed.run.placement.client if workload.beside else ())
         self._open.callback(edges.resume)
         self._going = _RunningTrial(parts, setup, telemetry, edges)
 
     def _watched(self, outermost: StartedLayer) -> Telemetry:
         """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
         testbed = outermost.testbed
-        sampler = testbed.sampler
+        sampler = testbed.start.sampler
         if sampler is None:
-            target = testbed.telemetry / f"{self.step.trial}.parquet"
-            sampler = self._sampler = Sampler(target, way_to(testbed.host, testbed.sample_seconds))
+            target = testbed.run.telemetry / f"{self.step.trial}.parquet"
+            sampler = self._sampler = Sampler(target, way_to(testbed.host, testbed.run.sample_seconds))
             self._open.callback(sampler.end)
         return self._open.enter_context(sampler.watching(self.step.trial, outermost.instance.processes))
 
@@ -344,7 +344,7 @@ def _edges(part: StartedLayer, others: Sequence[int]) -> Edges:
     `others` are the CPUs of services beside it, if there are any.
     """
     testbed, instance = part.testbed, part.instance
-    quiet = Quiet(testbed.host, instance.processes) if testbed.sampler is not None else None
+    quiet = Quiet(testbed.host, instance.processes) if testbed.start.sampler is not None else None
     return Edges(testbed.host, Spent(testbed.limits.cpus), quiet, Spent(others) if others else None)
 
 

@@ -152,7 +152,8 @@ class Shop(Workload):
 
 def bed_in(folder: Path) -> Testbed:
     testbed = bare_testbed(folder, LocalHost())
-    return replace(testbed, client=Folder(), limits=LIMITS, beside=dict.fromkeys((DEBIAN, OTHERS), testbed.image))
+    run = replace(testbed.run, beside=dict.fromkeys((DEBIAN, OTHERS), testbed.image))
+    return replace(testbed, client=Folder(), limits=LIMITS, run=run)
 
 
 def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:

@@ -23,7 +23,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.trials import Image, LimitsWanted, Output, Raw
 from tare.running.block import Rounds
-from tare.running.layers import Testbed
+from tare.running.layers import RunResources, Testbed
 from tare.running.progress import Event, TurnEnded, report_to_nobody
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
@@ -47,7 +47,13 @@ def rounds(folder: Path, available: int) -> Rounds:
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
     network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
     testbed = Testbed(
-        FakeHost(1.0, "", LIMITS), image, network, ledger, LIMITS, Placement((0,), (0,)), folder, folder / "telemetry"
+        FakeHost(1.0, "", LIMITS),
+        image,
+        network,
+        ledger,
+        LIMITS,
+        folder,
+        RunResources(Placement((0,), (0,)), folder / "telemetry"),
     )
     return Rounds(testbed, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
 
@@ -117,7 +123,7 @@ def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_n
     """
     block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
     own = rounds(tmp_path, 16 << 30)
-    own.testbed.telemetry.mkdir()
+    own.testbed.run.telemetry.mkdir()
     own.stacks = {step.stack: (Alive(),) for step in block.steps}
     own.testbed = replace(own.testbed, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
     assert [trial.status for trial, _ in own.measured(block, Dhrystone(), report_to_nobody)] == ["ok"] * 3
@@ -176,7 +182,7 @@ class Early(Dhrystone):
 def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_may_have(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
-    own.testbed.telemetry.mkdir()
+    own.testbed.run.telemetry.mkdir()
     ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), report_to_nobody)}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
@@ -189,7 +195,7 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
 ) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, megabytes << 20)
-    own.testbed.telemetry.mkdir()
+    own.testbed.run.telemetry.mkdir()
     trials = [trial for trial, _ in own.measured(block, Early(), report_to_nobody)]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted

@@ -41,7 +41,8 @@ class Commanded(Dhrystone):
 
 def measured(folder: Path) -> dict[str, Trial]:
     testbed = bare_testbed(folder, LocalHost())
-    testbed = replace(testbed, own={"new": replace(testbed.image, digest="new", origin="docker-archive:new.tar@1")})
+    new = replace(testbed.image, digest="new", origin="docker-archive:new.tar@1")
+    testbed = replace(testbed, run=replace(testbed.run, own={"new": new}))
     stacks = {stack: (Fake(),) for stack in ("old", "old-again", "new")}
     programs = {"new": OwnProgram(("better",))}
     rounds = Rounds(testbed, stacks, ("old", "old-again"), 1, programs=programs)
