@@ -42,7 +42,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
         out.print(matrix(summary, console.width))
         if table := usual_values(summary):
             out.print(table)
-        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary)]), markup=False)
+        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary, brief=True)]), markup=False)
         report = _report(run, summary, console)
     for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)

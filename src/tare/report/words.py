@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tare.model.machines import Facts
@@ -95,19 +95,28 @@ def resolution(summary: Summary) -> list[str]:
     return sentences
 
 
-def readiness(summary: Summary) -> list[str]:
-    """Describe when the servers were ready, which is in no other value; with a hint where stacks differ by seconds."""
+def readiness(summary: Summary, brief: bool = False) -> list[str]:
+    """Describe when the servers were ready, which is in no other value; with a hint where stacks differ by seconds.
+
+    In `brief`, of many stacks the first and the last are named.
+    """
     sentences = []
     for workload in summary.workloads:
         cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
         seconds = {cell.stack: cell.mean or 0.0 for cell in cells if cell.stack != summary.control}
         if not seconds:
             continue
-        known = tuple(f"{format_duration(each)} ({stack})" for stack, each in seconds.items())
-        sentences.append(f"The server of {workload} was ready {listing(known)} after its start.")
+        sentences.append(f"The server of {workload} was ready {_ready(seconds, brief)} after its start.")
         if max(seconds.values()) - min(seconds.values()) >= _APART_SECONDS:
             sentences.append(f"{_WAITS} {workload} waits for at its start, such as the look-up of a name.")
     return sentences
+
+
+def _ready(seconds: Mapping[str, float], brief: bool) -> str:
+    known = {stack: f"{format_duration(each)} ({stack})" for stack, each in seconds.items()}
+    if not brief or len(known) <= _NAMED:
+        return listing(tuple(known.values()))
+    return f"{known[min(seconds, key=seconds.__getitem__)]} to {known[max(seconds, key=seconds.__getitem__)]}"
 
 
 def firmness(cells: Sequence[Cell]) -> list[str]:

@@ -185,3 +185,11 @@ def test_servers_that_are_ready_seconds_apart_are_told_with_a_hint_and_decide_no
 def test_servers_that_are_ready_about_together_have_no_hint_and_older_runs_say_nothing() -> None:
     assert len(readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
     assert readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []
+
+
+def test_of_many_servers_the_terminal_names_the_first_and_the_last_that_were_ready() -> None:
+    run = make_run([served(stack, 0, 0.1 * number) for number, stack in enumerate(("native", *"abcdef"), start=1)])
+    assert readiness(summarize(run), brief=True) == [
+        "The server of dhrystone was ready 100 ms (native) to 700 ms (f) after its start."
+    ]
+    assert "400 ms (c)" in readiness(summarize(run))[0]
