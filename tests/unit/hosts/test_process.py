@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from waiting import ENOUGH_SECONDS as SECONDS
-from waiting import comes_true, in_time
+from waiting import comes_true, in_time, sleepers
 
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.process import LocalProcess, execute, kill_tree, started
@@ -37,7 +37,7 @@ def _commands() -> list[bytes]:
 
 
 def _is_there(seconds: int) -> bool:
-    return f"sleep\0{seconds}\0".encode() in _commands()
+    return bool(sleepers(seconds))
 
 
 def _comes_true(seconds: int, there: bool) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ import pytest
 from busy import SPIN
 from compiled import compiled
 from waiting import ENOUGH_SECONDS as SECONDS
-from waiting import comes_true, wait_until
+from waiting import comes_true, sleepers, wait_until
 
 from tare.errors import TimedOut, TrialFailed, Unreachable
 from tare.hosts.exec import ExecHost, at_hand
@@ -56,13 +55,11 @@ def _pid(host: ExecHost) -> int:
 
 
 def _is_there(seconds: int) -> bool:
-    found = subprocess.run(("pgrep", "-f", "-x", f"sleep {seconds}"), check=False, capture_output=True)
-    return found.returncode == 0
+    return bool(sleepers(seconds))
 
 
 def _count(seconds: int) -> int:
-    found = subprocess.run(("pgrep", "-c", "-f", "-x", f"sleep {seconds}"), check=False, capture_output=True)
-    return int(found.stdout)
+    return len(sleepers(seconds))
 
 
 def _comes_true(seconds: int, there: bool) -> bool:
@@ -178,7 +175,8 @@ def test_a_program_that_is_not_there_gives_127(host: ExecHost) -> None:
 def test_what_a_command_leaves_behind_goes_on(host: ExecHost) -> None:
     host.run("sh", "-c", "setsid sleep 70212 >/dev/null 2>&1 &", timeout=SECONDS)
     assert _comes_true(70212, there=True)
-    subprocess.run(("pkill", "-f", "-x", "sleep 70212"), check=True)
+    (left,) = sleepers(70212)
+    os.kill(left, signal.SIGTERM)
 
 
 def test_many_threads_use_it_at_once(host: ExecHost) -> None:

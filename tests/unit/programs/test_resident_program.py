@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from urllib.parse import quote, unquote
 import pytest
 from busy import SPIN
 from compiled import compiled, started
-from waiting import ENOUGH_SECONDS, comes_true, rests, wait_until
+from waiting import ENOUGH_SECONDS, comes_true, rests, sleepers, wait_until
 
 
 class Resident:
@@ -62,8 +63,7 @@ def resident(program: Path) -> Iterator[Resident]:
 
 
 def _sleeps(seconds: int) -> bool:
-    found = subprocess.run(("pgrep", "-f", "-x", f"sleep {seconds}"), check=False, capture_output=True)
-    return found.returncode == 0
+    return bool(sleepers(seconds))
 
 
 def _comes_true(seconds: int, there: bool) -> bool:
@@ -152,7 +152,8 @@ def test_what_a_command_leaves_behind_is_not_waited_for(resident: Resident) -> N
     resident.tell("start 1 sh -c sleep%2070203%20&%20echo%20up")
     assert resident.until_ended(1) == ["out 1 up%0A", "ended 1 0"]
     assert _comes_true(70203, there=True)
-    subprocess.run(("pkill", "-f", "-x", "sleep 70203"), check=True)
+    (left,) = sleepers(70203)
+    os.kill(left, signal.SIGTERM)
 
 
 def test_what_prints_for_ever_and_is_left_behind_is_not_waited_for(resident: Resident) -> None:
