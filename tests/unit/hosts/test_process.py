@@ -26,16 +26,6 @@ with started(("sleep", sys.argv[1])) as process:
 """
 
 
-def _commands() -> list[bytes]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found.append(path.read_bytes())
-        except OSError:
-            continue
-    return found
-
-
 def _is_there(seconds: int) -> bool:
     return bool(sleepers(seconds))
 
