@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tare.errors import TareError, TrialFailed
@@ -247,9 +247,8 @@ class Network:
 @contextlib.contextmanager
 def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
     """Make the network of a run whose client is on the same machine; remove it after the block."""
-    routes = ledger.host.read("/proc/net/route")
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(_bridged(Network(prefix, _free_subnet(routes), ledger)))
+        network = stack.enter_context(_bridged(ledger, prefix))
         stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.client))
         network.ip(f"netns add {network.client}")
         network.ip_in(
@@ -275,12 +274,11 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
     `machine` is the address of the instances' machine as the client sees it. Raises TareError if there is a router
     between the two, so that the client cannot have such a route.
     """
-    routes = ledger.host.read("/proc/net/route") + client.host.read("/proc/net/route")
-    subnet = _free_subnet(routes)
-    route = ("route", "add", str(subnet.supernet(new_prefix=_RUN_PREFIX)), "via", machine)
-    undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(_bridged(Network(prefix, subnet, ledger, near=False)))
+        network = stack.enter_context(_bridged(ledger, prefix, client.host.read("/proc/net/route")))
+        network = replace(network, near=False)
+        route = ("route", "add", str(network.subnet.supernet(new_prefix=_RUN_PREFIX)), "via", machine)
+        undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
         for option in _passing(prefix):
             stack.enter_context(ledger.undone_by("iptables", "-w", "-D", *option))
             ledger.host.run("iptables", "-w", "-I", *option, timeout=_SECONDS, check=False)
@@ -301,30 +299,27 @@ def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
 
 
 @contextlib.contextmanager
-def _bridged(network: Network) -> Iterator[Network]:
-    """Make the bridge and the machine's port."""
-    ledger, prefix = network.ledger, network.prefix
+def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "") -> Iterator[Network]:
+    """Make the bridge and the machine's port, in a subnet without a route here and `elsewhere` (/proc/net/route)."""
     with contextlib.ExitStack() as stack:
         # Engines turn on forwarding for NAT, and leave it on.
         restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
         stack.enter_context(ledger.undone_by(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
-        stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.lan))
-        stack.enter_context(ledger.undone_by("ip", "link", "delete", f"{prefix}-m"))
-        network.ip(f"netns add {network.lan}", f"link add {prefix}-m type veth peer name machine netns {network.lan}")
+        lan, port = f"{prefix}-lan", f"{prefix}-m"
+        stack.enter_context(ledger.undone_by("ip", "netns", "delete", lan))
+        stack.enter_context(ledger.undone_by("ip", "link", "delete", port))
+        for command in (f"netns add {lan}", f"link add {port} type veth peer name machine netns {lan}"):
+            ledger.host.run("ip", *command.split(), timeout=_SECONDS)
+        ledger.host.run("ip", "link", "set", port, "up", timeout=_SECONDS)
+        network = Network(prefix, _take_subnet(ledger.host, port, elsewhere), ledger)
+        network.ip(f"addr add {network.gateway}/24 dev {port}")
         network.ip_in(
             network.lan,
             "link add bridge type bridge forward_delay 0 stp_state 0",
             "link set machine master bridge",
-            *(f"link set {port} up" for port in ("lo", "machine", "bridge")),
+            *(f"link set {device} up" for device in ("lo", "machine", "bridge")),
         )
-        network.ip_in(
-            "",
-            f"addr add {network.gateway}/24 dev {prefix}-m",
-            f"link set {prefix}-m up",
-            # All addresses of the slots at once, without one of them on a list that somebody may read as the machine's.
-            f"route add local {network.subnet.network_address + _MACHINES}/24 dev {prefix}-m",
-        )
-        _set(ledger.host, _quick_neighbors(f"{prefix}-m"))
+        _set(ledger.host, _quick_neighbors(port))
         yield network
 
 
@@ -351,12 +346,32 @@ def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
     host.run(*enter, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
 
 
-def _free_subnet(routes: str) -> ipaddress.IPv4Network:
-    """Find a /21 of 198.18.0.0/15 without a route, and give its first /24; raises TareError if there is none.
+def _take_subnet(host: Host, port: str, elsewhere: str) -> ipaddress.IPv4Network:
+    """Add the route to the machine's addresses for the slots, in a subnet that is free; return the bridge's /24.
 
-    `routes` is the text of /proc/net/route, of one machine or two.
+    One route has all these addresses, so that none is on a list that somebody may read as the machine's. The kernel
+    refuses the route where another run has it: of two runs that begin at the same moment, the second takes the next
+    subnet. Raises TareError if none is free.
     """
-    taken = _routed_networks(routes)
+    refused: list[ipaddress.IPv4Network] = []
+    while True:
+        subnet = _free_subnet(host.read("/proc/net/route") + elsewhere, refused)
+        route = ("route", "add", "local", f"{subnet.network_address + _MACHINES}/24", "dev", port)
+        added = host.run("ip", *route, timeout=_SECONDS, check=False)
+        if not added.exit_code:
+            return subnet
+        words = added.stderr.decode("utf-8", "replace").strip()
+        if "File exists" not in words:
+            raise TareError(f"no route to the instances: ip {' '.join(route)}: {words}", "see the kernel's log: dmesg")
+        refused.append(subnet)
+
+
+def _free_subnet(routes: str, refused: Collection[ipaddress.IPv4Network] = ()) -> ipaddress.IPv4Network:
+    """Return the first /24 of a /21 of 198.18.0.0/15 that has no route and is not refused.
+
+    `routes` is the text of /proc/net/route, of one machine or two. Raises TareError if no subnet is free.
+    """
+    taken = [*_routed_networks(routes), *refused]
     for subnet in _OURS.subnets(new_prefix=_RUN_PREFIX):
         if not any(subnet.overlaps(network) for network in taken):
             return next(subnet.subnets(new_prefix=24))
