@@ -37,7 +37,8 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Service, Sweep, Value
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 

@@ -32,7 +32,7 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.live.board import Now
 from tare.live.watch import LivePage, served
-from tare.running.layers import Testbed
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step

@@ -31,8 +31,9 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Limits
-from tare.running.layers import Notes, StartedLayers, Testbed, started
-from tare.running.testbed import TestbedSpec, assign_cpus, connected_machines, open_testbed
+from tare.running.layers import Notes, StartedLayers, started
+from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
+from tare.running.testbed import Testbed
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 

@@ -10,7 +10,7 @@ import pytest
 from tare import plugins
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
-from tare.running.layers import Testbed
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral

@@ -8,8 +8,9 @@ import pytest
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
 from tare.running.service import served
+from tare.running.testbed import Testbed
 from tare.running.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tare.running.layers import Testbed
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.crun import Crun

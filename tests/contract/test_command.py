@@ -12,7 +12,8 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
+from tare.running.testbed import Testbed
 from tare.running.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native

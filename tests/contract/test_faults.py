@@ -17,9 +17,9 @@ from fakes import Watcher, record
 from tare.contracts.workloads import Setup, Workload
 from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
-from tare.running.layers import Testbed
 from tare.running.progress import Event, TurnsBegin
 from tare.running.runner import Work, work_through
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite

@@ -14,8 +14,8 @@ from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.trials import Trial
 from tare.running.block import Rounds
-from tare.running.layers import Testbed
 from tare.running.progress import report_to_nobody
+from tare.running.testbed import Testbed
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie

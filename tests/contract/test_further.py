@@ -13,8 +13,9 @@ from tare.contracts.workloads import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.model.trials import Mark, Service
 from tare.running.further import FurtherInstances
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
 from tare.running.service import served
+from tare.running.testbed import Testbed
 from tare.technologies.native import Native
 from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.idle import Idle

@@ -28,8 +28,9 @@ from tare.images.building import building
 from tare.images.kept import forgotten
 from tare.model.sources import Source
 from tare.model.trials import Image
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
 from tare.running.service import served
+from tare.running.testbed import Testbed
 from tare.running.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.command import Command

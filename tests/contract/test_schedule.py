@@ -16,8 +16,9 @@ import pytest
 from tare.contracts.workloads import Setup
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
 from tare.running.service import served
+from tare.running.testbed import Testbed
 from tare.technologies.native import Native
 from tare.workloads.loads.latency import LatencyLoad
 

@@ -18,8 +18,9 @@ from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.running.layers import Notes, Testbed, started
+from tare.running.layers import Notes, started
 from tare.running.service import Server, served
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.running.values import read_values
 from tare.suites.plan import Step

@@ -21,7 +21,8 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.layers import KNOCK, Notes, StartedLayers, Testbed
+from tare.running.layers import KNOCK, Notes, StartedLayers
+from tare.running.testbed import Testbed
 from tare.running.trial import footprint_of
 from tare.technologies.docker import Docker
 
@@ -182,7 +183,7 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(
     pids = processes()
     assert pids
     assert [pid for pid in pids if not testbed.host.read(f"/proc/{pid}/stat")] == []
-    assert not testbed.local or os.getpid() not in pids
+    assert not isinstance(testbed.host, LocalHost) or os.getpid() not in pids
     found = footprint_of(parts[0])
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000

@@ -15,7 +15,8 @@ from tare.contracts.technologies import ANSWER_PORT, Technology
 from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
 from tare.running import trial
-from tare.running.layers import KNOCK, Notes, StartedLayer, Testbed, started
+from tare.running.layers import KNOCK, Notes, StartedLayer, started
+from tare.running.testbed import Testbed
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine

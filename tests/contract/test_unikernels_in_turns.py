@@ -12,8 +12,8 @@ from plug_ins import in_contract
 from tare.guests.unikernel import Unikernel
 from tare.images.micro import UNIKERNELS
 from tare.running.block import Rounds
-from tare.running.layers import Testbed
 from tare.running.progress import report_to_nobody
+from tare.running.testbed import Testbed
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.micro_redis import MicroRedis

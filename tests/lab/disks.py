@@ -11,9 +11,8 @@ from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.model.trials import Image, Limits
-from tare.running.layers import machine_image
+from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
 from tare.running.nesting import prepare
-from tare.running.testbed import Machines, TestbedSpec, assign_cpus, open_testbed
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -54,7 +53,7 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
         needs = TestbedSpec(image, image, outer, limits, Path(folder) / "telemetry")
         with open_testbed(there, needs, placement) as testbed:
             prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
-            made, wanted = (machine_image(testbed, (Docker(), around)).disk for around in (QemuTcg(), Qemu()))
+            made, wanted = (testbed.machine_image((Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}
 
 

@@ -24,10 +24,10 @@ from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.trials import Image, Limits, Problem, Raw, Trial
 from tare.running.deciding import decisions_of
-from tare.running.layers import RunResources, Testbed
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.running.runner import Work, work_through
 from tare.running.schedule import BlockTiming, Pace, Schedule, TimeLeft
+from tare.running.testbed import RunResources, Testbed
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone

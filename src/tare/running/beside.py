@@ -17,8 +17,9 @@ from tare.errors import TrialFailed, Unavailable
 from tare.hosts.command_scope import CommandScope
 from tare.hosts.network import SLOTS
 from tare.model.trials import Image, Limits, Raw
-from tare.running.layers import Notes, Testbed, combined_instance, started
+from tare.running.layers import Notes, combined_instance, started
 from tare.running.service import Place, Server, running
+from tare.running.testbed import Testbed
 
 _HOSTS = "/etc/hosts"
 _ITSELF = "127.0.0.1"

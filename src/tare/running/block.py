@@ -16,8 +16,8 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.model.trials import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
-from tare.running.layers import Testbed, around, slots_for
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
+from tare.running.testbed import Testbed, around, slots_for
 from tare.running.trial import TrialRun
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step

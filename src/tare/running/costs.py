@@ -11,7 +11,7 @@ from tare.hosts.control_groups import group_folder, kernel_bytes
 from tare.hosts.facts import has_own_kernel
 from tare.hosts.host import Host
 from tare.model.trials import Footprint
-from tare.running.layers import Testbed
+from tare.running.testbed import Testbed
 from tare.telemetry.footprint import footprint
 from tare.telemetry.parsers import parse_memory
 

@@ -12,9 +12,10 @@ from tare.errors import OutOfMemory, TrialFailed, Unavailable, Unreachable
 from tare.hosts.network import SLOTS
 from tare.model.trials import Footprint, Mark
 from tare.running.costs import cost_of
-from tare.running.layers import Notes, Testbed, combined_instance, started
+from tare.running.layers import Notes, combined_instance, started
 from tare.running.service import served
 from tare.running.shortage import Shortage
+from tare.running.testbed import Testbed
 from tare.telemetry.parsers import parse_available_bytes, parse_memory
 
 _PATIENCE = 5  # times as long as the trial's own instance took to start

@@ -6,130 +6,23 @@ layer's cost is recorded apart: the time since the layer around it answered, and
 
 from __future__ import annotations
 
-import hashlib
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from tare.contracts.technologies import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
-from tare.hosts.cpus import Placement, fewer_cpus
-from tare.hosts.exec import ExecHost, at_hand
-from tare.hosts.facts import read_cores
+from tare.hosts.exec import at_hand
 from tare.hosts.host import Host, Process
-from tare.hosts.host_cache import HostCache
-from tare.hosts.ledger import DoomedLedger, Ledger
-from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.hosts.ssh import SshHost
-from tare.images.image import located
-from tare.model.machines import Machine
-from tare.model.trials import Caution, Image, ImageWanted, Limits, LimitsWanted, Mark
+from tare.model.trials import Caution, LimitsWanted, Mark
 from tare.running.recorder import Recorder
-from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
+from tare.running.testbed import Testbed, around, new_name
 
 KNOCK = "/usr/lib/tare/knock"
-_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
-# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
-# it needs the same again for its monitor.
-_AROUND_BYTES = 1 << 30
-_AROUND_FILES = 1 << 16
 _LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
-
-
-@dataclass(frozen=True)
-class RunResources:
-    """What all instances of a run share, on whichever host they are.
-
-    `placement` has the CPUs of instances and client, `telemetry` is the folder of samples, `sample_seconds` the time
-    from one sample to the next. The client's clock is ahead of ours by `clock_ahead_seconds`. `beside` has the images
-    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names. `lend`
-    makes a testbed of a machine that a technology lends.
-    """
-
-    placement: Placement
-    telemetry: Path
-    sample_seconds: float = PERIOD_SECONDS
-    clock_ahead_seconds: float = 0.0
-    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
-    own: Mapping[str, Image] = field(default_factory=dict)
-    lend: Lend | None = None
-
-
-@dataclass(frozen=True)
-class StartOptions:
-    """What starting an instance needs to know.
-
-    With `datagrams`, the service takes UDP on its port, too. The innermost instance gets a data volume on which
-    `volume_bytes` fit; 0 for none. The layer around answered at `since`, on our clock. `before_request` is called right
-    before the outermost layer's start. An instance of a kind of which one has started before has `most_seconds`.
-    `sampler` is that of the instances that are alive together; without it, each has its own.
-    """
-
-    datagrams: bool = False
-    volume_bytes: int = 0
-    since: float | None = None
-    before_request: Callable[[], None] = lambda: None
-    most_seconds: float = math.inf
-    sampler: Sampler | None = None
-
-
-@dataclass(frozen=True)
-class Testbed:
-    """Where an instance is started, and with what: a host with its ledger, and its image, limits and network.
-
-    `outer` is the image of machines that are hosts. `alive` are the instances on the same host, in whichever slot.
-    """
-
-    client: Host
-    image: Image
-    network: Network
-    ledger: Ledger
-    limits: Limits
-    instances: Path
-    run: RunResources
-    start: StartOptions = field(default_factory=StartOptions)
-    outer: Image | None = None
-    cache: HostCache = field(default_factory=HostCache)
-    alive: list[Instance] = field(default_factory=list)
-
-    def of(self, stack: str) -> Testbed:
-        """Return the same testbed with the image of a stack."""
-        return replace(self, image=self.run.own[stack]) if stack in self.run.own else self
-
-    @property
-    def host(self) -> Host:
-        """The host that instances are started on."""
-        return self.ledger.host
-
-    def within(self, wanted: LimitsWanted) -> Testbed:
-        """Return the same testbed with limits that lie within its own, on CPUs of different cores where it can."""
-        if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
-            return self
-        cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
-        return replace(self, limits=replace(self.limits, cpus=cpus, memory_bytes=wanted.memory_bytes))
-
-    def slot(self, number: int) -> Testbed:
-        """Return the same testbed for an instance that is alive together with others, each in a slot of its own."""
-        return replace(self, network=self.network.at(number))
-
-    def await_machines(self) -> None:
-        """Wait until the run's machines over SSH answer; raises Unreachable after 90 s."""
-        outer = self.client.outer if isinstance(self.client, ExecHost) else None
-        for host in (self.host, outer):
-            if isinstance(host, SshHost) and host.master:
-                host.master.await_back()
-        self.ledger.catch_up()
-
-    @property
-    def local(self) -> bool:
-        """Whether the host is the machine that tare itself runs on."""
-        return isinstance(self.ledger.host, LocalHost)
 
 
 @dataclass
@@ -138,9 +31,6 @@ class Notes:
 
     marks: list[Mark] = field(default_factory=list)
     commands: list[tuple[str, ...]] = field(default_factory=list)
-
-
-Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]]
 
 
 @dataclass(frozen=True)
@@ -191,14 +81,14 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
     here = (
         replace(
             testbed,
-            image=machine_image(testbed, stack),
+            image=testbed.machine_image(stack),
             limits=around(testbed.limits, len(inner)),
             start=replace(testbed.start, volume_bytes=0),
         )
         if inner
         else testbed
     )
-    ports = machine_ports(testbed) if inner else (ANSWER_PORT, *([port] if port else []))
+    ports = testbed.machine_ports if inner else (ANSWER_PORT, *([port] if port else []))
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
@@ -213,7 +103,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             yield (part,)
             return
         with named(inner[-1], nested=True):
-            within = inside_of(testbed, instance, ready)
+            within = testbed.inside(instance, ready)
             exits.enter_context(within.cache)
             exits.enter_context(inner[-1].engine(within.host))
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
@@ -263,69 +153,11 @@ def _started_far(
         yield (part, *exits.enter_context(started(within, inner, port, notes)))
 
 
-def inside_of(testbed: Testbed, instance: Instance, since: float | None = None) -> Testbed:
-    """Return an instance's inside as a testbed; all that is made there vanishes with the instance.
-
-    The instance answered at `since`, on our clock.
-    """
-    if instance.inside is None:
-        raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
-    instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
-    image = located(testbed.image)
-    ledger = DoomedLedger(instance.inside, image.root)
-    return replace(
-        testbed,
-        image=image,
-        outer=located(testbed.outer) if testbed.outer else None,
-        network=testbed.network.within(ledger),
-        ledger=ledger,
-        limits=replace(testbed.limits, cpus=tuple(range(len(testbed.limits.cpus)))),
-        instances=_INSTANCES,
-        alive=[],
-        start=replace(testbed.start, since=since, before_request=lambda: None),
-        cache=HostCache(),
-    )
-
-
-def machine_image(testbed: Testbed, stack: Sequence[Technology]) -> Image:
-    """Return the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
-    if testbed.outer is None:
-        raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
-    names = "/".join(technology.name for technology in stack)
-    key = hashlib.sha256(f"{testbed.outer.digest} {testbed.image.digest} {names}".encode()).hexdigest()
-    return replace(testbed.outer, disk=testbed.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
-
-
-def around(limits: Limits, layers: int) -> Limits:
-    """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
-    more = (2 * layers - 1) * _AROUND_BYTES
-    return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
-
-
-def machine_ports(testbed: Testbed) -> tuple[int]:
-    """Return the port on which a machine around others answers; an instance in it may publish its own there."""
-    return (ANSWER_PORT + 1 + testbed.network.level,)
-
-
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
     """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.hosts + emulated
     return START_SECONDS * (PATIENCE if machines > 1 else 1)
-
-
-def slots_for(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
-    """Return each of the stacks that are alive together a slot of its own, in their order.
-
-    Stacks whose address is built into an image always have the same: they come first, by their names.
-    """
-    fixed = sorted(name for name, stack in stacks.items() if any(layer.built_in_address for layer in stack))
-    return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
-
-
-def new_name(network: Network) -> str:
-    """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
-    return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"
 
 
 @contextmanager

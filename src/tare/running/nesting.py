@@ -17,7 +17,8 @@ from tare.hosts.local import LocalHost
 from tare.images.image import carried
 from tare.images.kept import in_use
 from tare.model.trials import Problem
-from tare.running.layers import Notes, Testbed, around, inside_of, machine_image, machine_ports, named, started_layer
+from tare.running.layers import Notes, named, started_layer
+from tare.running.testbed import Testbed, around
 from tare.suites.stacks import Stack
 
 _COPY_SECONDS = 600.0
@@ -53,7 +54,7 @@ def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], 
     *inner, technology = stack
     if not inner or technology.gives_machine:  # there, it is done when the machine is given
         return
-    disk = str(machine_image(testbed, stack).disk)
+    disk = str(testbed.machine_image(stack).disk)
     if testbed.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
         if isinstance(testbed.host, LocalHost):
             in_use(Path(disk))
@@ -63,11 +64,11 @@ def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], 
     machine = replace(testbed, image=testbed.outer, limits=around(testbed.limits, len(inner)))
     with (
         named(technology, nested=True),
-        started_layer(machine, technology, machine_ports(testbed), Notes()) as instance,
+        started_layer(machine, technology, testbed.machine_ports, Notes()) as instance,
     ):
         if instance.inside is None or instance.storage is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
-        within = inside_of(testbed, instance)
+        within = testbed.inside(instance)
         with named(inner[-1], nested=True), inner[-1].engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)

@@ -14,9 +14,9 @@ from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
 from tare.model.machines import Facts
 from tare.model.trials import Image, Limits, LimitsWanted, Problem, Release
-from tare.running.layers import Testbed
+from tare.running.machines import Machines, TestbedSpec, assign_cpus, find_unusable, give_image, open_testbed
 from tare.running.nesting import makes_machine, prepare_nested
-from tare.running.testbed import Machines, TestbedSpec, assign_cpus, find_unusable, give_image, open_testbed
+from tare.running.testbed import Testbed
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 

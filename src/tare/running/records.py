@@ -13,8 +13,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.tuning import look
 from tare.journal import FORMAT, RunRecord, WorkloadRecord
 from tare.model.machines import Facts
+from tare.running.machines import Machines
 from tare.running.preparation import Preparation
-from tare.running.testbed import Machines
 from tare.suites.suite import Planned, Suite
 from tare.telemetry.noise import assess
 

@@ -13,9 +13,9 @@ from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Ended, Rounds
 from tare.running.deciding import decisions_of
 from tare.running.failing import Failing
-from tare.running.layers import Testbed
 from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded
 from tare.running.schedule import Pace, Schedule
+from tare.running.testbed import Testbed
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
 

@@ -1,295 +1,177 @@
-"""The machines and the testbed of a run: this machine, or others over SSH, for instances, client, or both."""
+"""Where instances are started, and what they share: a host with its ledger, images, limits and network."""
 
 from __future__ import annotations
 
 import hashlib
-import os
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.contracts.technologies import Technology
-from tare.errors import TareError, Unavailable, in_words
-from tare.hosts.control_groups import controllers_restored
-from tare.hosts.cpus import Placement, choose_cpus
-from tare.hosts.exec import RUN
-from tare.hosts.facts import is_emulated, read_cores
+from tare.contracts.technologies import ANSWER_PORT, Technology
+from tare.contracts.workloads import Instance
+from tare.errors import Unavailable
+from tare.hosts.cpus import Placement, fewer_cpus
+from tare.hosts.exec import ExecHost
+from tare.hosts.facts import read_cores
 from tare.hosts.host import Host
 from tare.hosts.host_cache import HostCache
-from tare.hosts.ledger import Ledger, state_folder
-from tare.hosts.local import LocalHost
-from tare.hosts.lock import only_one_on
-from tare.hosts.network import Network, connected, routed
-from tare.hosts.ssh import SshHost, machine
-from tare.images.image import carried
-from tare.model.machines import Facts, Hosts, Machine
-from tare.model.trials import Caution, Image, ImageWanted, Limits, Problem
-from tare.running.client import client_of
-from tare.running.layers import RunResources, Testbed
-from tare.running.nesting import prepare
-from tare.suites.stacks import Stack
-from tare.telemetry.sampler import PERIOD_SECONDS
+from tare.hosts.ledger import DoomedLedger, Ledger
+from tare.hosts.network import Network
+from tare.hosts.ssh import SshHost
+from tare.images.image import located
+from tare.model.machines import Machine
+from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted
+from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 
-_CARRIED_TO = Path("/var/lib/tare")
-_MOST_PROCESSES = 1 << 22  # of Linux
-_CLOCK_LOOKS = 7
+_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
+# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
+# it needs the same again for its monitor.
+_AROUND_BYTES = 1 << 30
+_AROUND_FILES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Machines:
-    """The machines of a run as hosts.
+class RunResources:
+    """What all instances of a run share, on whichever host they are.
 
-    A server that is lent for one trial has `lent_as`: it replaces the run's prefix of all names there.
+    `placement` has the CPUs of instances and client, `telemetry` is the folder of samples, `sample_seconds` the time
+    from one sample to the next. The client's clock is ahead of ours by `clock_ahead_seconds`. `beside` has the images
+    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names. `lend`
+    makes a testbed of a machine that a technology lends.
     """
 
-    hosts: Hosts = field(default_factory=Hosts)
-    server: Host = field(default_factory=LocalHost)
-    client: Host = field(default_factory=LocalHost)
-    lent_as: str = ""
-
-    @property
-    def near(self) -> bool:
-        """Whether the client is on the machine of the instances."""
-        return self.hosts.server == self.hosts.client
-
-    @property
-    def server_address(self) -> str:
-        """Address of the instances' machine as the client's machine sees it."""
-        if self.hosts.server is not None and self.hosts.server.address:
-            return self.hosts.server.address
-        if isinstance(self.server, SshHost):
-            return self.server.own_address
-        assert isinstance(self.client, SshHost)  # noqa: S101 - one of the two is not this machine
-        return self.client.our_address
-
-
-@contextmanager
-def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Machines]:
-    """Connect to the machines of a run; raises Unreachable or TareError with the reason."""
-    prefix = lent_as or _own_prefix(hosts)
-    supervisor = image.root / RUN[1:]
-    ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
-    known: dict[Machine, Host] = {}
-    with ExitStack() as stack:
-        for target in (hosts.server, hosts.client):
-            if target is not None and target not in known:
-                socket = f"/run/{prefix}-{len(known)}.ssh"
-                stack.enter_context(ledger.undone_by("rm", "-f", socket))
-                known[target] = stack.enter_context(machine(LocalHost(), target, socket, supervisor))
-                if not lent_as:  # a lent server is ours alone, and the client is locked already
-                    stack.enter_context(only_one_on(known[target], target.ssh))
-
-        def host(target: Machine | None) -> Host:
-            return LocalHost() if target is None else known[target]
-
-        yield Machines(hosts, host(hosts.server), host(hosts.client), lent_as)
-
-
-def assign_cpus(machines: Machines, wanted: int) -> Placement:
-    """Choose the CPUs of instances and client: different ones if both are on one machine."""
-
-    def cores(host: Host) -> Sequence[Sequence[int]]:
-        allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
-        online = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
-        return [core for core in online if core]
-
-    placement = choose_cpus(cores(machines.server), wanted)
-    cautions = (*placement.cautions, *emulated(machines))
-    if machines.near:
-        return replace(placement, cautions=cautions)
-    cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
-    return Placement(placement.server, tuple(sorted(cpu for core in cores(machines.client) for cpu in core)), cautions)
-
-
-def emulated(machines: Machines) -> tuple[Caution, ...]:
-    """Warn of machines that are emulated in software: values from there hold for no real machine."""
-    by_name = {"the server's": machines.server, "the client's": machines.client}
-    names = [name for name, host in by_name.items() if is_emulated(host)]
-    text = f"{' and '.join(names)} processors are emulated in software: these are not values of any real machine"
-    return (Caution("emulated", text),) if names else ()
-
-
-@dataclass(frozen=True)
-class TestbedSpec:
-    """What a testbed is made with: the image, limits, and a folder for telemetry.
-
-    `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
-    with the facts of each lent machine. `sample_seconds` are those from one sample to the next. `beside` has the images
-    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names.
-    """
-
-    image: Image
-    loads: Image
-    outer: Image | None
-    limits: Limits
+    placement: Placement
     telemetry: Path
-    lent: Callable[[Facts], None] = lambda _: None
     sample_seconds: float = PERIOD_SECONDS
+    clock_ahead_seconds: float = 0.0
     beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
     own: Mapping[str, Image] = field(default_factory=dict)
-
-
-@contextmanager
-def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) -> Iterator[Testbed]:
-    """Make what all trials of a run share, the network and the client; remove it after the block."""
-    prefix = machines.lent_as or _own_prefix(machines.hosts)
-    with ExitStack() as stack:
-        server = stack.enter_context(_ledger(machines.server, machines.hosts.server, prefix, kept=not machines.lent_as))
-        client = server
-        if not machines.near:
-            client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
-            stack.enter_context(client.making(_on(machines.client, spec.loads).root))
-        image = _on(machines.server, spec.image)
-        stack.enter_context(server.making(image.root))
-        stack.enter_context(controllers_restored(server))
-        network = stack.enter_context(_network(machines, server, client, prefix))
-        instances = _state(server.host) / "instances"
-        for ledger in (server, client):
-            ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
-        folder = _state(client.host) / "instances" / f"{prefix}-client"
-        loads = _on(client.host, spec.loads)
-        yield Testbed(
-            client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
-            cache=stack.enter_context(HostCache()),
-            image=image,
-            network=network,
-            ledger=server,
-            limits=spec.limits,
-            instances=instances,
-            outer=_on(server.host, spec.outer) if spec.outer else None,
-            run=_resources(machines, spec, placement),
-        )
-
-
-def _resources(machines: Machines, spec: TestbedSpec, placement: Placement) -> RunResources:
-    return RunResources(
-        placement=placement,
-        telemetry=spec.telemetry,
-        sample_seconds=spec.sample_seconds,
-        clock_ahead_seconds=0.0 if isinstance(machines.client, LocalHost) else _clock_ahead(machines.client),
-        beside=spec.beside,
-        own={name: _on(machines.server, each) for name, each in spec.own.items()},
-        lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
-    )
+    lend: Lend | None = None
 
 
 @dataclass(frozen=True)
-class _Lender:
-    """Makes testbeds of machines that technologies give."""
+class StartOptions:
+    """What starting an instance needs to know.
 
-    client: Machine | None
-    spec: TestbedSpec
-
-    @contextmanager
-    def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
-        """Make a testbed on a lent machine, and prepare these layers there."""
-        lent_as = _own_prefix(Hosts(target, self.client))
-        with connected_machines(Hosts(target, self.client), self.spec.image, lent_as) as machines:
-            placement = assign_cpus(machines, len(self.spec.limits.cpus))
-            limits = replace(self.spec.limits, cpus=placement.server)
-            spec = replace(self.spec, outer=self.spec.outer if len(inner) > 1 else None, limits=limits)
-            self.spec.lent(machines.server.facts())
-            with open_testbed(machines, spec, placement) as testbed:
-                if problems := tuple(inner[-1].problems(testbed.host)):
-                    words = "; ".join(problem.what for problem in problems)
-                    raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
-                if len(inner) > 1:
-                    prepare(testbed, inner, lambda _: None)
-                else:
-                    inner[-1].imported(testbed.host, testbed.image)
-                yield testbed
-
-
-class _UnwrittenLedger(Ledger):
-    """The ledger of a lent server, which writes no file: an entry in this machine's ledger deletes the whole server."""
-
-    def _write(self) -> None:
-        pass
-
-
-def _own_prefix(hosts: Hosts) -> str:
-    """Return the prefix of a run's names: its process number, or on other machines a hash of it and this controller.
-
-    The hash is also of the server's name: several machines may be lent at the same time. The name of a network card has
-    room for six digits. A killed run may have had the same process number: what it has left keeps its names until
-    `tare clean`, and another number is taken, which no process can have.
+    With `datagrams`, the service takes UDP on its port, too. The innermost instance gets a data volume on which
+    `volume_bytes` fit; 0 for none. The layer around answered at `since`, on our clock. `before_request` is called right
+    before the outermost layer's start. An instance of a kind of which one has started before has `most_seconds`.
+    `sampler` is that of the instances that are alive together; without it, each has its own.
     """
-    if hosts == Hosts():
-        names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MOST_PROCESSES)]
-        ledgers = state_folder() / "ledger"
-        return next((name for name in names if not (ledgers / f"{name}.jsonl").exists()), names[-1])
-    server = hosts.server.ssh if hosts.server else ""
-    unlike = f"{os.getpid()} {server} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
-    return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"
+
+    datagrams: bool = False
+    volume_bytes: int = 0
+    since: float | None = None
+    before_request: Callable[[], None] = lambda: None
+    most_seconds: float = math.inf
+    sampler: Sampler | None = None
 
 
-@contextmanager
-def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
-    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, target)
-    try:
-        yield ledger
-    finally:
-        ledger.sweep()
+@dataclass(frozen=True)
+class Testbed:
+    """Where an instance is started, and with what: a host with its ledger, and its image, limits and network.
+
+    `outer` is the image of machines that are hosts. `alive` are the instances on the same host, in whichever slot.
+    """
+
+    client: Host
+    image: Image
+    network: Network
+    ledger: Ledger
+    limits: Limits
+    instances: Path
+    run: RunResources
+    start: StartOptions = field(default_factory=StartOptions)
+    outer: Image | None = None
+    cache: HostCache = field(default_factory=HostCache)
+    alive: list[Instance] = field(default_factory=list)
+
+    def of(self, stack: str) -> Testbed:
+        """Return the same testbed with the image of a stack."""
+        return replace(self, image=self.run.own[stack]) if stack in self.run.own else self
+
+    @property
+    def host(self) -> Host:
+        """The host that instances are started on."""
+        return self.ledger.host
+
+    def within(self, wanted: LimitsWanted) -> Testbed:
+        """Return the same testbed with limits that lie within its own, on CPUs of different cores where it can."""
+        if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
+            return self
+        cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
+        return replace(self, limits=replace(self.limits, cpus=cpus, memory_bytes=wanted.memory_bytes))
+
+    def slot(self, number: int) -> Testbed:
+        """Return the same testbed for an instance that is alive together with others, each in a slot of its own."""
+        return replace(self, network=self.network.at(number))
+
+    def await_machines(self) -> None:
+        """Wait until the run's machines over SSH answer; raises Unreachable after 90 s."""
+        outer = self.client.outer if isinstance(self.client, ExecHost) else None
+        for host in (self.host, outer):
+            if isinstance(host, SshHost) and host.master:
+                host.master.await_back()
+        self.ledger.catch_up()
+
+    def inside(self, instance: Instance, since: float | None = None) -> Testbed:
+        """Return an instance's inside as a testbed; all that is made there vanishes with the instance.
+
+        The instance answered at `since`, on our clock.
+        """
+        if instance.inside is None:
+            raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
+        instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
+        image = located(self.image)
+        ledger = DoomedLedger(instance.inside, image.root)
+        return replace(
+            self,
+            image=image,
+            outer=located(self.outer) if self.outer else None,
+            network=self.network.within(ledger),
+            ledger=ledger,
+            limits=replace(self.limits, cpus=tuple(range(len(self.limits.cpus)))),
+            instances=_INSTANCES,
+            alive=[],
+            start=replace(self.start, since=since, before_request=lambda: None),
+            cache=HostCache(),
+        )
+
+    def machine_image(self, stack: Sequence[Technology]) -> Image:
+        """Return the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
+        if self.outer is None:
+            raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
+        names = "/".join(technology.name for technology in stack)
+        key = hashlib.sha256(f"{self.outer.digest} {self.image.digest} {names}".encode()).hexdigest()
+        return replace(self.outer, disk=self.outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
+
+    @property
+    def machine_ports(self) -> tuple[int]:
+        """The port on which a machine around others answers; an instance in it may publish its own there."""
+        return (ANSWER_PORT + 1 + self.network.level,)
 
 
-@contextmanager
-def _network(machines: Machines, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
-    if machines.near:
-        with connected(server, prefix) as network:
-            yield network
-    else:
-        with routed(server, client, prefix, machines.server_address) as network:
-            yield network
+Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]]
 
 
-def _state(host: Host) -> Path:
-    return state_folder() if isinstance(host, LocalHost) else _CARRIED_TO
+def around(limits: Limits, layers: int) -> Limits:
+    """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
+    more = (2 * layers - 1) * _AROUND_BYTES
+    return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
-def _on(host: Host, image: Image) -> Image:
-    return image if isinstance(host, LocalHost) else carried(host, image)
+def slots_for(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
+    """Return each of the stacks that are alive together a slot of its own, in their order.
+
+    Stacks whose address is built into an image always have the same: they come first, by their names.
+    """
+    fixed = sorted(name for name, stack in stacks.items() if any(layer.built_in_address for layer in stack))
+    return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
 
 
-def _clock_ahead(host: Host) -> float:
-    """Return the seconds by which a host's monotonic clock is ahead of ours; the error is at most half a round trip."""
-    clock = host.supervisor if isinstance(host, SshHost) else RUN
-    looks = []
-    for _ in range(_CLOCK_LOOKS):
-        before = time.monotonic()
-        theirs = int(host.run(clock, "--clock", timeout=30).text) / 1e9
-        after = time.monotonic()
-        looks.append((after - before, theirs - (before + after) / 2))
-    return min(looks)[1]
-
-
-def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Let every technology prepare a host (`Technology.imported`); return the problems of those that fail, by stack."""
-    failed: dict[str, tuple[Problem, ...]] = {}
-    for stack in stacks:
-        if len(stack.layers) == 1:
-            say(f"preparing {stack.name}")
-            try:
-                stack.layers[0].imported(testbed.host, testbed.of(stack.name).image)
-            except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-                failed[stack.name] = (_problem(in_words(error)),)
-    return failed
-
-
-def _problem(error: TareError) -> Problem:
-    return Problem(str(error), error.hint or "`tare doctor` says more")
-
-
-def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
-    unusable: dict[str, tuple[Problem, ...]] = {}
-    for stack in stacks:
-        say(f"checking {stack.name}")
-        try:
-            problems = tuple(stack.layers[-1].problems(host))
-        except Exception as error:  # noqa: BLE001 - an engine that hangs, or a bug, costs its own stack, not the run
-            problems = (_problem(in_words(error)),)
-        if problems:
-            unusable[stack.name] = problems
-    return unusable
+def new_name(network: Network) -> str:
+    """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
+    return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"

@@ -31,9 +31,10 @@ from tare.running.doubts import (
     waiting_cautions,
 )
 from tare.running.further import FurtherInstances
-from tare.running.layers import Notes, StartedLayer, StartedLayers, Testbed, combined_instance, started
+from tare.running.layers import Notes, StartedLayer, StartedLayers, combined_instance, started
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
+from tare.running.testbed import Testbed
 from tare.running.values import read_values, service_ready
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges

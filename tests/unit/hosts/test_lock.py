@@ -17,7 +17,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one, only_one_on
 from tare.hosts.network import Network
 from tare.model.machines import Hosts, Machine
-from tare.running import testbed
+from tare.running import machines
 
 OTHER = """
 import sys, time
@@ -63,10 +63,10 @@ def test_it_is_the_lock_that_a_tare_on_that_machine_holds(tmp_path: Path, monkey
 
 def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Hosts(server=Machine("root@there"))
-    assert testbed._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
-    mine = testbed._own_prefix(there)
+    assert machines._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
+    mine = machines._own_prefix(there)
     monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
-    assert mine != testbed._own_prefix(there)
+    assert mine != machines._own_prefix(there)
     assert (
         len(Network(mine, IPv4Network("198.18.0.0/24"), DoomedLedger(LocalHost(), Path("/nowhere"))).at(63).device("i"))
         <= 15
@@ -79,7 +79,7 @@ def test_a_process_number_that_a_killed_run_had_is_not_used_again_before_that_is
     monkeypatch.setenv("TARE_HOME", str(tmp_path))
     number, names = os.getpid(), []
     for _ in range(3):
-        names.append(testbed._own_prefix(Hosts()))
+        names.append(machines._own_prefix(Hosts()))
         (tmp_path / "ledger").mkdir(exist_ok=True)
         (tmp_path / f"ledger/{names[-1]}.jsonl").touch()
     assert names == [f"tare-{number:x}", f"tare-{number + (1 << 22):x}", f"tare-{number + (2 << 22):x}"]
@@ -87,5 +87,5 @@ def test_a_process_number_that_a_killed_run_had_is_not_used_again_before_that_is
 
 
 def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:
-    first, second = (testbed._own_prefix(Hosts(server=Machine(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
+    first, second = (machines._own_prefix(Hosts(server=Machine(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
     assert first != second

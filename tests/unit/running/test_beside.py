@@ -26,8 +26,9 @@ from tare.model.sources import Source
 from tare.model.trials import ImageWanted, Metric, Output, Raw, Service, Value
 from tare.running.beside import Neighbors, groups, with_names
 from tare.running.doubts import side_cautions
-from tare.running.layers import KNOCK, Testbed
+from tare.running.layers import KNOCK
 from tare.running.service import Place
+from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
 

@@ -23,8 +23,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.trials import Image, LimitsWanted, Output, Raw
 from tare.running.block import Rounds
-from tare.running.layers import RunResources, Testbed
 from tare.running.progress import Event, TurnEnded, report_to_nobody
+from tare.running.testbed import RunResources, Testbed
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup

@@ -8,8 +8,8 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
+from tare.running.machines import Machines
 from tare.running.records import machines_by_role
-from tare.running.testbed import Machines
 from tare.suites.suite import parse_suite
 
 HERE = LocalHost().facts()

@@ -12,7 +12,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Problem
-from tare.running.testbed import Machines, assign_cpus, emulated, find_unusable
+from tare.running.machines import Machines, assign_cpus, emulated, find_unusable
 
 CPU = "/sys/devices/system/cpu"
 FOUR = {f"{CPU}/online": "0-3\n"} | {

@@ -10,7 +10,8 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
 from tare.running.doubts import client_cautions, limit_cautions, waiting_cautions
-from tare.running.layers import _mark_answer, around, start_seconds
+from tare.running.layers import _mark_answer, start_seconds
+from tare.running.testbed import around
 from tare.running.trial import _since_requested
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
