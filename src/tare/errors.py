@@ -97,13 +97,18 @@ class Fault:
     hint: str
 
 
+def why_of(error: OSError) -> str:
+    """Return the operating system's reason, as the end of a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 def unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: str) -> Fault:
     """Return why a file of the user's cannot be read; the hint is for one that cannot be opened."""
     if isinstance(error, UnicodeDecodeError):
         return Fault(
             f"{path}: not UTF-8 text: byte {error.start} cannot be read", "save the file in the encoding UTF-8"
         )
-    return Fault(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}", hint)
+    return Fault(f"{path}: cannot be read: {why_of(error)}", hint)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from tare.errors import NotRecorded, UsageError
+from tare.errors import NotRecorded, UsageError, why_of
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
@@ -234,7 +234,7 @@ class Journal:
         try:
             self._append(trials)
         except OSError as error:
-            what = f"{self.folder}: a trial could not be recorded: {(error.strerror or str(error)).lower()}"
+            what = f"{self.folder}: a trial could not be recorded: {why_of(error)}"
             raise NotRecorded(what, "make room there") from error
 
     def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:

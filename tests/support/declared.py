@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plug_ins import in_contract, own
-from tare.cli.catalogue import settings_of
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
+from tare.doctor.catalogue import settings_of
 
 CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 _METRICS = 10  # of more, a row lists only the first

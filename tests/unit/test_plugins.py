@@ -16,7 +16,8 @@ from runs import pairs
 
 from plug_ins import own
 from tare import plugins, report
-from tare.cli.catalogue import settings_of, technologies, workloads
+from tare.cli.catalogue import technologies, workloads
+from tare.doctor.catalogue import settings_of
 from tare.errors import SuiteError, UsageError
 from tare.model.trials import Metric
 from tare.plugins import Kind

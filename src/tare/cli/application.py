@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 import yaml  # type: ignore[import-untyped]
 
-from tare.cli.console import Console
-from tare.cli.reading import read_small
+from tare.cli.console import say
+from tare.cli.files import read_small, writing
 from tare.errors import UsageError
 from tare.suites.composed import Around, composed
 from tare.suites.variables import read_variables
@@ -37,24 +37,15 @@ def application(
     folder = compose.parent.absolute()
     found = composed(parse_compose(read_small(compose, _KIND), str(compose)), str(compose), service, _around(folder))
     parse_application(found.text, folder)
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(found.text)
-    except FileExistsError as error:
-        raise UsageError(f"{target}: already exists", "move it away, or change it by hand") from error
-    except OSError as error:
-        what = f"{target}: cannot be written: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "copy the compose file to a folder of yours") from error
-    console = Console(stderr=True)
+    hint = "move it away, or copy the compose file to another folder"
+    with writing(target, hint), target.open("x", encoding="utf-8") as file:
+        file.write(found.text)
     lines = [f"left out: {line}" for line in (*_others(compose), *found.left_out)]
     if found.filled_in:
         lines.append(
             f"filled in: {', '.join(found.filled_in)}: {target} has their values, so keep it as you keep theirs"
         )
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    words = f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"'
-    console.print(words, markup=False, highlight=False, soft_wrap=True)
+    say(*lines, f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"')
 
 
 def _around(folder: Path) -> Around:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 
 from tare.answers.claim_file import read_together
 from tare.answers.judging import JUDGEMENTS, Judgement, Judgements, is_judged, judge, nothing_judged
-from tare.cli.console import Console
-from tare.errors import UsageError, did_you_mean
+from tare.cli.console import output
+from tare.cli.verdicts import verdicts_named
 from tare.journal import load
 from tare.report.claims import differences, document, legend, remarks, sentence, table
 from tare.report.numbers import clean
@@ -37,7 +36,7 @@ def claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
     """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
-    kinds = _kinds(fail_on or [])
+    kinds = [_KINDS[name] for name in verdicts_named(fail_on, _KINDS, "judgement", "contradicted")]
     judgements = judge(load(run), read_together(files or []))
     if as_json:
         print(document(judgements))
@@ -50,7 +49,7 @@ def claims(
 
 
 def _print(judgements: Judgements, *, every: bool) -> None:
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=None if sys.stdout.isatty() else _LOG)
+    console = output(_LOG)
     if every or any(judged.findings for judged in judgements.all):
         console.print(table(judgements, console.width, every=every))
         console.print(clean(legend(judgements)), style="dim", soft_wrap=True)
@@ -59,14 +58,3 @@ def _print(judgements: Judgements, *, every: bool) -> None:
     for line in (*differences(judgements), *remarks(judgements)):
         console.print(clean(line), style="dim", soft_wrap=True)
     console.print(clean(sentence(judgements)), style="bold", soft_wrap=True)
-
-
-def _kinds(texts: list[str]) -> tuple[Judgement, ...]:
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in _KINDS:
-            hint = did_you_mean(name, _KINDS, f"there are {', '.join(_KINDS)}")
-            raise UsageError(f"--fail-on {name}: there is no such judgement to fail on", hint)
-    if texts and not names:
-        raise UsageError("--fail-on: no judgement is named", "for example --fail-on contradicted")
-    return tuple(_KINDS[name] for name in dict.fromkeys(names))

@@ -75,10 +75,10 @@ def _undo(path: Path, left: Leftovers, console: Console) -> list[str]:
                 else:
                     kept.remove(argv)
                 line = f"{'not undone' if trouble else 'undone'}: {' '.join(argv)}"
-                console.print(line[: console.width], markup=False, highlight=False)
+                console.print(line[: console.width])
     except TareError as error:  # it cannot be reached, or not any more
         troubles.append(f"on {name}: {error}")
-        console.print(f"not undone: {len(kept)} things on {name}", markup=False, highlight=False)
+        console.print(f"not undone: {len(kept)} things on {name}")
     finally:
         keep(path, replace(left, entries=tuple(kept)))
     return troubles

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tare.answers.comparing import KINDS, Answer, Asked, Kind, cannot_tell, compare_runs, compare_stacks
-from tare.cli.console import Console, printable
-from tare.errors import UsageError, did_you_mean
+from tare.answers.comparing import KINDS, Answer, Asked, cannot_tell, compare_runs, compare_stacks
+from tare.cli.console import output, printable
+from tare.cli.files import writing
+from tare.cli.verdicts import verdicts_named
+from tare.errors import UsageError
 from tare.journal import load
 from tare.report.comparison import conclusions, document, legend, markdown, remarks, table
 from tare.report.numbers import clean
@@ -45,7 +46,9 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
-    stacks, kinds = tuple(dict.fromkeys(stack or ())), _kinds(fail_on or [])
+    stacks = tuple(dict.fromkeys(stack or ()))
+    named = verdicts_named(fail_on, KINDS, "verdict", "worse")
+    kinds = tuple(kind for kind in KINDS if kind in named)
     asked = Asked(baseline, stacks, margin_option(margin), kinds, across_machines)
     before = load(run)
     answer = compare_stacks(before, asked) if after is None else compare_runs(before, load(after), asked)
@@ -65,7 +68,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
 
 def _print(answer: Answer) -> None:
     # A log has no width: do not break its lines.
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=None if sys.stdout.isatty() else _LOG)
+    console = output(_LOG)
     console.print(table(answer, console.width))
     for line in (legend(answer), *remarks(answer)):
         console.print(clean(line), style="dim", soft_wrap=True)
@@ -76,18 +79,5 @@ def _print(answer: Answer) -> None:
 def _write(page: Path, answer: Answer) -> None:
     from tare.report.html import compared  # noqa: PLC0415 - drawing charts takes a second to load
 
-    try:
+    with writing(page, "choose another file with --html"):
         page.write_bytes(compared(answer))
-    except OSError as error:
-        raise UsageError(f"{page}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-
-
-def _kinds(texts: list[str]) -> tuple[Kind, ...]:
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in KINDS:
-            hint = did_you_mean(name, KINDS, f"there are {', '.join(KINDS)}")
-            raise UsageError(f"--fail-on {name}: there is no such verdict to fail on", hint)
-    if texts and not names:
-        raise UsageError("--fail-on: no verdict is named", "for example --fail-on worse")
-    return tuple(kind for kind in KINDS if kind in names)

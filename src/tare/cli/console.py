@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import rich.console
-from rich.console import ConsoleOptions, RenderableType
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 
 class Console(rich.console.Console):
-    """Rich's console, which prints blanks in place of control characters that are not its own."""
+    """Rich's console. Texts have no markup, and control characters that are not its own become blanks."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"markup": False, "highlight": False} | settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments to print; see Rich."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+@dataclass
+class Once:
+    """A table that is drawn once: the screen is drawn anew four times a second, on CPUs that the load may need."""
+
+    table: RenderableType
+    _lines: list[list[Segment]] = field(default_factory=list)
+    _width: int = 0
+
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it again only where the terminal has another width."""
+        if self._width != options.max_width:
+            self._lines, self._width = console.render_lines(self.table, options, pad=False), options.max_width
+        for line in self._lines:
+            yield from (*line, Segment.line())
+
+
+def output(piped_width: int | None = None) -> Console:
+    """Return the console of standard output; where that is no terminal, with this width."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else piped_width)
+
+
+def say(*lines: str, style: str = "none") -> None:
+    """Print lines to standard error. The terminal wraps them."""
+    Console(stderr=True).print(*lines, sep="\n", style=style, soft_wrap=True)
 
 
 def printable(text: str) -> str:

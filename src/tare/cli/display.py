@@ -8,17 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tare.model.trials import Trial
+from tare.cli.console import Once
+from tare.cli.lines import Lines, Printer
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
@@ -26,15 +25,12 @@ from tare.running.progress import (
     BlockBegins,
     BlockEnded,
     Event,
-    Preparing,
     ProgressReporter,
     RunBegins,
-    StackSkipped,
     TrialBegins,
     TrialEnded,
     TurnEnded,
     TurnsBegin,
-    Warned,
 )
 from tare.running.schedule import BlockTiming, TimeLeft
 from tare.statistics.summarize import summarize
@@ -42,74 +38,12 @@ from tare.suites.plan import Step
 from tare.units import format_duration
 
 
-class _Printer:
-    """Prints what a run reports outside its blocks."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def __call__(self, event: Event) -> None:
-        """Print an event of the preparation, and the beginning of the run."""
-        match event:
-            case Preparing(text):
-                self._print(text, "dim")
-            case Warned(text):
-                self._print(text, "yellow")
-            case StackSkipped(stack, problems):
-                for problem in problems:
-                    self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
-            case RunBegins(run, stacks):
-                self._print(f"{stacks} stacks, results in {run.folder}", "none")
-
-    def _print(self, text: str, style: str = "none") -> None:
-        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-class Lines(_Printer):
-    """Plain lines, for a log: one for each trial and block."""
-
-    _timing: BlockTiming
-    _left: TimeLeft
-    _rows: FirstRows | None = None  # until the first block is complete
-
-    def __call__(self, event: Event) -> None:
-        """Print a line for what is worth one."""
-        super().__call__(event)
-        match event:
-            case RunBegins():
-                self._rows = FirstRows(event.workloads)
-            case BlockBegins(timing):
-                self._timing = timing
-            case TrialBegins(step):
-                self._left = self._timing.trial_begins(step)
-            case TurnsBegin(number):
-                self._left = self._timing.turns_begin(number)
-            case TurnEnded(step, raw):
-                if self._rows and self._rows.learn(step, raw):
-                    self._print(self._rows.line(step))
-            case TrialEnded(trial):
-                self._print_trial(trial)
-            case BlockEnded():
-                self._rows = None
-                self._print_block()
-
-    def _print_trial(self, trial: Trial) -> None:
-        what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
-        self._print(f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)")
-        if trial.hint:
-            self._print(f"  hint: {clean(trial.hint)}")
-
-    def _print_block(self) -> None:
-        left = self._left
-        done = f"block {left.blocks_done + 1} of {left.blocks} ({self._timing.block.workload}) done"
-        self._print(f"{done}, about {format_duration(round(left.left_seconds))} left")
-
-
 @dataclass(frozen=True)
 class _Now:
-    """What happens now, and what follows, in markup; the time left of when it began."""
+    """What happens now, and what follows; the time left of when it began."""
 
     what: str
+    further: str
     after: str
     left: TimeLeft
     counts: bool  # whether its own seconds are of interest
@@ -118,36 +52,19 @@ class _Now:
 
 def _starting(step: Step, timing: BlockTiming) -> _Now:
     following = timing.following(step)
-    after = f"next {escape(following.stack)} {escape(following.workload)}" if following else "the last one"
-    what = f"[bold]{escape(step.stack)}[/] {escape(step.workload)}"
-    return _Now(what, f"[dim]{after}[/]", timing.trial_begins(step), counts=True, since=time.monotonic())
+    after = f"next {following.stack} {following.workload}" if following else "the last one"
+    return _Now(step.stack, f" {step.workload}", after, timing.trial_begins(step), counts=True, since=time.monotonic())
 
 
 def _in_turns(number: int, stacks: int, timing: BlockTiming) -> _Now:
     turn, of = number + 1, timing.turns
     place = f"turn {min(turn, of)} of {of}" if of else f"turn {turn}"
     count = "1 stack" if stacks == 1 else f"{stacks} stacks"
-    what = f"[bold]{escape(timing.block.workload)}[/] {place}"
-    return _Now(what, f"[dim]{count} in turns[/]", timing.turns_begin(number), counts=False, since=time.monotonic())
+    left = timing.turns_begin(number)
+    return _Now(timing.block.workload, f" {place}", f"{count} in turns", left, counts=False, since=time.monotonic())
 
 
-@dataclass
-class Once:
-    """A table that is drawn once: the screen is drawn anew four times a second, on CPUs that the load may need."""
-
-    table: RenderableType
-    _lines: list[list[Segment]] = field(default_factory=list)
-    _width: int = 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it again only where the terminal has another width."""
-        if self._width != options.max_width:
-            self._lines, self._width = console.render_lines(self.table, options, pad=False), options.max_width
-        for line in self._lines:
-            yield from (*line, Segment.line())
-
-
-class Screen(_Printer):
+class Screen(Printer):
     """The table of results with a line of progress below, redrawn in place once the run begins."""
 
     _timing: BlockTiming
@@ -209,8 +126,9 @@ class Screen(_Printer):
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
         count = f"block {left.blocks_done + 1}/{left.blocks}"
-        now = f"{self._now.what} {running:.0f} s" if self._now.counts else self._now.what
-        grid.add_row(bar, count, now, self._now.after, f"{format_duration(round(to_go))} left")
+        further = f"{self._now.further} {running:.0f} s" if self._now.counts else self._now.further
+        now, after = Text.assemble((self._now.what, "bold"), further), Text(self._now.after, style="dim")
+        grid.add_row(bar, count, now, after, f"{format_duration(round(to_go))} left")
         return grid
 
 

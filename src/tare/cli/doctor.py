@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 import time
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tare.cli.console import Console
+from tare.cli.console import Console, output
 from tare.cli.screen import screen
 from tare.doctor.usable import Usable, look_at
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
@@ -53,7 +52,7 @@ def doctor(
     elif everything:
         _print_all(technologies, facts, noise)
     else:
-        console = Console(file=sys.stdout, highlight=False)
+        console = output()
         for line in screen(technologies, about(facts), noise, console.width):
             console.print(line, soft_wrap=True)
 
@@ -74,11 +73,11 @@ def _json(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) ->
 
 
 def _print_all(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> None:
-    console = Console(file=sys.stdout, highlight=False)
+    console = output()
     console.print(_technologies(technologies))
     usable = sum(each.usable for each in technologies)
     console.print(f"\n{usable} of {len(technologies)} technologies can be used here\n", style="bold")
-    console.print("\n".join(about(facts)), "\n", sep="", markup=False)
+    console.print("\n".join(about(facts)), "\n", sep="")
     console.print(_noise(noise))
 
 

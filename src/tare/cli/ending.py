@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import typer
 
-from tare.cli.console import Console
-from tare.errors import TareError
+from tare.cli.console import Console, output, say
+from tare.errors import TareError, why_of
 from tare.journal import Run
 from tare.model.trials import Stop, StopReason
 from tare.report import write_report
@@ -38,24 +37,24 @@ def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
     report = None
     if ok:
         summary = summarize(run)
-        out = Console(file=sys.stdout, highlight=False)
+        out = output()
         out.print(matrix(summary, console.width))
         if table := usual_values(summary):
             out.print(table)
-        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary, brief=True)]), markup=False)
+        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary, brief=True)]))
         report = _report(run, summary, console)
     for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
-        console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red", markup=False)
+        console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red")
         if trial.hint:
-            console.print(f"  hint: {clean(trial.hint)}", markup=False, highlight=False)
-    console.print(f"{WHY[stop.reason]}: {ok} trials ok, {len(failed)} failed", highlight=False)
+            console.print(f"  hint: {clean(trial.hint)}")
+    console.print(f"{WHY[stop.reason]}: {ok} trials ok, {len(failed)} failed")
     return report
 
 
 def leave(run: Run, stop: Stop) -> None:
     """Raise what the command ends with, if that is not success."""
     if stop.reason == StopReason.INTERRUPT:
-        Console(stderr=True).print(f"go on with: tare run --resume {run.folder}", markup=False, highlight=False)
+        say(f"go on with: tare run --resume {run.folder}")
         raise typer.Exit(_INTERRUPTED)
     if stop.reason == StopReason.FAILING:
         raise _nothing_works(run)
@@ -81,9 +80,8 @@ def _report(run: Run, summary: Summary, console: Console) -> Path | None:
     try:
         pages = write_report([run], summaries=[summary])
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        console.print(f"no report: {why}; later: tare report {run.folder}", style="red", markup=False)
+        console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
         return None
     seconds = format_duration(round(time.monotonic() - began, 1))
-    console.print(f"report: {pages[0]} (written in {seconds})", highlight=False)
+    console.print(f"report: {pages[0]} (written in {seconds})")
     return pages[0]

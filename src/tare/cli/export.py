@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import Console
+from tare.cli.console import say
+from tare.cli.files import writing
 from tare.errors import UsageError, did_you_mean
 from tare.exports import grafana, influx, openmetrics, prometheus
 from tare.exports.push import Server, influxdb_1, influxdb_2, push, pushgateway
@@ -52,7 +53,7 @@ def export(
     texts = FORMATS[to](chain.from_iterable(map(samples_of, loaded)))
     if server is not None:
         sent = push(texts, server)
-        Console(stderr=True).print(f"sent {sent} lines to {server.address.netloc}", highlight=False, markup=False)
+        say(f"sent {sent} lines to {server.address.netloc}")
     elif out is not None:
         _write(out, texts)
         print(out)
@@ -98,11 +99,9 @@ def _write(path: Path, texts: Iterable[str]) -> None:
     """Write a file, whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(texts)
-        partial.replace(path)
-    except OSError as error:
-        what = f"{error.filename or path}: cannot be written: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "give another file by --out") from error
+        with writing(path, "give another file by --out"):
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(texts)
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tare.cli.console import Console
-from tare.cli.reading import read_small
+from tare.cli.console import output
+from tare.cli.files import read_small
 from tare.errors import UsageError
 from tare.report.numbers import clean
 from tare.statistics.popularity import row_scores, shares_of_largest
@@ -52,7 +51,7 @@ def popularity(
         table.add_column(clean(column), justify="right")
     for each in ranking:
         table.add_row(clean(each.technology), *(f"{number:.3f}" for number in (each.score, *each.shares.values())))
-    Console(file=sys.stdout, highlight=False, markup=False).print(table)
+    output().print(table)
 
 
 def ranked(text: str, source: str) -> tuple[Ranked, ...]:

@@ -15,7 +15,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tare.cli.console import Console, printable
+from tare.cli.console import output, printable, say
 from tare.errors import UsageError
 from tare.report.csv import field
 from tare.report.numbers import cut
@@ -76,11 +76,9 @@ def _print(answer: Answer) -> None:
         table.add_column(printable(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for row in islice(rows, _MOST_ROWS):
         table.add_row(*_cells(row))
-    width = None if sys.stdout.isatty() else _PIPED
-    Console(file=sys.stdout, highlight=False, markup=False, width=width).print(table)
+    output(_PIPED).print(table)
     if next(rows, None) is not None:
-        note = f"more than {_MOST_ROWS} rows: --csv or --json prints all"
-        Console(stderr=True).print(note, highlight=False, markup=False)
+        say(f"more than {_MOST_ROWS} rows: --csv or --json prints all")
 
 
 def _cells(row: Sequence[str | None]) -> list[str]:

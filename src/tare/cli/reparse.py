@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tare.cli.console import Console
+from tare.cli.console import say
 from tare.contracts.workloads import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load, load_raw, rewrite
@@ -27,7 +27,7 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     changed = sum(before != after for before, after in zip(loaded.trials, trials, strict=True))
     if changed:
         rewrite(run, trials)
-    Console(stderr=True).print(f"{changed} of {len(trials)} trials changed", highlight=False)
+    say(f"{changed} of {len(trials)} trials changed")
 
 
 def _as_measured(planned: Planned, record: WorkloadRecord) -> Workload:

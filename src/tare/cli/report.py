@@ -11,7 +11,8 @@ import typer
 
 from tare.answers.claim_file import read_together
 from tare.cli.claims import ClaimFiles
-from tare.cli.console import Console
+from tare.cli.console import say
+from tare.cli.files import writing
 from tare.errors import UsageError
 from tare.journal import Run, load, without_collection
 from tare.report import DEFAULT_FORMATS, write_report
@@ -35,18 +36,14 @@ def report(
         if "html" not in wanted:
             raise UsageError("--claims: only the format html judges claims", "add it to --format, or see tare claims")
         read_together(claims)  # wrong ones are refused before anything is written
-    try:
-        with without_collection():
-            read = [load(folder) for folder in runs]
-            with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
-                paths = write_report(read, wanted, out, claims or ())
-    except OSError as error:
-        what = f"{error.filename or out}: cannot be written: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "choose another folder with --out") from error
+    with writing(out, "choose another folder with --out"), without_collection():
+        read = [load(folder) for folder in runs]
+        with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
+            paths = write_report(read, wanted, out, claims or ())
     for path in paths:
         print(path)
     if not paths:
-        Console(stderr=True).print("no file: there is nothing that these formats show", highlight=False, markup=False)
+        say("no file: there is nothing that these formats show")
 
 
 def _drawn_meanwhile(runs: Sequence[Run]) -> AbstractContextManager[None]:

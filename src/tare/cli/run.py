@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.console import Console
+from tare.cli.console import Console, say
 from tare.cli.display import shown
 from tare.cli.ending import WHY, leave, show_end
 from tare.cli.stopping import stoppable
@@ -46,8 +46,8 @@ def run_and_show(job: Job, command: str, port: int | None = None) -> None:
     """
     only_root(f"tare {command} …")
     console = Console(stderr=True)
-    say = partial(console.print, style="dim", markup=False, highlight=False, soft_wrap=True)
-    with nullcontext() if port is None else _served(port, say) as page:
+    dim = partial(say, style="dim")
+    with nullcontext() if port is None else _served(port, dim) as page:
         with stoppable(), shown(console) as terminal:
             stop = carry_out(job, report_to_all(terminal, page.report) if page else terminal)
         report = show_end(job.journal.run, console, stop)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tare.cli.console import say
 from tare.cli.stopping import stoppable
 from tare.contracts.workloads import Setup
 from tare.errors import TareError, UsageError, did_you_mean
@@ -23,6 +24,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
+from tare.running.job import only_root
 from tare.running.opened import Asked, opened
 from tare.suites.stacks import stack_named
 from tare.suites.suite import read_suite
@@ -48,16 +50,10 @@ def shell(
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"
         raise UsageError(what, f"tare shell {stack} --client gives a shell beside it")
-    if os.geteuid():
-        raise TareError("only root can start containers, machines and networks", "sudo tare shell …")
-    console = Console(stderr=True)
-
-    def say(text: str) -> None:
-        console.print(text, style="dim", markup=False, highlight=False)
-
+    only_root("tare shell …")
     with only_one(), stoppable():
         isolate_mounts()
-        with opened(asked, say) as setup:
+        with opened(asked, partial(say, style="dim")) as setup:
             code = _run(setup, stack, client, tuple(command or ()))
     raise typer.Exit(code)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tare.cli.console import Console
+from tare.cli.console import Console, output
 from tare.errors import UsageError, did_you_mean
 from tare.journal import Run, load, load_raw
 from tare.model.trials import Measured, Raw, Trial, Turn
@@ -39,7 +38,7 @@ def show(
     if trial is None:
         _list(loaded)
         return
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = output()
     by_name = {each.trial: each for each in loaded.trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
@@ -108,15 +107,13 @@ def _print_pace(run: Run, trial: Trial, console: Console) -> None:
 
 
 def _list(run: Run) -> None:
-    width = None if sys.stdout.isatty() else _PIPED
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=width)
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
     for trial in run.trials:
         doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
         table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
-    console.print(table)
+    output(_PIPED).print(table)
 
 
 def _print(trial: Trial, console: Console, all_turns: bool) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import Console
+from tare.cli.console import Console, say
+from tare.cli.files import writing
 from tare.cli.run import run_and_show
 from tare.doctor.usable import quick
 from tare.errors import TareError, UsageError
@@ -128,18 +129,11 @@ def _stacks(on: str | None) -> tuple[str, ...]:
 
 
 def _say_taken(taken: Taken) -> None:
-    console = Console(stderr=True)
     for place, source in taken.files:
-        console.print(f"taken along: {source}, as {place} in the image", style="dim", markup=False, soft_wrap=True)
+        say(f"taken along: {source}, as {place} in the image", style="dim")
 
 
 def _save(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise UsageError(f"{path}: already exists", "choose another name") from error
-    except OSError as error:
-        what = f"{path}: cannot be written: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, "choose another place") from error
-    Console(stderr=True).print(f"{path} is the suite; run it with: tare run {path}", markup=False, highlight=False)
+    with writing(path, "choose another name"), path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    say(f"{path} is the suite; run it with: tare run {path}")

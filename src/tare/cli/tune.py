@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from tare.cli.console import Console
+from tare.cli.console import output, say
 from tare.errors import TareError, UsageError
 from tare.hosts.lock import only_one
 from tare.hosts.tuned import Done, Tuned
@@ -49,13 +48,13 @@ def _json(tuned: Tuned) -> str:
 
 
 def _show(tuned: Tuned) -> None:
-    console = Console(file=sys.stdout, highlight=False)
+    console = output()
     for state, setting in zip(look(tuned.read), SETTINGS, strict=True):
         sign = Text(*(("✓", "green") if state.fits else ("✗", "yellow")) if state.now else "-")
         now = state.now or "not on this machine"
         console.print(sign, Text(f"{state.name}: {now}; wanted: {state.wanted}"), soft_wrap=True)
-        console.print(f"  {setting.why} ({setting.source})", style="dim", markup=False, soft_wrap=True)
-    console.print(_HERE, _OPEN_FILES, sep="\n", markup=False, soft_wrap=True)
+        console.print(f"  {setting.why} ({setting.source})", style="dim", soft_wrap=True)
+    console.print(_HERE, _OPEN_FILES, sep="\n", soft_wrap=True)
     if not os.geteuid() and (count := len(tuned.changed())):
         files = "1 file" if count == 1 else f"{count} files"
         console.print(f"tare has changed {files} since; tare tune restore puts {_them(count)} back", soft_wrap=True)
@@ -71,7 +70,7 @@ def _apply(tuned: Tuned, as_json: bool) -> None:
         count = len(tuned.changed())
         already = () if done else ("everything is as wanted already",)
         back = (f"put {_them(count)} back with: tare tune restore",) if count else ()
-        Console(stderr=True).print(*already, *back, sep="\n", markup=False)
+        say(*already, *back)
     # Of interrupts, some are the kernel's own: a setting counts as refused if all of its files are.
     if any(len(each.now(tuned.read)) == len(each.to_change(tuned.read)) > 0 for each in SETTINGS):
         raise typer.Exit(_NO)
@@ -85,7 +84,7 @@ def _restore(tuned: Tuned, as_json: bool) -> None:
         raise TareError(f"not everything could be put back: {what}", f"what is left to put back is in {tuned.record}")
     if not done and not as_json:
         why = ": this machine has started again since, with its own settings" if outlived else ""
-        Console(stderr=True).print(f"nothing to put back{why}", markup=False, soft_wrap=True)
+        say(f"nothing to put back{why}")
     if any(each.result == "somebody else's" for each in done):
         raise typer.Exit(_NO)
 
@@ -99,10 +98,9 @@ def _told(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
     alike: dict[str, list[str]] = {}
     for each in done:
         alike.setdefault(_line(each), []).append(each.path)
-    console = Console(stderr=True)
     for line, (path, *more) in alike.items():
         others = f" and {len(more)} more" if more else ""
-        console.print(f"{path}{others}: {line}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{path}{others}: {line}")
     return done
 
 

@@ -1,1 +1,1 @@
-"""Doctor: what is usable here, and how noisy this machine is."""
+"""Doctor: what there is, and what is usable here."""

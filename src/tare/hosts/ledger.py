@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tare.errors import TareError, Unreachable
+from tare.errors import TareError, Unreachable, why_of
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.maker import Maker, Step
@@ -41,7 +41,7 @@ def private_state_folder() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        what = f"{folder}: tare's own folder cannot be made: {(error.strerror or str(error)).lower()}"
+        what = f"{folder}: tare's own folder cannot be made: {why_of(error)}"
         raise TareError(what, "let TARE_HOME name another folder, or be unset for /var/lib/tare") from error
     for own in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
         if own.is_dir() and os.access(own, os.W_OK):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from tare.errors import TareError
+from tare.errors import TareError, why_of
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import read_text
 from tare.hosts.tuning import SETTINGS, is_ours, value
@@ -112,7 +112,7 @@ class Tuned:
                 return Done(path, "set", before, now)
             self._write(path, before)
         except OSError as error:
-            return Done(path, "refused", before, value(self.read(path)), (error.strerror or str(error)).lower())
+            return Done(path, "refused", before, value(self.read(path)), why_of(error))
         return Done(path, "refused", before, value(self.read(path)), f"it becomes {now}")
 
     def _write(self, path: str, text: str) -> None:
@@ -168,7 +168,7 @@ class Tuned:
             finally:
                 os.close(folder)
         except OSError as error:
-            what = f"{self.record}: what was set cannot be written down: {(error.strerror or str(error)).lower()}"
+            what = f"{self.record}: what was set cannot be written down: {why_of(error)}"
             raise TareError(what, "nothing was changed; make room there") from error
 
 

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError, UsageError
+from tare.errors import TareError, UsageError, why_of
 
 _MOST_BYTES = 16 << 20
 
@@ -69,7 +69,7 @@ def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
             for path, below in _below(Path(source)):
                 _put(root, f"{name}/{below}".strip("/") if below else name, path)
         except OSError as error:
-            what = f"{source}: cannot be put into the image: {(error.strerror or str(error)).lower()}"
+            what = f"{source}: cannot be put into the image: {why_of(error)}"
             raise TareError(what, "[image] files has the path in the image, and the path on this machine") from error
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tare.contracts.workloads import Workload
-from tare.errors import TareError, UsageError
+from tare.errors import TareError, UsageError, why_of
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
@@ -141,7 +141,7 @@ def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
     try:
         journal.create(record, job.suite.text)
     except OSError as error:
-        what = f"{journal.folder}: cannot be made: {(error.strerror or str(error)).lower()}"
+        what = f"{journal.folder}: cannot be made: {why_of(error)}"
         raise UsageError(what, "choose another folder with --out") from error
 
 

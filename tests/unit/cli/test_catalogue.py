@@ -77,7 +77,7 @@ def test_each_technology_has_a_line_and_bare_metal_comes_first(capsys: pytest.Ca
 def test_a_program_that_is_not_on_the_path_is_named_and_of_several_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tare.cli.catalogue._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.doctor.catalogue._PATH_OF_ROOT", ())
     for name in ("ip", "runc", "qemu-img"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -94,7 +94,7 @@ def test_no_line_is_wider_than_80_columns_even_if_every_program_is_missing(
     listing: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(listing)
-    monkeypatch.setattr("tare.cli.catalogue._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.doctor.catalogue._PATH_OF_ROOT", ())
     monkeypatch.setenv("PATH", "/nonexistent")
     listing()
     lines = capsys.readouterr().out.splitlines()

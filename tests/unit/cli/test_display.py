@@ -13,7 +13,9 @@ from fakes import fixed_timing
 from rich.console import Console, ConsoleOptions, RenderResult
 from runs import make_run, make_trial, measured
 
-from tare.cli.display import Lines, Once, Screen, shown
+from tare.cli.console import Once
+from tare.cli.display import Screen, shown
+from tare.cli.lines import Lines
 from tare.contracts.workloads import Workload
 from tare.journal import Run
 from tare.model.trials import Raw, Trial, Value

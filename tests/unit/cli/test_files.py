@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.cli.reading import read_small
+from tare.cli.files import read_small
 from tare.errors import UsageError
 
 

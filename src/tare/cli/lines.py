@@ -1,0 +1,87 @@
+"""The lines of a run, for a log: one for each trial and block."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from tare.model.trials import Trial
+from tare.report.first_rows import FirstRows
+from tare.report.numbers import clean
+from tare.running.progress import (
+    BlockBegins,
+    BlockEnded,
+    Event,
+    Preparing,
+    RunBegins,
+    StackSkipped,
+    TrialBegins,
+    TrialEnded,
+    TurnEnded,
+    TurnsBegin,
+    Warned,
+)
+from tare.running.schedule import BlockTiming, TimeLeft
+from tare.units import format_duration
+
+
+class Printer:
+    """Prints what a run reports outside its blocks."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __call__(self, event: Event) -> None:
+        """Print an event of the preparation, and the beginning of the run."""
+        match event:
+            case Preparing(text):
+                self._print(text, "dim")
+            case Warned(text):
+                self._print(text, "yellow")
+            case StackSkipped(stack, problems):
+                for problem in problems:
+                    self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
+            case RunBegins(run, stacks):
+                self._print(f"{stacks} stacks, results in {run.folder}", "none")
+
+    def _print(self, text: str, style: str = "none") -> None:
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+class Lines(Printer):
+    """Plain lines, for a log: one for each trial and block."""
+
+    _timing: BlockTiming
+    _left: TimeLeft
+    _rows: FirstRows | None = None  # until the first block is complete
+
+    def __call__(self, event: Event) -> None:
+        """Print a line for what is worth one."""
+        super().__call__(event)
+        match event:
+            case RunBegins():
+                self._rows = FirstRows(event.workloads)
+            case BlockBegins(timing):
+                self._timing = timing
+            case TrialBegins(step):
+                self._left = self._timing.trial_begins(step)
+            case TurnsBegin(number):
+                self._left = self._timing.turns_begin(number)
+            case TurnEnded(step, raw):
+                if self._rows and self._rows.learn(step, raw):
+                    self._print(self._rows.line(step))
+            case TrialEnded(trial):
+                self._print_trial(trial)
+            case BlockEnded():
+                self._rows = None
+                self._print_block()
+
+    def _print_trial(self, trial: Trial) -> None:
+        what = "ok" if trial.status == "ok" else f"{trial.status}: {clean(trial.reason)}"
+        self._print(f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)")
+        if trial.hint:
+            self._print(f"  hint: {clean(trial.hint)}")
+
+    def _print_block(self) -> None:
+        left = self._left
+        done = f"block {left.blocks_done + 1} of {left.blocks} ({self._timing.block.workload}) done"
+        self._print(f"{done}, about {format_duration(round(left.left_seconds))} left")

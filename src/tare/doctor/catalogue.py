@@ -1,0 +1,127 @@
+"""What the plug-ins say of themselves: their docstrings, settings and needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import shutil
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from tare import plugins
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
+from tare.errors import UsageError
+from tare.units import written
+
+_TESTED = {
+    "real": "on the real thing",
+    "emulated": "on the real thing, in an emulated machine",
+    "stand-in": "only against a program that stands in for its tool",
+}
+_PATH_OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where root finds more programs than others
+
+
+def entries(kind: plugins.Kind, name: str) -> list[dict[str, Any]]:
+    """Describe all plug-ins of a kind, or the one of a name; raises UsageError for an unknown one."""
+    if name:
+        plugins.find(kind, name)
+    return [_entry(kind, each) for each in ((name,) if name else plugins.names(kind))]
+
+
+def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
+    """Describe a plug-in; for a broken one, give the error."""
+    try:
+        plugin = plugins.find(kind, name)
+    except UsageError as error:
+        empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
+        return {"name": name, **empty, "about": str(error)}
+    entry = {
+        "name": plugin.name,
+        "title": plugin.title,
+        "settings": ", ".join(settings_of(plugin)),
+        "about": _about(plugin).partition("\n\n")[0].replace("\n", " "),
+    }
+    if kind == "technologies":
+        entry |= {
+            "family": plugin.family,
+            "isolates": getattr(plugin, "isolates", ""),
+            "needs": ", ".join((*plugin().debian_packages, *filter(None, (plugin.needs,)))),
+            "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
+            "hosts": plugin.hosts,
+            "nests": plugin.nests,
+        }
+    else:
+        entry |= _of_workload(plugin)
+    return entry
+
+
+def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
+    """Return what a workload has with its default settings; nothing for one that needs a setting."""
+    try:
+        workload = plugin()
+    except TypeError:
+        return {"metrics": [], "packages": [], "client_packages": []}
+    return {
+        "metrics": [dataclasses.asdict(metric) for metric in workload.all_metrics],
+        "packages": list(workload.packages),
+        "client_packages": list(workload.client_packages),
+    }
+
+
+def described(kind: plugins.Kind, name: str) -> Iterator[str]:
+    """Yield the lines that describe a plug-in: its whole docstring, and what it declares."""
+    plugin = plugins.find(kind, name)
+    entry = _entry(kind, name)
+    yield from (f"{entry['name']}: {entry['title']}", "", _about(plugin), "", "Settings and their defaults:")
+    yield from (f"    {setting}" for setting in settings_of(plugin) or ("none",))
+    if kind == "technologies":
+        rest = {"Family": entry["family"], "Isolates by": entry["isolates"], "Needs": entry["needs"]}
+    else:
+        metrics = "; ".join(
+            f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]
+        )
+        packages = {"Packages in the image": "packages", "Packages of its load": "client_packages"}
+        rest = {"Metrics": metrics, **{title: ", ".join(entry[key]) for title, key in packages.items()}}
+    yield from ("", *(f"{title}: {text}" for title, text in rest.items() if text))
+
+
+def _about(plugin: type[Any]) -> str:
+    """Return the docstring of a plug-in's file."""
+    module = inspect.getmodule(plugin)
+    return (inspect.getdoc(module) if module else "") or ""
+
+
+def technology_row(name: str) -> tuple[str, str, str, str]:
+    """Return the row of a technology. It starts nothing: programs are looked up on the PATH."""
+    try:
+        technology: Technology = plugins.find("technologies", name)()
+    except UsageError as error:
+        return name, "", "", str(error)
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_PATH_OF_ROOT))
+    missing = [program for program in technology.tools if not shutil.which(program, path=path)]
+    return name, technology.family, technology.title, ", ".join((*missing[:1], *("…" for _ in missing[1:2])))
+
+
+def title_of(kind: plugins.Kind, name: str) -> str:
+    """Return the title of a plug-in, or what is wrong with a broken one."""
+    try:
+        return str(plugins.find(kind, name).title)
+    except UsageError as error:
+        return str(error)
+
+
+def settings_of(plugin: type[Any]) -> list[str]:
+    """Write the settings of a plug-in that have a default, as in a suite."""
+    types = typing.get_type_hints(plugin, include_extras=True)
+    defaults = {field.name: _default(field) for field in dataclasses.fields(plugin) if field.init}
+    return [f"{name} = {written(default, types[name])}" for name, default in defaults.items() if default is not None]
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    """Return the default of a setting; None without one."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -1,0 +1,42 @@
+"""What a suite, which may be untrusted, executes or opens outside tare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tare.suites.suite import Suite
+
+
+def brought(suite: Suite) -> tuple[str, ...]:
+    """Return a line for each of these things, once."""
+    return tuple(dict.fromkeys((*_by_stacks(suite), *_by_workloads(suite), *_by_hosts(suite), *_by_image(suite))))
+
+
+def _by_stacks(suite: Suite) -> Iterator[str]:
+    for stack in suite.stacks:
+        yield from (f"{stack.name}: {what}" for layer in stack.layers for what in layer.brings())
+    for stack in suite.stacks:
+        if stack.own.source:
+            yield f"{stack.name}: an image of its own: {stack.own.source}"
+
+
+def _by_workloads(suite: Suite) -> Iterator[str]:
+    for planned in suite.workloads:
+        for stack in suite.stacks:
+            name = f"{planned.name} on {stack.name}" if stack.own.command else planned.name
+            own = stack.own.workload(planned.workload.started_in(stack.own.image(suite.image)))
+            yield from (f"{name}: {what}" for what in own.brings())
+
+
+def _by_hosts(suite: Suite) -> Iterator[str]:
+    for role, machine in (("server", suite.hosts.server), ("client", suite.hosts.client)):
+        if machine is not None:
+            yield f"{role}: as root on {machine.ssh}"
+        if machine is not None and machine.ssh_config:
+            yield f"{role}: ssh reads {machine.ssh_config}, which may name programs to start (ProxyCommand)"
+
+
+def _by_image(suite: Suite) -> Iterator[str]:
+    source = suite.image.source
+    if source and source.started.entry_point is None:
+        yield f"image: {source}, whose entry point, if it has one, comes first"
