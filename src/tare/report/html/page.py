@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -43,7 +43,7 @@ from tare.report.numbers import (
     tolerated,
 )
 from tare.report.words import answer, readiness, steadiness
-from tare.statistics.cells import Cell, Standing
+from tare.statistics.cells import Cell, HeadlineRule, Standing
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_quantity, format_size
@@ -73,10 +73,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Sources:
-    """What numbers lead to: doubts by their numbers, and trials."""
+    """What numbers lead to: doubts by their numbers, the places of trials, and by workload turns and trials."""
 
     doubts: Sequence[Doubt]
-    trials: Anchors
+    places: Anchors
+    turns: Mapping[str, TurnsShown]
+    trials: Mapping[str, tuple[Trials, ...]]
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,14 @@ class Row:
 class ValueRow:
     """One line of the table of all values."""
 
+    cell: Cell
     metric: str
     point: str
-    stack: str
     usual: str
     usual_sort: str
     spread: str
     mean: str
     relative_sd: str
-    trials: int
     entry: Entry
     notes: str
 
@@ -110,10 +111,8 @@ class Section:
     """All of one workload."""
 
     anchor: str
-    name: str
-    title: str
-    rules: tuple[tuple[str, str, str], ...]  # of each headline its name, how it is made, and its direction
-    sweep: str
+    record: WorkloadRecord
+    rules: tuple[HeadlineRule, ...]
     lowered: str
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
@@ -124,18 +123,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All of the page."""
+    """All of the page. Much of it is shown as the run and the summary have it."""
 
-    title: str
-    baseline: str
-    control: str
+    summary: Summary
+    run: Run
     margin: str
     started: str
-    version: str
     front: Front
     answer: tuple[str, ...]
-    columns: tuple[tuple[str, str, str], ...]  # anchor, name of the headline, direction
-    overall: str
+    columns: tuple[tuple[str, HeadlineRule], ...]  # with the anchor of the workload
     rows: tuple[Row, ...]
     map: tuple[Drawing, ...]
     left_out: str
@@ -150,43 +146,27 @@ class Page:
     costs: tuple[Drawing, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    noise: tuple[tuple[str, str], ...]
     tuning: tuple[tuple[str, str], ...]
     image: str
-    packages: str
-    clients: tuple[tuple[str, str], ...]
     stacks: tuple[StackFacts, ...]
     glyphs: dict[str, str]
     counts: str
-    folder: str
 
 
 def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
     numbered, places = doubts(summary), anchors(summary, run)
     drawn = len(summary.stacks) <= MOST_DRAWN
-    sources = Sources(numbered, places)
     turns = turns_shown(summary, run) if places.names else {}
-    trials = trials_of(summary, run, places, turns)
-    sections = tuple(
-        replace(
-            _section(summary, run, record, sources),
-            turns=turns.get(record.name, TurnsShown()),
-            trials=trials[record.name],
-        )
-        for record in records(run)
-    )
+    sources = Sources(numbered, places, turns, trials_of(summary, run, places, turns))
     return Page(
-        title=summary.suite,
-        baseline=summary.baseline,
-        control=summary.control,
+        summary=summary,
+        run=run,
         margin=percent(summary.margin),
         started=_day(run.record.started),
-        version=run.record.tare,
         front=front(summary, run, places),
         answer=answer(summary, run.record.measured_on),
-        columns=tuple((workload_anchor(summary, rule.workload), rule.name, rule.better) for rule in summary.rules),
-        overall=", ".join(summary.overall.workloads),
+        columns=tuple((workload_anchor(summary, rule.workload), rule) for rule in summary.rules),
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
         map=headlines_map(summary) if drawn else (),
         left_out=_left_out(summary, run, places),
@@ -194,22 +174,18 @@ def page(summary: Summary, run: Run) -> Page:
         numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),
         failed=failures(summary),
-        sections=sections,
+        sections=tuple(_section(summary, run, record, sources) for record in records(run)),
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
         ready=tuple(readiness(summary)),
         costs=costs(run, summary) if drawn else (),
         layers=layers(run, summary),
         machines=_machines(run),
-        noise=run.record.noise,
         tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),
         image=" of ".join(filter(None, (run.record.image, run.record.image_origin))),
-        packages=run.record.packages,
-        clients=tuple(run.record.clients.items()),
         stacks=_stacks(summary, run, places),
         glyphs=GLYPHS,
         counts=_counts(run),
-        folder=run.folder.name,
     )
 
 
@@ -277,7 +253,7 @@ def _entry(cell: Cell, sources: Sources) -> Entry:
         detail=detail,
         failed=failed,
         marks=marks(cell, sources.doubts),
-        anchor=sources.trials.of(cell.workload, cell.stack),
+        anchor=sources.places.of(cell.workload, cell.stack),
         verdict=now,
         sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
     )
@@ -307,20 +283,17 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
     workload = record.name
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
+    prefix, drawn = f"w{summary.workloads.index(workload)}", len(summary.stacks) <= MOST_DRAWN
     return Section(
         anchor=workload_anchor(summary, workload),
-        name=workload,
-        title=record.title,
-        rules=tuple((rule.name, rule.text, rule.better) for rule in summary.rules_of(workload)),
-        sweep=record.sweep.name if record.sweep else "",
+        record=record,
+        rules=summary.rules_of(workload),
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
-        drawings=workload_drawings(summary, run, record, f"w{summary.workloads.index(workload)}")
-        if len(summary.stacks) <= MOST_DRAWN
-        else (),
+        drawings=workload_drawings(summary, run, record, prefix) if drawn else (),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
-        turns=TurnsShown(),
-        trials=(),
+        turns=sources.turns.get(workload, TurnsShown()),
+        trials=sources.trials[workload],
     )
 
 
@@ -332,15 +305,14 @@ def _by_point(cells: Sequence[Cell]) -> list[Cell]:
 
 def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> ValueRow:
     return ValueRow(
+        cell=cell,
         metric=titles.get(cell.metric, cell.metric),
         point=point(cell.point, unit),
-        stack=cell.stack,
         usual="" if cell.usual is None else format_quantity(cell.usual, cell.unit),
         usual_sort="" if cell.usual is None else f"{cell.usual:.6g}",
         spread=plus_minus(cell.mean, cell.sd, cell.unit) if cell.mean is not None else "",
         mean="" if cell.mean is None else f"{cell.mean:.6g}",
         relative_sd=relative_sd(cell),
-        trials=cell.trials,
         entry=_entry(cell, sources),
         notes="; ".join((*_reach(cell), *cell.notes)),
     )
