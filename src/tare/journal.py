@@ -185,17 +185,18 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._reader = RunReader(folder)
-        self._record: RunRecord | None = None
+        self.record: RunRecord | None = None  # until the folder is read or made
 
     @property
     def run(self) -> Run:
         """The run so far."""
-        return self._reader.run(self._known())
+        return self._reader.run(self.read())
 
-    def _known(self) -> RunRecord:
-        if self._record is None:
-            self._record = self._reader.read().record
-        return self._record
+    def read(self) -> RunRecord:
+        """Return the record of the run in the folder, which is read once; raises UsageError if there is none."""
+        if self.record is None:
+            self.record = self._reader.read().record
+        return self.record
 
     def create(self, record: RunRecord, suite_text: str) -> None:
         """Make the folder. It must not exist, unless a run was ended there before its first trial."""
@@ -209,20 +210,20 @@ class Journal:
 
     def keep(self, record: RunRecord) -> None:
         """Write the record, whole or not at all."""
-        self._known()
+        self.read()
         self._write(record)
 
     def _write(self, record: RunRecord) -> None:
         write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
-        self._record = record
+        self.record = record
 
     def end(self, stop: Stop) -> None:
         """Record why the run ended."""
-        self.keep(replace(self._known(), stop_reason=stop.reason, stop_detail=stop.detail))
+        self.keep(replace(self.read(), stop_reason=stop.reason, stop_detail=stop.detail))
 
     def keep_lent(self, facts: Facts) -> None:
         """Add a machine that was lent for a trial to the record."""
-        record = self._known()
+        record = self.read()
         if (more := record.with_lent(facts)) != record:
             self.keep(more)
 
@@ -238,7 +239,7 @@ class Journal:
             raise NotRecorded(what, "make room there") from error
 
     def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:
-        self._known()
+        self.read()
         lines = [(trial, _line(trial).encode()) for trial, _ in trials]
         for trial, raw in trials:
             write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")

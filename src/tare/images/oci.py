@@ -38,7 +38,6 @@ class Layer:
 
     digest: str
     size_bytes: int
-    media_type: str
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ def _layer(fields: Any) -> Layer:
     size = fields.get("size") if isinstance(fields, dict) else None
     if not isinstance(size, int) or size < 0:
         raise TareError("the image is damaged: a layer has no size", _DAMAGED)
-    return Layer(_digest(fields), size, str(fields.get("mediaType", "")))
+    return Layer(_digest(fields), size)
 
 
 def _digest(fields: dict[str, Any]) -> str:

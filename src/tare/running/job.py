@@ -15,12 +15,12 @@ from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.images.adopted import wanted_image
-from tare.journal import Journal, Run, RunRecord, holds_no_trial, make_within
+from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
 from tare.running.machines import Machines, connected_machines
 from tare.running.own_images import check_programs, own_images
 from tare.running.preparation import Needs, Preparation, Problems, prepare, testbed_with_images
-from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned
+from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned, preparing
 from tare.running.records import check_same, make_record
 from tare.running.runner import Work, work_through
 from tare.suites.suite import Suite, read_suite
@@ -28,12 +28,11 @@ from tare.suites.suite import Suite, read_suite
 
 @dataclass(frozen=True)
 class Job:
-    """A suite to run into a folder, within a budget; `resumed` is the earlier part of a run that is continued."""
+    """A suite to run into a folder, within a budget. The journal of a run that is continued has its record."""
 
     suite: Suite
     journal: Journal
     budget_seconds: float | None
-    resumed: Run | None = None
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -52,11 +51,11 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
 def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues a run; raises UsageError if the folder is none."""
     journal = Journal(folder)
-    resumed = journal.run
+    journal.read()
     for name in ("raw", "telemetry"):
         make_within(folder, name)
     suite = read_suite(folder / "suite.toml")
-    return Job(suite, journal, budget_seconds or suite.budget_seconds, resumed)
+    return Job(suite, journal, budget_seconds or suite.budget_seconds)
 
 
 def only_root(command: str) -> None:
@@ -70,30 +69,22 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
 
     It puts this process into a mount namespace of its own, for good. Raises TareError if nothing can be measured.
     """
-
-    def say(text: str) -> None:
-        report(Preparing(text))
-
+    say, before = preparing(report), job.journal.record
     with only_one(), _same_cpus_afterwards():
         if leftovers(state_folder() / "ledger"):
             report(Warned("a killed run left things on this machine: `tare clean` removes them"))
         isolate_mounts()
-        origin = job.resumed.record.image_origin if job.resumed else ""
-        image = wanted_image(job.suite.image, job.workloads, say, origin)
+        image = wanted_image(job.suite.image, job.workloads, say, before.image_origin if before else "")
         job = replace(job, suite=job.suite.in_image(image))
-        earlier = job.resumed.record.own if job.resumed else {}
-        own = own_images(job.suite, say, {name: each.get("image", "") for name, each in earlier.items()})
+        own = own_images(job.suite, say, before)
         check_programs(job.suite, image, own)
         with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
             return _measure(job, image, own, machines, report)
 
 
 def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: ProgressReporter) -> Stop:
-    suite, journal = job.suite, job.journal
-
-    def say(text: str) -> None:
-        report(Preparing(text))
-
+    suite, journal, say = job.suite, job.journal, preparing(report)
+    before = journal.record
     needs = Needs(
         stacks=suite.stacks,
         workloads=job.workloads,
@@ -102,7 +93,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
         telemetry=journal.folder / "telemetry",
         sample_seconds=suite.sample_seconds,
         lent=journal.keep_lent,
-        beside=job.resumed.record.beside if job.resumed else {},
+        beside=before.beside if before else {},
         own=own,
     )
     preparation = prepare(needs, image, machines, say)
@@ -110,8 +101,8 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
         os.sched_setaffinity(0, preparation.placement.client)
     _report_skipped(suite, preparation.unusable, report)
     record = make_record(suite, preparation)
-    if job.resumed is not None:
-        check_same(job.resumed.record, record)
+    if before is not None:
+        check_same(before, record)
     try:
         with testbed_with_images(preparation, say) as (testbed, failed):
             _report_skipped(suite, failed, report, preparation.unusable)
@@ -131,8 +122,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
 def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
     """Make the run folder, or add to the record of a resumed run which client root it has now."""
     journal = job.journal
-    if job.resumed is not None:
-        before = job.resumed.record
+    if before := journal.record:
         journal.keep(replace(before, clients=before.clients | record.clients))
         return
     if journal.folder.exists():

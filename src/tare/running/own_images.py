@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 
 from tare.errors import SuiteError
 from tare.images.adopted import lacking, wanted_image
+from tare.journal import RunRecord
 from tare.model.trials import Image, ImageWanted
 from tare.suites.suite import Suite
 
 
-def own_images(suite: Suite, say: Callable[[str], None], again: Mapping[str, str]) -> dict[str, Image]:
+def own_images(suite: Suite, say: Callable[[str], None], before: RunRecord | None = None) -> dict[str, Image]:
     """Return the images of the stacks that have one of their own, by name; build those that are not cached.
 
-    `again` has the origins that an earlier run had, by the stacks' names. Raises TareError.
+    A run that is continued (`before`) gets the same images again. Raises TareError.
     """
     workloads = tuple(planned.workload for planned in suite.workloads)
     known: dict[ImageWanted, Image] = {}
@@ -23,7 +24,8 @@ def own_images(suite: Suite, say: Callable[[str], None], again: Mapping[str, str
             continue
         wanted = stack.own.image(suite.image)
         if wanted not in known:
-            known[wanted] = wanted_image(wanted, workloads, say, again.get(stack.name, ""))
+            origin = before.own.get(stack.name, {}).get("image", "") if before else ""
+            known[wanted] = wanted_image(wanted, workloads, say, origin)
         images[stack.name] = known[wanted]
         for workload in workloads:
             stack.own.workload(workload).in_image(known[wanted])  # what nobody says is found now

@@ -112,6 +112,11 @@ def report_to_nobody(event: Event) -> None:
     """Ignore an event."""
 
 
+def preparing(report: ProgressReporter) -> Callable[[str], None]:
+    """Return a function that reports a text as the next step of the preparation."""
+    return lambda text: report(Preparing(text))
+
+
 def report_to_all(*reporters: ProgressReporter) -> ProgressReporter:
     """Return a reporter that passes each event on to all of these, in their order."""
 

@@ -186,10 +186,9 @@ def test_of_several_the_one_for_this_machine_is_chosen() -> None:
 
 
 def test_a_manifest_names_its_parts_and_their_sizes() -> None:
-    parts = [{"digest": DIGEST, "size": size, "mediaType": "x.tar+zstd"} for size in (3, 4)]
+    parts = [{"digest": DIGEST, "size": size} for size in (3, 4)]
     found = read_manifest(json.dumps({"config": {"digest": DIGEST}, "layers": parts}))
     assert (found.configuration, found.size_bytes) == (DIGEST, 7)
-    assert found.layers[0].media_type == "x.tar+zstd"
 
 
 @pytest.mark.parametrize(
