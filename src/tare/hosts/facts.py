@@ -76,6 +76,18 @@ class Memory:
     swap_total_bytes: int | None
     swap_free_bytes: int | None
 
+    @property
+    def used_bytes(self) -> int | None:
+        """What cannot be had without swapping."""
+        if self.total_bytes is None or self.available_bytes is None:
+            return None
+        return self.total_bytes - self.available_bytes
+
+    @property
+    def swapped_bytes(self) -> int | None:
+        """What lies in swap: nothing where the kernel has none, and does not name it."""
+        return None if self.total_bytes is None else (self.swap_total_bytes or 0) - (self.swap_free_bytes or 0)
+
 
 def parse_cpuinfo(text: str) -> Cpuinfo:
     """Read /proc/cpuinfo of x86, Arm, RISC-V and POWER machines."""

@@ -14,6 +14,7 @@ from time import monotonic
 
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
+from tare.hosts.facts import parse_meminfo
 from tare.model.trials import Caution, Raw, Trial
 from tare.running.doubts import time_cautions
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
@@ -21,7 +22,6 @@ from tare.running.testbed import Testbed, around, slots_for
 from tare.running.trial import TrialRun
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
-from tare.telemetry.parsers import parse_available_bytes, read_as
 from tare.telemetry.sampler import not_kept, sampling, way_to
 
 Steps = tuple[Step, ...]
@@ -133,7 +133,7 @@ class Rounds:
         return staying, tuple(tuple(group) for group in groups) or ((),)
 
     def _room(self) -> float:
-        available = read_as(parse_available_bytes, self.testbed.host.read, "/proc/meminfo")
+        available = parse_meminfo(self.testbed.host.read("/proc/meminfo")).available_bytes
         return float("inf") if available is None else available * _ROOM
 
     def _needed(self, step: Step) -> float:

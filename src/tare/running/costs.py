@@ -8,12 +8,11 @@ from contextlib import suppress
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, kernel_bytes
-from tare.hosts.facts import has_own_kernel
+from tare.hosts.facts import has_own_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.model.trials import Footprint
 from tare.running.testbed import Testbed
 from tare.telemetry.footprint import footprint
-from tare.telemetry.parsers import parse_memory
 
 
 def cost_of(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
@@ -28,9 +27,9 @@ def cost_of(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
 
 def _reported_bytes(host: Host, instance: Instance) -> int | None:
     """Return the memory that a guest's own kernel counts as used; None for what has none, or does not answer."""
-    with suppress(TrialFailed, ValueError):
+    with suppress(TrialFailed):
         if instance.inside and has_own_kernel(host, instance.inside):
-            return parse_memory(instance.inside.read("/proc/meminfo")).used_bytes
+            return parse_meminfo(instance.inside.read("/proc/meminfo")).used_bytes
     return None
 
 

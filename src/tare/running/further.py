@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TrialFailed, Unavailable, Unreachable
+from tare.hosts.facts import parse_meminfo
 from tare.hosts.network import SLOTS
 from tare.model.trials import Footprint, Mark
 from tare.running.costs import cost_of
@@ -16,7 +17,6 @@ from tare.running.layers import Notes, combined_instance, started
 from tare.running.service import served
 from tare.running.shortage import Shortage
 from tare.running.testbed import Testbed
-from tare.telemetry.parsers import parse_available_bytes, parse_memory
 
 _PATIENCE = 5  # times as long as the trial's own instance took to start
 
@@ -76,12 +76,10 @@ class FurtherInstances(Further):
 
     def spare_share(self) -> float:
         """Return the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""
-        text = self.testbed.host.read("/proc/meminfo")
-        try:
-            available, used = parse_available_bytes(text), parse_memory(text).used_bytes
-        except ValueError as error:
-            raise TrialFailed("the machine does not tell its memory", str(error)) from error
-        return (available - self.limit_bytes) / (available + used)
+        memory = parse_meminfo(self.testbed.host.read("/proc/meminfo"))
+        if not memory.total_bytes or memory.available_bytes is None:
+            raise TrialFailed("the machine does not report its memory", "see /proc/meminfo there")
+        return (memory.available_bytes - self.limit_bytes) / memory.total_bytes
 
     def _in_slot(self, exits: ExitStack, limit_bytes: int) -> Testbed:
         """Return the testbed of the first slot that is free, with this limit of memory."""

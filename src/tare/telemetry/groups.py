@@ -17,7 +17,7 @@ from tare.errors import TareError
 from tare.hosts.control_groups import Layout, group_of, parse_layout, processes_below
 from tare.hosts.local import LocalHost
 from tare.telemetry.files import Files
-from tare.telemetry.parsers import Pressure, parse_pressure, read_as, whole_disks
+from tare.telemetry.parsers import TICKS_PER_SECOND, Pressure, parse_pressure, read_as, whole_disks
 
 _T = TypeVar("_T")
 
@@ -71,10 +71,9 @@ def _is_alone(folder: str, pids: Collection[int]) -> bool:
 class GroupReader:
     """Reads what a group has counted; None for what its version does not count, or what cannot be read."""
 
-    def __init__(self, files: Files, group: Group, ticks_per_second: int) -> None:
+    def __init__(self, files: Files, group: Group) -> None:
         self._files = files
         self._group = group
-        self._ticks_per_second = ticks_per_second
         self._devices = frozenset(read_as(device_numbers, files.text, "/proc/diskstats") or ())
 
     def members(self) -> frozenset[int]:
@@ -83,7 +82,7 @@ class GroupReader:
 
     def cpu_seconds(self) -> tuple[float, float] | None:
         """Read what all have used, in user mode and in the kernel, since it was made."""
-        name, file, per_second = _CPU_2 if self._group.version == 2 else ("", "cpuacct.stat", self._ticks_per_second)
+        name, file, per_second = _CPU_2 if self._group.version == 2 else ("", "cpuacct.stat", TICKS_PER_SECOND)
         times = self._read(lambda text: parse_counts(text, f"user{name}", f"system{name}"), file)
         return (times[0] / per_second, times[1] / per_second) if times else None
 

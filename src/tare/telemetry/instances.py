@@ -19,8 +19,6 @@ from tare.telemetry.parsers import (
 )
 from tare.telemetry.processes import Count, Identity, ResourceUsage
 from tare.telemetry.readings import (
-    PAGE_BYTES,
-    TICKS_PER_SECOND,
     Fields,
     Reading,
     network_fields,
@@ -51,7 +49,7 @@ class InstanceReader:
     def __init__(self, files: Files, processes: Processes) -> None:
         self._files = files
         group = own_group(processes, files.text)
-        self._group = GroupReader(files, group, TICKS_PER_SECOND) if group else None
+        self._group = GroupReader(files, group) if group else None
         self._group_began: tuple[float, float] | None = None
         # Like the start of a process, this is in hundredths, rounded down. If it is not known, nobody is born later.
         uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
@@ -79,7 +77,8 @@ class InstanceReader:
         """
         if self._group is not None and not whole:
             outside = [
-                (pid, read_as(_parse_times, self._files.short_text, f"/proc/{pid}/stat")) for pid in self._outside
+                (pid, read_as(parse_process_times, self._files.short_text, f"/proc/{pid}/stat"))
+                for pid in self._outside
             ]
             cpu = self._cpu_with_group(self._group, [(pid, times) for pid, times in outside if times is not None])
             return Reading(**cpu, **network_fields(self._network.again()))
@@ -160,8 +159,8 @@ def _of_group(group: GroupReader) -> Fields:
 
 
 def _read_process(files: Files, pid: int) -> _Process | None:
-    times = read_as(_parse_times, files.short_text, f"/proc/{pid}/stat")
-    resident = read_as(_parse_resident, files.short_text, f"/proc/{pid}/statm")
+    times = read_as(parse_process_times, files.short_text, f"/proc/{pid}/stat")
+    resident = read_as(parse_resident_bytes, files.short_text, f"/proc/{pid}/statm")
     if times is None or resident is None:  # it has vanished
         return None
     transfer = read_as(parse_process_transfer, files.short_text, f"/proc/{pid}/io")
@@ -170,14 +169,6 @@ def _read_process(files: Files, pid: int) -> _Process | None:
 
 def _parse_uptime(text: str) -> float:
     return float(text.partition(" ")[0])
-
-
-def _parse_times(text: str) -> ProcessTimes:
-    return parse_process_times(text, TICKS_PER_SECOND)
-
-
-def _parse_resident(text: str) -> int:
-    return parse_resident_bytes(text, PAGE_BYTES)
 
 
 def _user(times: ProcessTimes) -> Count:

@@ -6,6 +6,7 @@ Documentation/admin-guide/iostats.rst and Documentation/accounting/psi.rst. Thos
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
+# Those of this machine; over SSH, where it is always Linux on x86_64, they are the same.
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own sector is
 
 # Share of the wanted CPU time above which steal is a caution: a careful comparison resolves differences of 1 %.
 STEAL_LIMIT = 0.01
 
-_MEMORY = re.compile(r"^MemTotal: +(\d+) kB\nMemFree:.*\nMemAvailable: +(\d+) kB$", re.MULTILINE)
-_SWAP = re.compile(r"^SwapTotal: +(\d+) kB\nSwapFree: +(\d+) kB$", re.MULTILINE)
 _SWAPPED = re.compile(r"^pswpin (\d+)\npswpout (\d+)$", re.MULTILINE)
 _PRESSURE = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
 _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
@@ -86,14 +88,6 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Memory of a machine in bytes: what cannot be had without swapping, and what lies in swap."""
-
-    used_bytes: int
-    swap_bytes: int
-
-
-@dataclass(frozen=True)
 class Pressure:
     """Seconds in which a resource kept some tasks, or all that are not idle, waiting, since boot."""
 
@@ -146,21 +140,21 @@ def parsed(parse: Callable[[str], _T], text: str) -> _T | None:
     return read_as(parse, str, text)
 
 
-def parse_cpu_total(text: str, ticks_per_second: int = 100) -> CpuTimes:
+def parse_cpu_total(text: str) -> CpuTimes:
     """Read the first line of /proc/stat: all CPUs together."""
     first = text.split("\n", 1)[0].split()
     if first[:1] != ["cpu"]:
         raise ValueError(f"/proc/stat begins with {text[:40]!r}")
-    return _cpu_times(first[1:], ticks_per_second)
+    return _cpu_times(first[1:])
 
 
-def parse_cpu_each(text: str, ticks_per_second: int = 100) -> dict[int, CpuTimes]:
+def parse_cpu_each(text: str) -> dict[int, CpuTimes]:
     """Read the lines of single CPUs of /proc/stat, by CPU number."""
     lines = (line.split() for line in text.splitlines() if re.match(r"cpu\d", line))
-    return {int(words[0][3:]): _cpu_times(words[1:], ticks_per_second) for words in lines}
+    return {int(words[0][3:]): _cpu_times(words[1:]) for words in lines}
 
 
-def parse_stat(text: str, ticks_per_second: int = 100) -> Stat:
+def parse_stat(text: str) -> Stat:
     """Read all of /proc/stat that is sampled."""
     times, _, counts = text.partition("\nintr ")
     first, *others = times.split("\n")
@@ -172,29 +166,29 @@ def parse_stat(text: str, ticks_per_second: int = 100) -> Stat:
     for line in others:
         name, *ticks = line.split(None, 9)
         each[int(name[3:])] = tuple(map(int, ticks[:8]))
-    return Stat(parse_cpu_total(first, ticks_per_second), each, int(switches), int(interrupts))
+    return Stat(parse_cpu_total(first), each, int(switches), int(interrupts))
 
 
-def _cpu_times(ticks: Sequence[str], ticks_per_second: int) -> CpuTimes:
+def _cpu_times(ticks: Sequence[str]) -> CpuTimes:
     if len(ticks) < 8:  # kernels before 2.6.11 do not count stolen time
         raise ValueError(f"/proc/stat has {len(ticks)} times of a CPU, not 8 or more")
-    seconds = [int(tick) / ticks_per_second for tick in ticks[:8]]
+    seconds = [int(tick) / TICKS_PER_SECOND for tick in ticks[:8]]
     user, nice, system, idle, iowait, interrupts, soft_interrupts, steal = seconds
     return CpuTimes(user + nice, system + interrupts + soft_interrupts, idle, iowait, steal, soft_interrupts)
 
 
-def parse_process_times(text: str, ticks_per_second: int = 100) -> ProcessTimes:
+def parse_process_times(text: str) -> ProcessTimes:
     """Read /proc/PID/stat. The command's name may contain blanks and parentheses, so it ends at the last `)`."""
     _, bracket, rest = text.rpartition(")")
     words = rest.split()
     if not bracket or len(words) < 20:
         raise ValueError(f"not the stat of a process: {text[:60]!r}")
-    user, system, reaped_user, reaped_system = (int(word) / ticks_per_second for word in words[11:15])
-    started = int(words[19]) / ticks_per_second
+    user, system, reaped_user, reaped_system = (int(word) / TICKS_PER_SECOND for word in words[11:15])
+    started = int(words[19]) / TICKS_PER_SECOND
     return ProcessTimes(int(words[1]), user, system, reaped_user, reaped_system, started)
 
 
-def parse_resident_bytes(text: str, page_bytes: int = 4096) -> int:
+def parse_resident_bytes(text: str) -> int:
     """Read the resident set size of a process in bytes, shared pages included, from /proc/PID/statm.
 
     The number in /proc/PID/stat is less exact: newer kernels err by megabytes on many CPUs.
@@ -202,7 +196,7 @@ def parse_resident_bytes(text: str, page_bytes: int = 4096) -> int:
     words = text.split()
     if len(words) < 2:
         raise ValueError(f"not the statm of a process: {text[:60]!r}")
-    return int(words[1]) * page_bytes
+    return int(words[1]) * PAGE_BYTES
 
 
 def parse_process_transfer(text: str) -> Transfer:
@@ -211,23 +205,6 @@ def parse_process_transfer(text: str) -> Transfer:
     if len(counters) != 2:
         raise ValueError(f"not the io of a process: {text[:60]!r}")
     return Transfer("", int(counters["read_bytes"]), int(counters["write_bytes"]))
-
-
-def parse_memory(text: str) -> Memory:
-    """Read /proc/meminfo. A kernel without swap does not name it."""
-    found, swap = _MEMORY.search(text), _SWAP.search(text)
-    if found is None:
-        raise ValueError("no MemTotal and MemAvailable in /proc/meminfo")
-    swap_kibibytes = int(swap[1]) - int(swap[2]) if swap else 0
-    return Memory((int(found[1]) - int(found[2])) * 1024, swap_kibibytes * 1024)
-
-
-def parse_available_bytes(text: str) -> int:
-    """Read from /proc/meminfo how much memory can be had without swapping. Only the first lines are looked at."""
-    found = _MEMORY.search(text)
-    if found is None:
-        raise ValueError("no MemAvailable in /proc/meminfo")
-    return int(found[2]) * 1024
 
 
 def parse_disks(text: str, wanted: Collection[str] | None = None) -> tuple[Transfer, ...]:

@@ -11,8 +11,7 @@ from contextlib import suppress
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Caution
-from tare.telemetry.parsers import ProcessTimes, parse_process_times, parsed
-from tare.telemetry.readings import TICKS_PER_SECOND
+from tare.telemetry.parsers import parse_process_times, parsed
 
 LIMIT = 0.02  # share of a CPU above which it is paused
 _LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
@@ -93,7 +92,7 @@ class Quiet:
 
 def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
     """Return the CPU time of each process, and that of the children that it has waited for, by its file."""
-    times = {path: parsed(_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
+    times = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
     return {
         path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
         for path, each in times.items()
@@ -113,7 +112,3 @@ def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> fl
         reaped = sum(now[path][1] - before[path][1] for path in known)
         used += max(0.0, reaped - sum(sum(before[path]) for path in ended))
     return max(0.0, used)
-
-
-def _process_times(text: str) -> ProcessTimes:
-    return parse_process_times(text, TICKS_PER_SECOND)

@@ -5,13 +5,15 @@ The kernel's files come from tare/telemetry/files.py. A value that cannot be rea
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from tare.hosts.facts import parse_meminfo
 from tare.telemetry.files import HARDWARE, PRESSURES, THROTTLED, Files
 from tare.telemetry.parsers import (
+    PAGE_BYTES,
     CpuTimes,
     Pressure,
     Stat,
@@ -19,17 +21,12 @@ from tare.telemetry.parsers import (
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
-    parse_memory,
     parse_pressure,
     parse_stat,
     parse_swapped_pages,
     read_as,
     whole_disks,
 )
-
-# Those of this machine; over SSH, where it is always Linux on x86_64, they are the same.
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def read_totals(files: Files) -> Totals:
     throttled = [count for count in counts if count is not None]
     swapped = read_as(parse_swapped_pages, files.text, "/proc/vmstat")
     return Totals(
-        read_as(_parse_cpu_total, files.text, "/proc/stat"),
+        read_as(parse_cpu_total, files.text, "/proc/stat"),
         swapped and swapped[0],
         sum(throttled) if throttled else None,
     )
@@ -109,29 +106,25 @@ class HostReader:
     def read(self, whole: bool) -> Reading:
         """Read the counters that tell most; all of them, and the memory, if it is to be whole."""
         text = self._files.text
+        disks = read_as(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
+        interfaces = read_as(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")
         return Reading(
-            **cpu_fields(read_as(_parse_stat, text, "/proc/stat")),
-            **disk_fields(total(read_as(self._parse_disks, text, "/proc/diskstats"), self._disks)),
-            **network_fields(total(read_as(self._parse_interfaces, text, "/proc/net/dev"), self._interfaces)),
+            **cpu_fields(read_as(parse_stat, text, "/proc/stat")),
+            **disk_fields(total(disks, self._disks)),
+            **network_fields(total(interfaces, self._interfaces)),
             **(self._slow() if whole else {}),
         )
 
     def _slow(self) -> Fields:
-        memory = read_as(parse_memory, self._files.text, "/proc/meminfo")
+        memory = read_as(parse_meminfo, self._files.text, "/proc/meminfo")
         into, out = read_as(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
         return {
             "memory_bytes": memory and memory.used_bytes,
-            "swap_bytes": memory and memory.swap_bytes,
+            "swap_bytes": memory and memory.swapped_bytes,
             "swap_in_bytes": into and into * PAGE_BYTES,
             "swap_out_bytes": out and out * PAGE_BYTES,
             **pressure_fields([read_as(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
         }
-
-    def _parse_disks(self, text: str) -> tuple[Transfer, ...]:
-        return parse_disks(text, self._disks)
-
-    def _parse_interfaces(self, text: str) -> tuple[Transfer, ...]:
-        return parse_interfaces(text, self._interfaces)
 
 
 def cpu_fields(stat: Stat | None) -> Fields:
@@ -201,11 +194,3 @@ def total(transfers: Sequence[Transfer] | None, names: Collection[str]) -> Trans
         sum(each.out_count for each in wanted),
         sum(each.busy_seconds for each in wanted),
     )
-
-
-def _parse_cpu_total(text: str) -> CpuTimes:
-    return parse_cpu_total(text, TICKS_PER_SECOND)
-
-
-def _parse_stat(text: str) -> Stat:
-    return parse_stat(text, TICKS_PER_SECOND)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tare.telemetry.readings import TICKS_PER_SECOND, Reading
+from tare.telemetry.parsers import TICKS_PER_SECOND
+from tare.telemetry.readings import Reading
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

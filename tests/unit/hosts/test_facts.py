@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,16 @@ def test_meminfo_is_read_in_bytes() -> None:
 
 
 def test_a_missing_line_of_meminfo_is_none_and_not_zero() -> None:
-    assert parse_meminfo("MemTotal:  1024 kB\n") == Memory(1048576, None, None, None)
+    memory = parse_meminfo("MemTotal:  1024 kB\n")
+    assert memory == Memory(1048576, None, None, None)
+    assert (memory.used_bytes, parse_meminfo("").swapped_bytes) == (None, None)
+
+
+def test_memory_in_use_and_in_swap_is_read_in_bytes() -> None:
+    memory = parse_meminfo(re.sub("SwapTotal: +0 kB", "SwapTotal: 999 kB", sample("meminfo")))
+    assert (memory.used_bytes, memory.swapped_bytes) == (25325268992 - 24840204288, 999 * 1024)
+    without = "\n".join(line for line in sample("meminfo").splitlines() if not line.startswith("Swap"))
+    assert parse_meminfo(without).swapped_bytes == 0
 
 
 def test_the_operating_system_is_named_for_people() -> None:

@@ -46,11 +46,11 @@ class Recorded(LocalFiles):
 
 def test_the_cpu_time_of_a_group_of_either_version_is_read() -> None:
     assert parse_counts(captured("group-1-cpuacct.stat"), "user", "system") == (22, 1)
-    assert GroupReader(Recorded(), Group(2, "/g", "/g"), 100).cpu_seconds() == (0.907489, 0.503716)
+    assert GroupReader(Recorded(), Group(2, "/g", "/g")).cpu_seconds() == (0.907489, 0.503716)
 
 
 def test_a_group_of_version_2_tells_memory_swap_pressure_and_transfers() -> None:
-    reader = GroupReader(Recorded(), Group(2, "/g", "/g"), 100)
+    reader = GroupReader(Recorded(), Group(2, "/g", "/g"))
     assert reader.charged_bytes() == (4718592, 0)
     assert tuple(reader.pressures()) == (
         Pressure(0.505590, 0.034322),
@@ -62,7 +62,7 @@ def test_a_group_of_version_2_tells_memory_swap_pressure_and_transfers() -> None
 
 
 def test_what_a_group_does_not_tell_is_none() -> None:
-    nowhere = GroupReader(LocalFiles(), Group(2, "/nowhere", ""), 100)
+    nowhere = GroupReader(LocalFiles(), Group(2, "/nowhere", ""))
     assert nowhere.cpu_seconds() is None
     assert nowhere.charged_bytes() == (None, None)
     assert nowhere.transfers() is None

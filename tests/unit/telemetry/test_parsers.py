@@ -6,7 +6,6 @@ import pytest
 
 from tare.telemetry.parsers import (
     CpuTimes,
-    Memory,
     Pressure,
     ProcessTimes,
     Transfer,
@@ -14,7 +13,6 @@ from tare.telemetry.parsers import (
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
-    parse_memory,
     parse_pressure,
     parse_process_times,
     parse_process_transfer,
@@ -95,23 +93,6 @@ def test_network_interfaces_are_read_in_bytes() -> None:
     last = parse_interfaces(captured("net-dev"))[-1]
     assert (last.name, last.in_bytes, last.out_bytes) == ("eth0", 902134599, 1397784)
     assert [each.name for each in parse_interfaces(captured("net-dev"))] == ["lo", "ifb0", "ifb1", "eth0"]
-
-
-def test_memory_that_cannot_be_had_is_read_in_bytes() -> None:
-    assert parse_memory(captured("meminfo")) == Memory(25325268992 - 24840204288, 0)
-    with pytest.raises(ValueError, match="MemAvailable"):
-        parse_memory("MemTotal:  1024 kB\n")
-
-
-def test_what_lies_in_swap_is_read_in_bytes() -> None:
-    text = captured("meminfo").replace("SwapTotal:             0 kB\n", "SwapTotal:        999 kB\n")
-    text = text.replace("SwapFree:              0 kB\n", "SwapFree:         900 kB\n")
-    assert parse_memory(text).swap_bytes == 99 * 1024
-
-
-def test_a_kernel_without_swap_has_none_in_use() -> None:
-    text = "\n".join(line for line in captured("meminfo").splitlines() if not line.startswith("Swap"))
-    assert parse_memory(text).swap_bytes == 0
 
 
 def test_operations_and_busy_time_of_disks_are_read() -> None:

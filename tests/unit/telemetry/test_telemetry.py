@@ -60,7 +60,7 @@ def await_samples(sampler: Sampler, count: int) -> None:
 
 def machine_seconds() -> float:
     """Return what the CPUs of this machine have done until now, and what was taken from them."""
-    times = parse_cpu_total(Path("/proc/stat").read_text(encoding="ascii"), os.sysconf("SC_CLK_TCK"))
+    times = parse_cpu_total(Path("/proc/stat").read_text(encoding="ascii"))
     return times.user_seconds + times.system_seconds + times.steal_seconds
 
 
