@@ -14,25 +14,20 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from own_testbed import own_testbed
-from turns import ended, workloads
+from turns import ended, going, say, testbed_for, workloads
 
 from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.hosts.local import isolate_mounts
-from tare.images.image import built_image
-from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.trials import Trial
 from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
-from tare.suites.plan import Step
-from tare.telemetry.sampler import Sampler, sampling, way_to
+from tare.telemetry.sampler import Sampler
 
 _MARGIN = 0.01
 _STACKS = ("native", "crun")
@@ -66,10 +61,15 @@ class _Switch:
 
 
 class Switched(Protocol):
-    """Takes turns with something, or without it."""
+    """Takes turns with something, or without it; `sides` has which of a stack's turns had it."""
+
+    sides: dict[tuple[str, int], bool]
 
     def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
         """Take a turn; return whether there was one."""
+
+
+Switch = TypeVar("Switch", bound=Switched)
 
 
 def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
@@ -82,40 +82,28 @@ def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
     return math.exp(statistics.median(whole))
 
 
-@contextmanager
-def going(testbed: Testbed, workload: Workload) -> Iterator[tuple[list[TrialRun], _Switch]]:
-    """Start an instance of each stack."""
-    with sampling(testbed.run.telemetry / "effect.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
-        together, attempts = replace(testbed, start=replace(testbed.start, sampler=sampler)), []
-        for slot, name in enumerate(_STACKS):
-            step = Step(f"effect-{slot}", workload.name, name, 0, slot)
-            technology = plugins.find("technologies", name)()
-            attempts.append(stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload)))
-            attempts[-1].start()
-        yield attempts, _Switch(sampler)
-
-
-def compare(testbed: Testbed, workload: Workload, blocks: int) -> None:
-    """Print the rows of a workload."""
+def compare(testbed: Testbed, workload: Workload, blocks: int, switch_of: Callable[[Sampler], Switch]) -> list[Switch]:
+    """Print the rows of a workload; return the switch of each block."""
     effects: dict[str, list[float]] = {name: [] for name in _STACKS}
-    chance, samples = random.Random(1), 0  # noqa: S311 - nothing secret
+    chance, switches = random.Random(1), []  # noqa: S311 - nothing secret
     for _ in range(blocks):
         numbers = itertools.count()
-        with going(testbed, workload) as (attempts, switch):
+        stacks = [plugins.find("technologies", name)() for name in _STACKS]
+        with going(testbed, stacks, workload) as (attempts, sampler):
+            switches.append(switch_of(sampler))
             for _ in range(_MEASURED):
                 for attempt in attempts:
                     attempt.measure_from(0)
-                in_turns(attempts, switch, chance, numbers)
-            samples += switch.samples
+                in_turns(attempts, switches[-1], chance, numbers)
             for attempt in attempts:
                 trial = ended(attempt)
-                effects[trial.stack].append(effect_of(trial, switch.sides))
+                effects[trial.stack].append(effect_of(trial, switches[-1].sides))
     for name in _STACKS:
         ratio = block_ratio(effects[name], [1.0] * blocks, _MARGIN)
         assert ratio is not None
         interval = f"[{100 * ratio.low:.2f}, {100 * ratio.high:.2f}]" if ratio.low and ratio.high else "too few blocks"
         print(f"| {workload.name} | {name} | {100 * ratio.ratio:.2f} % | {interval} | {ratio.side} |", flush=True)
-    print(f"{workload.name}: {samples} samples in {blocks} blocks", file=sys.stderr)
+    return switches
 
 
 def in_turns(attempts: list[TrialRun], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
@@ -133,24 +121,21 @@ def in_turns(attempts: list[TrialRun], switch: Switched, chance: random.Random, 
             return
 
 
-def longer(workload: Workload) -> Workload:
-    """Return a workload that can be of any duration with one of longer turns."""
-    return cast("Workload", replace(cast("Any", workload), duration=_DURATION))
+def with_long_turns(names: tuple[str, ...]) -> dict[str, Workload]:
+    """Return these workloads, or the usual ones, with turns of a fifth of a second."""
+    found = {name: each for name, each in workloads().items() if name in (names or _USUAL)}
+    return {name: cast("Workload", replace(cast("Any", each), duration=_DURATION)) for name, each in found.items()}
 
 
 def main(blocks: str = "12", *names: str) -> None:
     """Print a Markdown table."""
     isolate_mounts()
-    found = {name: longer(each) for name, each in workloads().items() if name in (names or _USUAL)}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    image, loads = (built_image(say, recipe(tuple(found.values()))) for recipe in (guest_recipe, client_recipe))
-    with own_testbed(image, loads) as testbed:
+    found = with_long_turns(names)
+    with testbed_for(found.values()) as testbed:
         print("| workload | stack | with samples, of without | 95 % | within 1 % |\n| --- | --- | --- | --- | --- |")
         for workload in found.values():
-            compare(testbed, workload, int(blocks))
+            samples = sum(switch.samples for switch in compare(testbed, workload, int(blocks), _Switch))
+            say(f"{workload.name}: {samples} samples in {blocks} blocks")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +47,7 @@ from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
-from tare.telemetry.sampler import sampling, way_to
+from tare.telemetry.sampler import Sampler, sampling, way_to
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
@@ -84,7 +84,23 @@ def workloads() -> dict[str, Workload]:
 
 
 @contextmanager
-def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) -> Iterator[list[TrialRun]]:
+def testbed_for(workloads: Iterable[Workload]) -> Iterator[Testbed]:
+    """Make the testbed of a benchmark, with what the workloads need in its images."""
+    needing = tuple(workloads)
+    image, loads = (built_image(say, recipe(needing)) for recipe in (guest_recipe, client_recipe))
+    with own_testbed(image, loads) as testbed:
+        yield testbed
+
+
+def say(text: str) -> None:
+    """Print what is no result."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def going(
+    testbed: Testbed, stacks: Sequence[Technology], workload: Workload
+) -> Iterator[tuple[list[TrialRun], Sampler]]:
     """Start an instance of each."""
     with sampling(testbed.run.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
         together, attempts = replace(testbed, start=replace(testbed.start, sampler=sampler)), []
@@ -92,9 +108,8 @@ def going(testbed: Testbed, stacks: Sequence[Technology], workload: Workload) ->
             step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
             attempt = stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload))
             attempt.start()
-            attempt.measure_from(0)
             attempts.append(attempt)
-        yield attempts
+        yield attempts, sampler
 
 
 def ended(attempt: TrialRun) -> Trial:
@@ -112,7 +127,9 @@ def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
         for way, found in rows.items():
-            with going(testbed, [native() for _ in range(_EQUAL)], workload) as attempts:
+            with going(testbed, [native() for _ in range(_EQUAL)], workload) as (attempts, _):
+                for attempt in attempts:
+                    attempt.measure_from(0)
                 if way == "turns":
                     _in_turns(attempts, _Turns(chance, 1))
                 for attempt in chance.sample(attempts, _EQUAL):
@@ -203,9 +220,9 @@ def _stacks_for(workload: Workload) -> list[Technology]:
 
 def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload, turns: _Turns) -> list[Trial]:
     """Measure an instance of each, some times, all alive together."""
-    with going(testbed, stacks, workload) as attempts:
-        for again in range(_MEASURED):
-            for attempt in attempts if again else ():
+    with going(testbed, stacks, workload) as (attempts, _):
+        for _ in range(_MEASURED):
+            for attempt in attempts:
                 attempt.measure_from(0)
             _in_turns(attempts, turns)
         return [ended(attempt) for attempt in attempts]
@@ -260,14 +277,9 @@ def main(what: str, *words: str) -> None:
     print_rows, head = _TABLES[what]
     blocks, *names = [*(word for word in words if word != "--bursts")] or ["12"]
     found = {name: each for name, each in workloads().items() if not names or name in names}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    image, loads = (built_image(say, recipe(tuple(found.values()))) for recipe in (guest_recipe, client_recipe))
-    with own_testbed(image, loads) as testbed:
+    with testbed_for(found.values()) as testbed:
         for name in _STACKS if what != "noise" else ():
-            plugins.find("technologies", name)().imported(LocalHost(), image)
+            plugins.find("technologies", name)().imported(LocalHost(), testbed.image)
         print(f"{head}\n{'| --- ' * (head.count('|') - 1)}|")
         began = time.monotonic()
         with bursts() if "--bursts" in words else nullcontext():
