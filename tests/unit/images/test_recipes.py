@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from plain import Plain
 
 from plug_ins import own
 from tare import plugins
-from tare.contracts.workloads import Setup, Workload
 from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
-from tare.model.trials import Metric, Raw, Value
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 
 
 @dataclass(frozen=True)
-class Dns(Workload):
-    name: ClassVar[str] = "dns"
-    title: ClassVar[str] = "DNS"
-    metrics: ClassVar[tuple[Metric, ...]] = ()
+class Dns(Plain):
     packages: ClassVar[tuple[str, ...]] = ("bind9",)
     client_packages: ClassVar[tuple[str, ...]] = ("dnsperf",)
-
-    def measure(self, setup: Setup) -> Iterable[Raw]:
-        raise NotImplementedError
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        raise NotImplementedError
-
-    def seconds(self) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True)

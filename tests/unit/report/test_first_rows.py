@@ -10,10 +10,11 @@ from typing import ClassVar
 
 import pytest
 from fakes import Bench, Watcher, suite
+from plain import Plain
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import Workload
 from tare.model.trials import Metric, Raw, Value
 from tare.report.first_rows import FirstRows
 from tare.running.progress import Event, TurnEnded, TurnsBegin
@@ -26,24 +27,17 @@ RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +eve
 
 
 @dataclass(frozen=True)
-class Pair(Workload):
+class Pair(Plain):
     """A workload of two outputs in each round, both of which its parser must have."""
 
     name: ClassVar[str] = "pair"
-    title: ClassVar[str] = "Pair"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Rate", "requests/s", "higher"),)
 
     rounds: int = 3
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
-        raise NotImplementedError(setup)
-
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         get, put = ({each.label: each.text for each in raw}[name] for name in ("get", "put"))
         return (Value("rate", 1.0, float(get)), Value("rate", 50.0, float(put)))
-
-    def seconds(self) -> float:
-        return 0.0
 
 
 class Wrong(Pair):

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import pytest
 from fakes import LIMITS, bare_testbed
+from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
@@ -23,7 +24,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.sources import Source
-from tare.model.trials import ImageWanted, Metric, Output, Raw, Service, Value
+from tare.model.trials import ImageWanted, Output, Raw, Service, Value
 from tare.running.beside import Neighbors, groups, with_names
 from tare.running.doubts import side_cautions
 from tare.running.layers import KNOCK
@@ -125,13 +126,10 @@ class Reachable(Fake):
 
 
 @dataclass(frozen=True)
-class Shop(Workload):
+class Shop(Plain):
     """A service under test that says whom it can find, with others beside it; its load may end one of them."""
 
-    name: ClassVar[str] = "shop"
-    title: ClassVar[str] = "Shop"
     called: ClassVar[str] = "web"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
 
     beside: tuple[Beside, ...] = ()
     pipe: str = ""
@@ -139,16 +137,10 @@ class Shop(Workload):
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sleep", "600"), 1)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - nobody is asked
+    def measure(self, setup: Setup) -> Iterator[Raw]:
         if self.pipe:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
-        yield Raw("all", ("load",), "100", 0.1)
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        return (Value("speed", None, float(raw[0].text)),)
-
-    def seconds(self) -> float:
-        return 0.0
+        yield from super().measure(setup)
 
 
 def bed_in(folder: Path) -> Testbed:

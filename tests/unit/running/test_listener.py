@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from fakes import LIMITS, Bench, Watcher
+from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
 from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.model.trials import Metric, Output, Raw, Service, Value
+from tare.model.trials import Output, Service
 from tare.running.listener import SharedNetwork, listening_sockets
 from tare.running.trial import TrialRun
 from tare.suites.plan import Step
@@ -198,26 +198,13 @@ class Inside(LocalHost):
 
 
 @dataclass(frozen=True)
-class Elsewhere(Workload):
+class Elsewhere(Plain):
     """Its server never listens; its load is content with whoever answers."""
-
-    name: ClassVar[str] = "elsewhere"
-    title: ClassVar[str] = "Elsewhere"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
 
     at: int = 0
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sleep", "600"), self.at)
-
-    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - the values are another server's
-        yield Raw("all", ("load",), "842", 0.1)
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        return (Value("speed", None, float(raw[0].text)),)
-
-    def seconds(self) -> float:
-        return 0.0
 
 
 def trial_of(technology: Fake, port: int, folder: Path) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import pytest
 from fakes import LIMITS, Bench, Watcher, record, suite
+from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
@@ -28,7 +29,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.journal import Journal
-from tare.model.trials import Image, Metric, Output, Raw, Service, Value
+from tare.model.trials import Image, Output, Raw, Service
 from tare.running.doubts import refuse_swapping
 from tare.running.layers import KNOCK
 from tare.running.service import Server, served
@@ -66,12 +67,10 @@ class Reachable(Fake):
 
 
 @dataclass(frozen=True)
-class GivenUp(Workload):
+class GivenUp(Plain):
     """Its server says that it has no port, and ends when it is told to; its load is content with whoever answers."""
 
     name: ClassVar[str] = "given-up"
-    title: ClassVar[str] = "Given up"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
 
     pipe: str = ""
     ends: bool = True
@@ -79,16 +78,10 @@ class GivenUp(Workload):
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sh", "-c", 'echo "cannot listen: in use"; read -r _ <"$1"', "server", self.pipe), 1)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - the values are another server's
+    def measure(self, setup: Setup) -> Iterator[Raw]:
         if self.ends:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
-        yield Raw("all", ("load",), "100", 0.1)
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        return (Value("speed", None, float(raw[0].text)),)
-
-    def seconds(self) -> float:
-        return 0.0
+        yield from super().measure(setup)
 
 
 @pytest.fixture

@@ -1,35 +1,28 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+from plain import Plain
 
-from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
 from tare.model.trials import Measured, Metric, Raw, Value
 from tare.running.values import read_values
 
 
 @dataclass(frozen=True)
-class Pair(Workload):
+class Pair(Plain):
     """A workload of two points, each of which prints its value."""
 
     name: ClassVar[str] = "pair"
-    title: ClassVar[str] = "Pair"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Rate", "requests/s", "higher"),)
 
     rounds: int = 3
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
-        raise NotImplementedError(setup)
-
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         return tuple(Value("rate", float(each.label), float(each.text)) for each in raw)
-
-    def seconds(self) -> float:
-        return 0.0
 
 
 def outputs(*texts: tuple[str, str], warm_up: bool = False) -> list[Raw]:

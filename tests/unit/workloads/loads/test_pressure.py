@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
+from plain import Plain
 
 from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
@@ -21,11 +22,10 @@ Rate = Callable[[int], float]  # of a limit in bytes; it may raise what an insta
 
 
 @dataclass(frozen=True)
-class Counter(Workload):
+class Counter(Plain):
     """A load that prints what its instance serves; `closed` notes whose measurement was ended."""
 
     name: ClassVar[str] = "counter"
-    title: ClassVar[str] = "counter"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Rate", "requests/s", "higher"),)
 
     closed: list[str] = field(default_factory=list)
