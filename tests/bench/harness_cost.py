@@ -36,7 +36,7 @@ from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model.trials import Limits, Metric, Raw, Service, Sweep, Value
+from tare.model.trials import Limits, Metric, Raw, Value
 from tare.running.layers import Notes, started
 from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
@@ -58,13 +58,6 @@ class Empty(Workload):
     name: ClassVar[str] = "empty"
     title: ClassVar[str] = "Empty program"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
-    sweep: ClassVar[Sweep | None] = None
-    paths: ClassVar[tuple[str, ...]] = ()
-    port: ClassVar[int | None] = None
-
-    def service(self, listen: str) -> Service | None:  # noqa: ARG002 - there is none
-        """Run no server."""
-        return None
 
     def measure(self, setup: Setup) -> Iterable[Raw]:
         """Run `true`."""

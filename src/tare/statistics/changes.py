@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE, least_count
-from tare.statistics.cells import Cell, in_words
+from tare.statistics.cells import Cell
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare
+from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare, with_ratio
 from tare.statistics.summarize import with_fdr_control
 from tare.statistics.summary import Summary
 
@@ -76,7 +76,8 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         without = after if not after.ratios else before
         cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
         return Change(cell, before, after)
-    return _changed(Change(blank, before, after), (_sample(before), _sample(after)), margin)
+    samples = (_sample(np.log(before.ratios), before.widening), _sample(np.log(after.ratios), after.widening))
+    return _changed(Change(blank, before, after), samples, margin)
 
 
 def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
@@ -92,9 +93,10 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
         if new is None or not compared or before.baseline not in old.grid.stacks:
             continue
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
-        samples = _own_sample(old, before.baseline), _own_sample(new, after.baseline)
-        if samples[0] is not None and samples[1] is not None:
-            found.append(_changed(Change(_blank(cells[1]), *cells), (samples[0], samples[1]), margin))
+        logs = _own_logs(old, before.baseline), _own_logs(new, after.baseline)
+        if logs[0].size and logs[1].size:
+            samples = (_sample(logs[0]), _sample(logs[1]))
+            found.append(_changed(Change(_blank(cells[1]), *cells), samples, margin))
     judged = with_fdr_control([each.cell for each in found])
     return tuple(replace(each, cell=cell) for each, cell in zip(found, judged, strict=True))
 
@@ -109,14 +111,7 @@ def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float) -> Cha
     before, after = bare.before, bare.after
     ratio = compare_samples(*samples, margin)
     cell = replace(
-        bare.cell,
-        verdict=in_words(ratio.side, after.better),
-        n=ratio.n,
-        ratio=ratio.ratio,
-        low=ratio.low,
-        high=ratio.high,
-        evidence=ratio.evidence,
-        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
+        with_ratio(bare.cell, ratio),
         coarse=before.coarse or after.coarse,
         notes=_notes(ratio, samples),
         cautions=(*after.cautions, *before.cautions),
@@ -181,31 +176,17 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
     return squared_error, freedom, 1 / (1 + together_count)
 
 
-def _sample(cell: Cell) -> Sample:
-    logs: NDArray[np.float64] = np.log(cell.ratios)
+def _sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
+    """Return logarithms in short, widened as they are known to be, or as they themselves say."""
     comparison = compare(logs, np.ones(logs.shape, dtype=bool))
-    return Sample(
-        mean=float(comparison.mean),
-        deviation=float(comparison.deviation * cell.widening),
-        count=int(comparison.count),
-        widened=cell.widening > 1,
-    )
+    factor = float(comparison.widening) if widening is None else widening
+    return Sample(float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1)
 
 
-def _own_sample(head: Headline, stack: str) -> Sample | None:
-    """Return the logarithms of a stack's values in short, one for each block; None where it has none."""
+def _own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
+    """Return the logarithms of a stack's values, one for each block that has them."""
     row = head.grid.stacks.index(stack)
-    logs = head.logs[row][head.usable[row]]
-    if not logs.size:
-        return None
-    comparison = compare(logs, np.ones(logs.shape, dtype=bool))
-    widening = float(comparison.widening)
-    return Sample(
-        mean=float(comparison.mean),
-        deviation=float(comparison.deviation) * widening,
-        count=int(comparison.count),
-        widened=widening > 1,
-    )
+    return np.asarray(head.logs[row][head.usable[row]])
 
 
 def _error_of(sample: Sample) -> float:

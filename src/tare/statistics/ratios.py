@@ -10,14 +10,14 @@ Communications of the ACM 29 (1986), 218-221). Pairing within blocks is Fisher's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.cells import DECIDING, Side
+from tare.statistics.cells import DECIDING, Cell, Side, in_words
 from tare.statistics.correlation import autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.describe import moments
 
@@ -218,6 +218,22 @@ def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float
         raise ValueError("a ratio needs values above zero")
     logs = np.log(pairs[0]) - np.log(pairs[1])
     return compare(logs, np.ones(logs.shape, dtype=bool), margin).at(())
+
+
+def with_ratio(cell: Cell, ratio: Ratio) -> Cell:
+    """Return a cell with a ratio, and the verdict that its interval says by itself."""
+    return replace(
+        cell,
+        verdict=in_words(ratio.side, cell.better),
+        n=ratio.n,
+        ratio=ratio.ratio,
+        low=ratio.low,
+        high=ratio.high,
+        evidence=ratio.evidence,
+        correlation=ratio.correlation,
+        widening=ratio.widening,
+        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
+    )
 
 
 def backwards(logarithm: float) -> float:

@@ -146,24 +146,17 @@ def _stalls(own: float, baseline: float) -> Caution:
     return Caution("stalls", text)
 
 
-def unevenness(grid: Grid, reference: Reference, centers: Differences) -> Uneven | None:
-    """Look at all turns of a grid; None where there are no rounds, or only one trial of the baseline."""
+def unevenness(grid: Grid, reference: Reference, centers: Differences, head: Headline | None = None) -> Uneven | None:
+    """Look at all turns of a grid's keys, or of a headline.
+
+    None where there are no rounds, or only one trial of the baseline.
+    """
     slow = slow_turns(grid, reference)
     if slow is None:
         return None
-    return _beside_centers(slow, beside_baseline(*logs_of_turns(grid), reference, beside_mean), centers)
-
-
-def unevenness_of(head: Headline, reference: Reference, centers: Differences) -> Uneven | None:
-    """Look at all turns of a headline, as `unevenness` does."""
-    slow = slow_turns(head.grid, reference)
-    if slow is None:
-        return None
-    means = beside_baseline(*logs_of_turns(head.grid, head.keys), reference, beside_mean)
-    return _beside_centers(slow.of(head.keys), head.of(means), centers)
-
-
-def _beside_centers(slow: Slow, means: Differences, centers: Differences) -> Uneven:
+    means = beside_baseline(*logs_of_turns(grid, head.keys if head else None), reference, beside_mean)
+    if head is not None:
+        slow, means = slow.of(head.keys), head.of(means)
     return Uneven(slow, moments(means.logs, means.both).mean, are_apart(means, centers))
 
 

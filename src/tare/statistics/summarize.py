@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.journal import Run, RunRecord, WorkloadRecord
-from tare.model.trials import Better, Caution, Trial
+from tare.model.trials import Caution, Trial
 from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
-from tare.statistics.cells import CautionCount, Cell, Verdict, in_words, with_caution
+from tare.statistics.cells import CautionCount, Cell, with_caution
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
@@ -20,10 +20,10 @@ from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Ratio, Reference, backwards, compare_together
+from tare.statistics.ratios import Ratio, Reference, backwards, compare_together, with_ratio
 from tare.statistics.rounds import Differences, differences
 from tare.statistics.shapes import shapes
-from tare.statistics.stalls import unevenness, unevenness_of
+from tare.statistics.stalls import unevenness
 from tare.statistics.summary import Summary
 
 
@@ -149,11 +149,6 @@ def _is_bare_metal(record: RunRecord, stack: str) -> bool:
     return set(record.families.get(stack, ())) == {"bare metal"}
 
 
-def _verdict(ratio: Ratio | None, better: Better) -> Verdict:
-    """Turn what the interval says into words."""
-    return "too few blocks" if ratio is None else in_words(ratio.side, better)
-
-
 def _workload(
     record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], reference: Reference | None
 ) -> _Workload:
@@ -196,7 +191,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
     seen = moments(grid.values, grid.present)
     coarse = _are_coarse(away, head.logs, workload.row)
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
-    keys, uneven = list(head.keys), unevenness_of(head, workload.compared_with, away)
+    keys, uneven = list(head.keys), unevenness(grid, workload.compared_with, away, head)
     refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
     cells = []
     for stack in range(len(grid.stacks)):
@@ -303,29 +298,15 @@ def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str
         return replace(cell, verdict="baseline", notes=(*cell.notes, problem))
     if problem:
         return replace(cell, verdict="no value", notes=(*cell.notes, problem))
-    verdict = _verdict(ratio, cell.better)
     if ratio is None:
         text = f"no block has this value of both {cell.stack} and {baseline}"
-        return replace(cell, verdict=verdict, notes=(*cell.notes, text))
+        return replace(cell, verdict="too few blocks", notes=(*cell.notes, text))
     notes = cell.notes
     if ratio.low is None:
         notes += (f"{_blocks(ratio.n)} {'has' if ratio.n == 1 else 'have'} no interval: {least_count()} are needed",)
     if ratio.zero_width:
         notes += (f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""),)
-    return replace(
-        cell,
-        cautions=(*cell.cautions, *_doubts(cell.stack, ratio)),
-        verdict=verdict,
-        n=ratio.n,
-        ratio=ratio.ratio,
-        low=ratio.low,
-        high=ratio.high,
-        evidence=ratio.evidence,
-        correlation=ratio.correlation,
-        widening=ratio.widening,
-        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
-        notes=notes,
-    )
+    return replace(with_ratio(cell, ratio), cautions=(*cell.cautions, *_doubts(cell.stack, ratio)), notes=notes)
 
 
 def _beside(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Cell:
