@@ -141,12 +141,6 @@ def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
     )
 
 
-def notes(logs: Sequence[float] | NDArray[np.float64], blocks: Sequence[int]) -> tuple[str, ...]:
-    """Describe what one row of log ratios looks like; `blocks` are the numbers of its values."""
-    row = np.asarray(logs, dtype=float)
-    return shapes(row, np.ones(row.shape, dtype=bool)).notes((), blocks)
-
-
 def scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Scores:
     """Compute the scores of rows. What differs by rounding alone is taken as equal."""
     if logs.shape[-1] == 0:  # the greatest of nothing is an error

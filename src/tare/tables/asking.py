@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,9 +70,19 @@ class Answer:
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
-    def given(self, read: Callable[[DuckDBPyRelation], Result]) -> Result:
-        """Return all rows as one of the methods of DuckDB's relation gives them."""
-        return self._waited(lambda: read(self.relation))
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as Python's own values."""
+        return self._waited(self.relation.fetchall)
+
+    def pandas(self) -> Any:
+        """Return a DataFrame of pandas, which has to be installed."""
+        _require("pandas")
+        return self._waited(self.relation.df)
+
+    def polars(self) -> Any:
+        """Return a DataFrame of polars, which has to be installed, and PyArrow with it."""
+        _require("polars", "pyarrow")
+        return self._waited(self.relation.pl)
 
     def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
         select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see guard.py
@@ -88,6 +99,12 @@ class Answer:
             except KeyboardInterrupt:
                 self._connection.interrupt()
                 raise
+
+
+def _require(*names: str) -> None:
+    missing = " ".join(name for name in names if find_spec(name) is None)
+    if missing:
+        raise ModuleNotFoundError(f"not installed: pip install {missing}")
 
 
 def ask(folders: Sequence[Path], sql: str) -> Answer:

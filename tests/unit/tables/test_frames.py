@@ -13,7 +13,7 @@ from sampled import sampled_run
 
 import tare
 from tare.errors import UsageError
-from tare.tables import frames
+from tare.tables import asking
 from tare.tables.schema import TABLES
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_run_is_told_at_once(tmp_path: Path) -> None:
 def test_a_library_that_is_not_there_is_told_with_the_command_that_installs_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "find_spec", lambda _: None)
+    monkeypatch.setattr(asking, "find_spec", lambda _: None)
     values = tare.load(write(believable_run(tmp_path / "run", blocks=1))).values
     with pytest.raises(ModuleNotFoundError, match=f"pip install {name}"):
         getattr(values, name)()
