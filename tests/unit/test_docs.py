@@ -59,19 +59,14 @@ COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 
-def described(kind: str) -> dict[str, dict[str, str]]:
-    """Return the defaults in docs/suites.md of the settings of plug-ins, by plug-in and key."""
-    return settings(DOCS / "suites.md", f"Settings of {kind}")
-
-
 def of_its_own(name: str) -> dict[str, str]:
     """Return the defaults that the section of a workload has, by key."""
     table = rows(section(DOCS / "suites.md", f"Workload `{name}`"))
     return {key: cells[1].strip("`") for key, cells in table.items() if key != "key"}
 
 
-SETTINGS_OF_WORKLOADS = described("workloads") | {name: of_its_own(name) for name in ("command", "service")}
-SETTINGS_OF_TECHNOLOGIES = described("technologies")
+SETTINGS_OF_WORKLOADS = {name: of_its_own(name) for name in ("command", "service")}
+SETTINGS_OF_TECHNOLOGIES = settings(DOCS / "suites.md", "Settings of technologies")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
@@ -214,13 +209,18 @@ def test_every_setting_of_a_workload_is_described_with_its_default(name: str) ->
     assert parse_suite(text, "said.toml").workloads[0].workload == plugin()
 
 
+@pytest.mark.parametrize("name", TECHNOLOGIES)
+def test_a_technology_or_suites_md_describes_every_setting(name: str) -> None:
+    about = inspect.getdoc(inspect.getmodule(TECHNOLOGIES[name])) or ""
+    described = {*re.findall(r"`(\w+)", about), *SETTINGS_OF_TECHNOLOGIES.get(name, {})}
+    assert {field.name for field in dataclasses.fields(TECHNOLOGIES[name])} - described == set()
+
+
 @pytest.mark.parametrize("name", SETTINGS_OF_TECHNOLOGIES)
-def test_every_setting_of_a_technology_is_described_with_its_default(name: str) -> None:
+def test_the_defaults_of_a_technology_are_those_described(name: str) -> None:
     plugin, defaults = TECHNOLOGIES[name], SETTINGS_OF_TECHNOLOGIES[name]
-    assert defaults.keys() == {field.name for field in dataclasses.fields(plugin)}
     lines = "".join(f"{key} = {default}\n" for key, default in defaults.items())
-    stack, table = (f"native/{name}", f"[stacks.a.{name}]\n") if plugin.gives_machine else (name, "")
-    head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{stack}"\n{table}'
+    head = f'[suite]\nstacks = ["a"]\n[[workloads]]\nuse = "startup"\n[stacks.a]\nstack = "{name}"\n'
     assert parse_suite(head + lines, "said.toml").stacks[0].layers[-1] == plugin()
 
 
