@@ -55,7 +55,7 @@ class TrialFailed(TareError):
 
 
 class TimedOut(TrialFailed):
-    """A command did not end in time, and tare has killed it with all that it started; or somebody did not answer."""
+    """A command did not end in time, and tare has killed it with all that it started; or no answer came in time."""
 
 
 class OutOfMemory(TrialFailed):

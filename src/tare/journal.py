@@ -38,7 +38,7 @@ _DAMAGED = "the file is damaged or of a newer tare"
 class WorkloadRecord:
     """What a report needs to know of a workload, so that it needs no plug-in.
 
-    `settings` are those that were used, `lowered` tells which of them the suite's bounds have lowered.
+    `settings` are those that were used, `lowered` those of them that the suite's bounds have lowered.
     """
 
     name: str
@@ -350,7 +350,7 @@ def _record(text: bytes, where: str) -> RunRecord:
 
 
 def read_trial(line: bytes, where: str) -> Trial:
-    """Read a line of the journal; raises UsageError that says where it is."""
+    """Read a line of the journal; raises UsageError with its place."""
     if line.startswith(_BEGINS):
         with suppress(ValidationError):  # what is wrong is said below
             return _TRIAL.validate_json(line)

@@ -161,7 +161,7 @@ def format_size(size_bytes: float) -> str:
 def format_quantity(value: float, unit: str) -> str:
     """Write a value in base units with three significant digits: `146k requests/s`, `4.2 ms`, `12.3 GB/s`.
 
-    Seconds and bytes take the prefix on their unit, all others on the number. An empty unit gives the number alone.
+    Seconds and bytes take the prefix on their unit, all others on the number. An empty unit adds nothing.
     """
     if unit == "s":
         return _format_short_time(value)

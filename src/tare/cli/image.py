@@ -22,7 +22,7 @@ def image(
     suite: Annotated[
         Path | None, typer.Argument(help="For this suite alone [default: for all workloads but large ones].")
     ] = None,
-    release: Annotated[Release, typer.Option(help="The Debian release, as a suite's [image] says it.")] = "bookworm",
+    release: Annotated[Release, typer.Option(help="The Debian release, as in [image] of a suite.")] = "bookworm",
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""
     read = read_suite(suite) if suite else None

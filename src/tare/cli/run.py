@@ -57,7 +57,7 @@ def run_and_show(job: Job, command: str, port: int | None = None) -> None:
 
 
 def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[LivePage]:
-    from tare.live.watch import served  # noqa: PLC0415 - only who asks for it loads its libraries
+    from tare.live.watch import served  # noqa: PLC0415 - its libraries load only with --serve
 
     return served(port, say)
 

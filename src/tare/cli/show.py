@@ -44,12 +44,12 @@ def show(
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print(by_name[trial], console, all_turns)
     _print_pace(loaded, by_name[trial], console)
-    told = load_raw(run, trial)
-    for raw in told if all_turns else _first_of_each(told):
+    outputs = load_raw(run, trial)
+    for raw in outputs if all_turns else _first_of_each(outputs):
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
         console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
-        more = sum(each.label == raw.label for each in told) - 1
+        more = sum(each.label == raw.label for each in outputs) - 1
         if more and not all_turns:
             console.print(f"… and {more} more turn{'s' if more > 1 else ''} of {raw.label}: --all", style="dim")
 

@@ -1,4 +1,4 @@
-"""How a command that changes the machine is told to stop: by a signal, once, in order."""
+"""An orderly stop of a command that changes the machine, at the first signal."""
 
 from __future__ import annotations
 

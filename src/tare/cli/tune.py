@@ -61,7 +61,7 @@ def _show(tuned: Tuned) -> None:
 
 
 def _apply(tuned: Tuned, as_json: bool) -> None:
-    done = _told(tuned.apply(), as_json)
+    done = _made(tuned.apply(), as_json)
     refused = [each for each in done if each.result == "refused"]
     if refused and len(refused) == len(done):
         hint = "in a container the kernel's settings cannot be changed: tune the machine itself"
@@ -78,7 +78,7 @@ def _apply(tuned: Tuned, as_json: bool) -> None:
 
 def _restore(tuned: Tuned, as_json: bool) -> None:
     outlived = tuned.outlived()
-    done = _told(tuned.restore(), as_json)
+    done = _made(tuned.restore(), as_json)
     if refused := [each for each in done if each.result == "refused"]:
         what = "; ".join(f"{each.path}: {each.reason}" for each in refused)
         raise TareError(f"not everything could be put back: {what}", f"what is left to put back is in {tuned.record}")
@@ -89,7 +89,7 @@ def _restore(tuned: Tuned, as_json: bool) -> None:
         raise typer.Exit(_NO)
 
 
-def _told(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
+def _made(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
     """Make changes and print them, those that are alike in one line."""
     done = tuple(changes)
     if as_json:

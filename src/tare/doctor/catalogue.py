@@ -32,7 +32,7 @@ def entries(kind: plugins.Kind, name: str) -> list[dict[str, Any]]:
 
 
 def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
-    """Describe a plug-in; for a broken one, give the error."""
+    """Describe a plug-in; a broken one by its error."""
     try:
         plugin = plugins.find(kind, name)
     except UsageError as error:

@@ -14,7 +14,7 @@ from tare.model.trials import Problem
 
 @dataclass(frozen=True)
 class Usable:
-    """A technology here: it can be used if it has no problems. `advice` is in nobody's way."""
+    """A technology here: it can be used if it has no problems. `advice` is optional."""
 
     name: str
     title: str
@@ -25,7 +25,7 @@ class Usable:
 
     @property
     def usable(self) -> bool:
-        """Whether nothing is in its way."""
+        """Whether it has no problems."""
         return not self.problems
 
 
@@ -40,7 +40,7 @@ def _quick(name: str, host: Host) -> Technology | None:
         technology: Technology = plugins.find("technologies", name)()
         is_quick = technology.starts_quickly and technology.family != "unikernel" and not technology.gives_machine
         return technology if is_quick and not technology.problems(host) else None
-    except Exception:  # noqa: BLE001 - somebody else's plug-in breaks only itself
+    except Exception:  # noqa: BLE001 - a plug-in breaks only itself
         return None
 
 
@@ -57,7 +57,7 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
             advice = () if problems else tuple(technology.advice(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
-        except Exception as error:  # noqa: BLE001 - somebody else's plug-in breaks only itself
+        except Exception as error:  # noqa: BLE001 - a plug-in breaks only itself
             yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
         else:
             yield Usable(name, technology.title, technology.family, version, problems, advice)

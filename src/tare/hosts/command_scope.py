@@ -1,4 +1,4 @@
-"""What commands are run for, such as a server that they ask: once that is gone, nobody has to wait for them."""
+"""The scope of commands, such as those that ask one server: when the server ends, so do they."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Command(Protocol):
     """A command that runs."""
 
     def give_up(self, why: str) -> None:
-        """End it before its time; who waits for its end is then told why."""
+        """End it early; waiting for it then raises the reason."""
 
     def cancelled(self, why: str) -> TrialFailed:
         """Return the reason why it has no result."""
 
 
 class CommandScope:
-    """The purpose of some commands. Any thread may use it."""
+    """The scope of some commands. Any thread may use it."""
 
     def __init__(self) -> None:
         self._why = ""
@@ -27,7 +27,7 @@ class CommandScope:
         self._changing = threading.Lock()
 
     def gone(self, why: str) -> None:
-        """End all of its commands, those to come as well; who waits for them is told why."""
+        """End all of its commands, also later ones; waiting for them raises the reason."""
         with self._changing:
             self._why = self._why or why
             commands, self._commands = self._commands, set()
@@ -35,7 +35,7 @@ class CommandScope:
             command.give_up(why)
 
     def add(self, command: Command) -> None:
-        """Record a command that has been started; raises TrialFailed where the purpose is gone."""
+        """Record a command that has been started; raises TrialFailed if the scope has ended."""
         with self._changing:
             if self._why:
                 raise command.cancelled(self._why)

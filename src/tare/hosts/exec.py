@@ -26,7 +26,7 @@ from tare.model.trials import Output
 
 RUN = "/usr/lib/tare/run"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
-START = "/usr/lib/tare/start"  # likewise: starts a program as the image says
+START = "/usr/lib/tare/start"  # likewise: starts a program as the image's configuration says
 WORDS = "--"  # between the options of that and words of a user's, which may look like some
 _NOT_FOUND = 127
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`
@@ -89,7 +89,7 @@ class ExecHost:
 
     @contextmanager
     def attended(self, start: Callable[[], AbstractContextManager[Process]]) -> Iterator[Resident]:
-        """Let the resident process that `start` gives start all commands inside, for the block."""
+        """Start all commands in the block by the resident process that `start` returns."""
         resident = Resident(start, self.lost)
         try:
             resident.open()
@@ -100,7 +100,7 @@ class ExecHost:
             resident.close()
 
     def over(self, process: Process) -> AbstractContextManager[Resident]:
-        """Let the resident process on the streams of `process` start all commands inside, for the block."""
+        """Start all commands in the block by the resident process on the streams of `process`."""
         return self.attended(lambda: nullcontext(process))
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class ExecHost:
         return self._by_tool("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
 
     def _by_tool(self, *argv: str, timeout: float, data: bytes | Path = b"", check: bool = True) -> Output:
-        """Run a tool of the inside, or where that has none the one that tare has put there."""
+        """Run a tool of the inside, or tare's own copy where it has none."""
         output = self.run(*argv, timeout=timeout, input=data, check=False)
         if output.exit_code == _NOT_FOUND:
             output = self.run(TOOLS, *argv, timeout=timeout, input=data, check=False)

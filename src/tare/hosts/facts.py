@@ -1,7 +1,7 @@
 """Facts about a machine, from the kernel's text files.
 
-The parsers take text. `read_facts` and `read_cores` take a function that gives the text of a file, or "" where there is
-none, so they work on any host that can run `cat`.
+The parsers take text. `read_facts` and `read_cores` take a function that returns the text of a file, or "" without
+one, so they work on any host that can run `cat`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CONTAINER_TRACES = (
 
 @dataclass(frozen=True)
 class Cpuinfo:
-    """What /proc/cpuinfo says. Unknown: `model` is "", `cpus` 0. `hypervisor` is set in a guest."""
+    """The content of /proc/cpuinfo. Unknown: `model` is "", `cpus` 0. `hypervisor` is set in a guest."""
 
     model: str
     cpus: int
@@ -69,7 +69,7 @@ class Cpuinfo:
 
 @dataclass(frozen=True)
 class Memory:
-    """What /proc/meminfo says, in bytes. None where a line is missing."""
+    """The content of /proc/meminfo, in bytes. None where a line is missing."""
 
     total_bytes: int | None
     available_bytes: int | None
@@ -238,8 +238,8 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 def has_own_kernel(host: Host, inside: Host) -> bool:
     """Return whether an inside has another kernel than its host: one that was started with other words, or later.
 
-    A machine in a machine may be started with the same words as that. The number that a kernel draws when it boots does
-    not tell: LXC, LXD and systemd-nspawn give containers their own.
+    A machine in a machine may be started with the same words as that. The boot ID does
+    not help: LXC, LXD and systemd-nspawn set one for each container.
     """
     if inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE)):
         return True

@@ -40,7 +40,7 @@ def file_systems_under(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ..
 
 
 def begin_to_look(host: Host) -> None:
-    """Note the moment from which on `file_systems_used` looks for what is written."""
+    """Record the moment from which `file_systems_used` looks for written files."""
     with suppress(TareError):  # a place where nothing can be written
         host.write(_MOMENT, "")
 
@@ -48,7 +48,7 @@ def begin_to_look(host: Host) -> None:
 def file_systems_used(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem, ...]:
     """Read the file systems under what was written since `begin_to_look`, and under the working directory.
 
-    `start` is what starts a command in an image that others have built. It is empty where nobody can tell.
+    `start` is what starts a command in an image that others have built. Empty where they cannot be read.
     """
     with suppress(TareError):
         folder = _by_tool(host, *start, *(("--only", TOOLS) if start else ()), "pwd").strip()

@@ -41,7 +41,7 @@ class Process(Protocol):
         """Return whether the command still runs."""
 
     def exit_code(self) -> int | None:
-        """Return the command's exit code; None while it runs, and where nobody knows how it has ended."""
+        """Return the command's exit code; None while it runs, and where it is unknown."""
 
     def errors(self) -> str:
         """Return what the command has written to standard error so far, also after its block."""

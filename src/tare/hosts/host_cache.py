@@ -1,4 +1,4 @@
-"""What the instances of a run share on a host: found out or made once, and taken away at the end of the run."""
+"""What the instances of a run share on a host: read or made once, and removed at the end of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class HostCache:
-    """Texts by what they tell; with some of them, something is kept on the host until the end of the block."""
+    """Texts by their meaning; some of them name a thing that exists on the host until the end of the block."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -19,20 +19,20 @@ class HostCache:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take everything away."""
+        """Remove everything."""
         self.close()
 
     def once(self, what: str, find: Callable[[], str]) -> str:
-        """Return a text that is found out when it is asked for first."""
+        """Return a text that is read at the first call."""
         if what not in self._texts:
             self._texts[what] = find()
         return self._texts[what]
 
     def made(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
-        """Return the name of a thing that is made when it is asked for first."""
+        """Return the name of a thing that is made at the first call."""
         return self.once(what, lambda: self._open.enter_context(make()))
 
     def close(self) -> None:
-        """Take away what was made, the last thing first, and forget the rest; it can be used again."""
+        """Remove what was made, the last thing first, and forget the rest. It can be used again."""
         self._texts.clear()
         self._open.close()

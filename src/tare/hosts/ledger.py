@@ -32,7 +32,7 @@ def state_folder() -> Path:
 
 
 def private_state_folder() -> Path:
-    """Make that folder, with mode 0700, and give it: it holds setuid programs of images, and keys of guests.
+    """Return that folder; make it with mode 0700, because it holds setuid programs of images and keys of guests.
 
     An existing folder that `TARE_HOME` names keeps its mode: it may hold more than tare's files. Raises TareError.
     """
@@ -126,8 +126,8 @@ class Ledger:
     def undone_by(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Run a command after the block; if this process cannot, `tare clean` does.
 
-        Undos of one `lane` keep their order. One without a lane begins when all before it have ended. What is known to
-        be gone after the block, says `unless`, has not to be undone.
+        Undos of one `lane` keep their order. One without a lane begins when all before it have ended. It is not run if
+        `unless` returns that the thing is already gone after the block.
         """
         _check(argv)
         with self._writing:

@@ -1,4 +1,4 @@
-"""The lines that a process prints, as they come: kept until somebody reads them, or handed on at once."""
+"""The lines that a process prints: kept until they are read, or passed on at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_CHARACTERS = 300
 def last_lines(text: str) -> str:
     """Return the last lines of what a command printed as one: whole ones, at most three and 300 characters.
 
-    Of a last line that is longer the beginning is kept: a refusal says there what it is, and then what could be done.
+    A longer last line keeps its beginning, where error messages have the cause.
     """
     *earlier, last = ("", *(line.strip() for line in text.splitlines() if line.strip()))
     words = last if len(last) <= _SHOWN_CHARACTERS else f"{last[: _SHOWN_CHARACTERS - 2]} …"
@@ -28,14 +28,14 @@ def last_lines(text: str) -> str:
 
 
 def shown(argv: Sequence[str]) -> str:
-    """Return the hint of what is raised for a command."""
+    """Return the hint of an error of a command."""
     return f"the command was: {' '.join(argv)}"
 
 
 class Lines:
     """The lines of one process: one thread adds them, others read them, or one listens.
 
-    `words` gives what the process has written to standard error, `hint` goes with what is raised.
+    `words` returns what the process has written to standard error; `hint` is that of the errors raised.
     """
 
     def __init__(self, name: str, words: Callable[[], str], hint: str) -> None:
@@ -49,7 +49,7 @@ class Lines:
         self._changed = threading.Condition()
 
     def add(self, line: Line) -> None:
-        """Add a line; nobody may once they have ended."""
+        """Add a line, before the end."""
         with self._changed:
             listener = self._listener
             if listener is None:
@@ -59,7 +59,7 @@ class Lines:
             listener(line)
 
     def end(self, fault: TrialFailed | None = None) -> None:
-        """Print that there will be no more; `fault` is the reason where the process has not ended by itself."""
+        """Record that there will be no more; `fault` is the reason if the process did not end regularly."""
         with self._changed:
             self._ended, self._fault = True, fault
             self._changed.notify_all()
@@ -78,7 +78,7 @@ class Lines:
             return self._kept.popleft()
 
     def listen(self, listener: Callable[[Line | None], None]) -> None:
-        """Hand on what has come, and then all that comes; see `Process.listen`."""
+        """Pass on the kept lines, and then each new one; see `Process.listen`."""
         with self._changed:
             while self._kept:
                 listener(self._kept.popleft())

@@ -41,7 +41,7 @@ def only_one() -> Iterator[None]:
 
 @contextmanager
 def only_one_on(host: Host, name: str, path: str = _ELSEWHERE) -> Iterator[None]:
-    """Hold the lock of a machine over SSH, which a tare on it would hold too; raises TareError where it is taken.
+    """Hold the lock of a machine over SSH, which a tare on it would also hold; raises TareError if it is taken.
 
     The lock is released when this process ends, even when it is killed, and when the connection is lost.
     """

@@ -51,7 +51,7 @@ class Maker:
         return int(words[0])
 
     def took_away(self, *steps: Step) -> bool:
-        """Take steps, and tell whether all of them could be taken."""
+        """Take steps; return whether all of them succeeded."""
         try:
             return self._asked(steps)[0] == "done"
         except TrialFailed:
@@ -67,14 +67,14 @@ class Maker:
         self._open.close()
 
     def _asked(self, steps: tuple[Step, ...]) -> list[str]:
-        """Return the words of an answer, but for its number."""
+        """Return the words of an answer without its number."""
         with self._asking:
             number = str(next(self._numbers))
             lines = [" ".join(quoted(os.fsencode(word)) for word in step) for step in (*steps, ("end", number))]
             try:
                 process = self._running()
                 process.send("".join(f"{line}\n" for line in lines))
-                while True:  # nobody may have waited for an earlier answer
+                while True:  # an earlier answer may not have been read
                     answer, of, *reason = process.read_line(_SECONDS).text.split(" ")
                     if of == number:
                         return [answer, *reason]

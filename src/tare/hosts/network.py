@@ -10,8 +10,8 @@ reaches the same addresses over a route. In an instance that is itself a host, t
 bridge: instances inside are on the same network.
 
 Each of the instances that are alive together has a *slot*, 0 to 63. Its addresses, its hardware address, and the names
-of its devices and namespace follow from the slot. Addresses are from 198.18.0.0/15, which RFC 2544 sets aside for
-benchmarks and no network routes: only a neighbor that adds a route by hand could reach the server of bare metal or NAT.
+of its devices and namespace follow from the slot. Addresses are from 198.18.0.0/15, which RFC 2544 reserves for
+benchmarks and no network routes: only a neighbor with a route added by hand could reach a server on bare metal or NAT.
 A run takes a /21 of them, which begins at 198.18.x.0:
 
     198.18.x.1                   the machine, which is the gateway of all others
@@ -195,7 +195,7 @@ class Network:
     def port(self) -> Iterator[str]:
         """Make a network card of the host that is a port of the bridge, for hypervisors that bridge to a card.
 
-        Gives its name. It has no address: only the hypervisor uses it.
+        Yield its name. It has no address: only the hypervisor uses it.
         """
         name, end = self.device("p"), self.device("q")
         with self.ledger.undone_by("ip", "link", "delete", name):

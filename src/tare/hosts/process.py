@@ -29,7 +29,7 @@ from tare.model.trials import Line, Output
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
 _ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
-_CLOSING_SECONDS = 3.0  # how long somebody who writes to a process may hold up its end
+_CLOSING_SECONDS = 3.0  # how long a writer may delay the end of a process
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
@@ -156,7 +156,7 @@ def attached(argv: Sequence[str], keys: Keys) -> int:
 
 @contextlib.contextmanager
 def _keyboard(keys: Keys) -> Iterator[None]:
-    """Yield a command the keys of our terminal for the block; restore the terminal's settings after it."""
+    """Pass the keys of our terminal to a command in the block; restore the terminal's settings after it."""
     if keys == "kept":
         yield
         return
@@ -210,7 +210,7 @@ class LocalProcess:
                     self._process.stdin.close()  # we were interrupted: nothing must follow half a text
 
     def close_input(self) -> None:
-        """End its standard input, if nobody writes to it for ever."""
+        """End its standard input, unless a writer blocks it."""
         if self._process.stdin is not None and self._writing.acquire(timeout=_CLOSING_SECONDS):
             try:
                 self._process.stdin.close()
@@ -282,7 +282,7 @@ def _start(
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> Output:
-    """Return the exit code that a shell and all other hosts give for a program that cannot start: 127 or 126."""
+    """Return the exit code that a shell and all other hosts return for a program that cannot start: 127 or 126."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 

@@ -2,8 +2,8 @@
 
 It is `run --resident` (programs/resident.h has the lines that it takes and gives), reached once, by what the host is
 reached by: `docker exec`, `ssh`, a command that enters namespaces. It ends when its standard input does, and all that
-it has started with it. When it ends before that, all who wait for it are told why at once, if need be that a
-connection is lost, and the next command starts another one.
+it has started with it. When it ends early, all waiting commands fail at once with the reason, such as a lost
+connection, and the next command starts another one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 60  # of what is no line of ours
 
 
 class ResidentEnded(TrialFailed):
-    """The resident process of a host has ended, or says what it should not: what ran there is gone."""
+    """The resident process of a host has ended, or printed what it should not: what ran there is gone."""
 
     @property
     def words(self) -> str:
@@ -48,7 +48,7 @@ Lost = Callable[[str], TrialFailed | None]
 class Resident:
     """The resident process of a host, started by `start`. Any thread may use it.
 
-    `lost` is asked when it has ended unasked, with its last words: it gives the reason if the way to the host is lost.
+    `lost` is called with its last words when it has ended early; it returns the reason if the connection is lost.
     """
 
     def __init__(self, start: Callable[[], AbstractContextManager[Process]], lost: Lost) -> None:
@@ -62,7 +62,7 @@ class Resident:
         self._running()
 
     def await_ready(self, timeout: float) -> None:
-        """Wait until it takes commands; raises TimedOut, and ResidentEnded or what `lost` gives."""
+        """Wait until it takes commands; raises TimedOut, and ResidentEnded or what `lost` returns."""
         session = self._running()
         if not session.settled.wait(timeout):
             raise TimedOut(f"its resident process did not answer within {timeout:g} s", "")
@@ -79,7 +79,7 @@ class Resident:
     def run(
         self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"", purpose: CommandScope | None = None
     ) -> Output:
-        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` gives.
+        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, and what `lost` returns.
 
         Where its purpose is gone, it is ended; then this raises TrialFailed.
         """
@@ -119,13 +119,13 @@ class Resident:
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why a resident process is of no use any more: its last words, and the reason if the way to it is lost."""
+    """Why a resident process is lost: its last words, and the reason if the connection to it is lost."""
 
     words: str
     lost: TrialFailed | None
 
     def of(self, name: str, hint: str = "") -> TrialFailed:
-        """Return the reason why what has this name has no result."""
+        """Return the reason why the command of this name has no result."""
         return self.lost or ResidentEnded(f"{name}: {_ENDED}: {self.words or _SILENT}", hint)
 
 
@@ -160,7 +160,7 @@ class _Session:
             self._commands.pop(command.number, None)
 
     def send(self, command: _Command, *lines: str) -> None:
-        """Send a message to the process; raises ResidentEnded, and what `lost` gives."""
+        """Send a message to the process; raises ResidentEnded, and what `lost` returns."""
         try:
             self.process.send("".join(f"{line}\n" for line in lines))
         except TrialFailed as error:
@@ -205,7 +205,7 @@ class _Session:
 
     def _end(self, words: str) -> _Fault:
         """End all commands without a result, for a reason. The first reason stays."""
-        # Nobody waits where it has been told to end; to ask whether a connection is lost takes a moment.
+        # After an ordered end, nothing waits. Checking whether a connection is lost takes a moment.
         waited_for = self._commands or not self.settled.is_set()
         fault = _Fault(words, self._lost(words) if waited_for else None)
         with self._changing:
@@ -260,9 +260,9 @@ class _Command(ABC):
         self.purpose.remove(self)
 
     def result(self) -> tuple[int, float]:
-        """Return its exit code, and the seconds of CPU that it has used; raises the reason why nobody knows."""
+        """Return its exit code, and the seconds of CPU that it has used; raises the reason if they are unknown."""
         if self._fault or self._result is None:
-            raise self._fault or ResidentEnded(f"{self.name}: nobody knows how it ended", shown(self.argv))
+            raise self._fault or ResidentEnded(f"{self.name}: its result is unknown", shown(self.argv))
         return self._result
 
     @abstractmethod
@@ -270,12 +270,12 @@ class _Command(ABC):
         """Take what it has printed."""
 
     def end(self, code: int, cpu_seconds: float) -> None:
-        """Note that it has ended."""
+        """Record that it has ended."""
         self._result = code, cpu_seconds
         self.ended.set()
 
     def fail(self, fault: _Fault) -> None:
-        """Note why nobody knows how it has ended."""
+        """Record why its result is unknown."""
         self._fault = self.failed(fault)
         self.ended.set()
 
@@ -284,7 +284,7 @@ class _Command(ABC):
         return fault.of(self.name, shown(self.argv))
 
     def give_up(self, why: str) -> None:
-        """End it before its time; who waits for its end is then told why."""
+        """End it early; waiting for it then raises the reason."""
         if not self.ended.is_set():
             self._fault = self.cancelled(why)
             with suppress(TrialFailed):
@@ -353,14 +353,14 @@ class ResidentProcess(_Command):
             self._lines.add(_line(line, seconds))
 
     def end(self, code: int, cpu_seconds: float) -> None:
-        """Note that it has ended."""
+        """Record that it has ended."""
         if self._rest:
             self._lines.add(_line(self._rest, time.monotonic()))
         super().end(code, cpu_seconds)
         self._lines.end(self._fault)
 
     def fail(self, fault: _Fault) -> None:
-        """Note why nobody knows how it has ended; who reads on is told so."""
+        """Record why its result is unknown; reading on then raises it."""
         self._errors += f"\n{fault.words}".encode()
         super().fail(fault)
         self._lines.end(self._fault)
@@ -373,7 +373,7 @@ def quoted(data: bytes) -> str:
 
 
 def unquoted(text: str) -> bytes:
-    """Return back what was quoted."""
+    """Return the bytes that were quoted."""
     return a2b_qp(text.replace("=", "%3D").replace("%", "="))
 
 

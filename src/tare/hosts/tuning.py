@@ -40,7 +40,7 @@ def _at_least(now: str, wanted: str) -> bool:
     return now.isdigit() and int(now) >= int(wanted)
 
 
-def _not_always(now: str, wanted: str) -> bool:  # noqa: ARG001 - with `never`, too, nobody gets them unasked
+def _not_always(now: str, wanted: str) -> bool:  # noqa: ARG001 - `never` also fits
     return now != "always"
 
 
@@ -48,7 +48,7 @@ def _not_always(now: str, wanted: str) -> bool:  # noqa: ARG001 - with `never`, 
 class Setting:
     """A setting, with its reason and its source. `wants` is for people.
 
-    `wanted` gives the wanted value for each of its files that the machine has; `fits` tells whether a value may stay.
+    `wanted` returns the wanted value for each of its files that the machine has, `fits` whether a value may stay.
     """
 
     name: str
@@ -157,10 +157,10 @@ def is_ours(path: str) -> bool:
 
 def look(read: Read) -> tuple[Tuning, ...]:
     """Return the state of all settings."""
-    return tuple(Tuning(each.name, _told(each.now(read)), each.wants, not each.to_change(read)) for each in SETTINGS)
+    return tuple(Tuning(each.name, _summary(each.now(read)), each.wants, not each.to_change(read)) for each in SETTINGS)
 
 
-def _told(values: Mapping[str, str]) -> str:
+def _summary(values: Mapping[str, str]) -> str:
     """Return the value of a setting's files; where they differ, each with the number of files that have it."""
     every = list(values.values())
     different = sorted(set(every))

@@ -29,7 +29,7 @@ _GONE = (
 
 
 def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
-    """Undo one thing; return the reason for a failure, or an empty text. Raises Unreachable for a host that is away."""
+    """Undo one thing; return the reason for a failure, or an empty text. Raises Unreachable for a lost host."""
     try:
         output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
     except TimedOut:

@@ -71,7 +71,7 @@ def images_beside(
     """Return the images of what runs beside the servers of these workloads; build those that are not cached.
 
     `again` has the origins that an earlier run had, by the services' names; see `wanted_image`. Raises TareError, and
-    SuiteError where one has not the program that is to run.
+    SuiteError where one lacks the program to run.
     """
     images: dict[ImageWanted, Image] = {}
     faults: list[Fault] = []
@@ -154,7 +154,7 @@ class Adoption:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _made(self, digest: str, images: Path, say: Callable[[str], None]) -> Path:
-        """Copy, check and unpack the image, and make its forms; gives its folder."""
+        """Copy, check and unpack the image, and make its forms; return its folder."""
         layout, root = copying.copied(self.source, digest, self.scratch), self.scratch / "root"
         manifest = copying.manifest_in(layout)
         text = copying.blob(layout, manifest.configuration).read_text(encoding="utf-8", errors="replace")

@@ -46,7 +46,7 @@ def remove_abandoned() -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder; raises BlockingIOError while somebody builds in it."""
+    """Remove a folder; raises BlockingIOError while a process builds in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

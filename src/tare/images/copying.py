@@ -234,7 +234,7 @@ def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: i
 
 
 def pack(root: Path, archive: Path) -> None:
-    """Write a directory as a tar archive: the same content gives the same bytes."""
+    """Write a directory as a tar archive: equal content makes equal bytes."""
     options = (
         "--one-file-system",
         "--sort=name",
@@ -248,7 +248,7 @@ def pack(root: Path, archive: Path) -> None:
 
 
 def _wrapped(scratch: Path, layout: Path) -> None:
-    """Make a layout of the one layer in `scratch`; the image says nothing of how to start it."""
+    """Make a layout of the one layer in `scratch`; its configuration does not say how to start it."""
     blobs = layout / "blobs/sha256"
     blobs.mkdir(parents=True)
     archive = scratch / "layer.tar"

@@ -65,7 +65,7 @@ def superfluous(stored: Iterable[Stored], now_seconds: float, most_bytes: int = 
 
 
 def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None:
-    """Remove superfluous images that no process uses, with the engines' copies; says how much room that gave.
+    """Remove superfluous images that no process uses, with the engines' copies; report how much disk that freed.
 
     On a disk that has less than `need_bytes` free, more of them are superfluous.
     """

@@ -55,7 +55,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class User:
-    """Who runs the image's program: numbers, and the home that the image's accounts give."""
+    """Who runs the image's program: numbers, and the home in the image's accounts."""
 
     number: int = 0
     group: int = 0
@@ -154,9 +154,9 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
 
 
 def changed(text: str | bytes, started: Started) -> str:
-    """Return an image's configuration with what a user says in place of it; raises TareError if it is damaged.
+    """Return an image's configuration with the user's settings in place of its own; raises TareError if it is damaged.
 
-    As in engines, an entry point of the user's goes without the image's command, unless it is empty.
+    As in engines, an entry point of the user's replaces the image's command too, unless it is empty.
     """
     fields = _object(text, "configuration")
     own = fields.get("config") or {}

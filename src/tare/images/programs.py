@@ -18,7 +18,7 @@ def missing_programs(
 ) -> list[Fault]:
     """Return a fault for each program that the file system below `root` does not have, with this PATH.
 
-    `hint` says how an image gets one.
+    `hint` is how to add one to an image.
     """
     path = dict(each.split("=", 1) for each in environment)["PATH"].split(":")
     return [_fault(root, program, path, hint) for program in dict.fromkeys(programs) if not _has(root, program, path)]
@@ -59,7 +59,7 @@ def _names(folder: Path | None) -> set[str]:
 def _inside(root: Path, place: str) -> Path | None:
     """Follow a path below `root` as a process in there would: links that begin with / begin at `root`.
 
-    Gives None for a path of too many links.
+    Return None for a path of too many links.
     """
     left = list(reversed(PurePosixPath("/", place).parts[1:]))
     at, links = PurePosixPath("/"), 0

@@ -1,4 +1,4 @@
-"""Names that people give: to stacks, workloads and metrics; and those of Debian's packages."""
+"""Names of stacks, workloads and metrics, which the user chooses, and of Debian's packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that others have built, as a user names them, and what the user says in place of them."""
+"""Images that others have built, as a user names them, and the settings of their programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_ENGINES = "localhost/"  # so engines name what they have built; Podman even 
 
 @dataclass(frozen=True)
 class Started:
-    """How the program of an image is started, where that is not as the image says; None for what is.
+    """How the program of an image is started; None where the image's own setting holds.
 
     `user` is `USER` or `USER:GROUP`, each a name or a number; `stop_signal` is a signal's.
     """
@@ -28,8 +28,8 @@ class Source:
     """An image that others have built, as a suite names it.
 
     `transport` is one of skopeo's, such as `docker://`, or empty for the path of a root file system. A registry is
-    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`. Its
-    program is started as `started` says, and else as the image does.
+    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`. The
+    settings in `started` replace those of the image.
     """
 
     transport: str

@@ -47,7 +47,7 @@ class Stop:
 class Output:
     """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
 
-    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if nobody tells.
+    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if it is unknown.
     """
 
     argv: tuple[str, ...]
@@ -105,7 +105,7 @@ class Image:
 
 @dataclass(frozen=True)
 class ImageWanted:
-    """What a suite says of its image: a Debian release with further packages, or a `source`.
+    """The image of a suite: a Debian release with further packages, or a `source`.
 
     `files` are pairs of an absolute path in the image, and the path of a file or folder of this machine.
     """
@@ -145,7 +145,7 @@ class LimitsWanted:
 class Lowered:
     """A setting of a workload that a bound has lowered: what the suite asked for and what is used, as a suite has them.
 
-    `bound` says which it is, such as `a trial may measure for 2 s`.
+    `bound` is that bound, such as `a trial may measure for 2 s`.
     """
 
     setting: str
@@ -165,7 +165,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SeenLimits:
-    """The limits that an instance reports; None where it cannot tell."""
+    """The limits that an instance reports; None where it does not."""
 
     cpus: int | None
     memory_bytes: int | None

@@ -99,7 +99,7 @@ def groups(services: Sequence[Beside]) -> tuple[tuple[Beside, ...], ...]:
 
 
 def with_names(text: str, addresses: Mapping[str, str]) -> str:
-    """Add names to the text of a hosts file; what it says of them itself no longer counts.
+    """Add names to the text of a hosts file; its own lines about them are dropped.
 
     Engines write `localhost` into it, and a fresh Debian has no such file: all stacks get that name.
     """

@@ -80,17 +80,13 @@ def time_cautions(trial: Trial, seconds: float) -> tuple[Caution, ...]:
 def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
     """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1.
 
-    What counts is the mean over the turns of a point: in a short one, chance decides. What a workload itself says that
-    the client could not do counts in any case.
+    The mean over the turns of a point decides, because single turns are short. A limit of the client that the workload
+    itself reports counts in any case.
     """
     said = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
     if server_busy is not None and server_busy >= _BUSY:
         return said
-    shares: dict[str, list[float]] = defaultdict(list)
-    for entry in raw:
-        if entry.client_cpu is not None:
-            shares[entry.label].append(entry.client_cpu)
-    bound = [label for label, found in shares.items() if fmean(found) >= _BUSY]
+    bound = [label for label, share in _client_cpu(raw).items() if share >= _BUSY]
     if not bound:
         return said
     text = f"the load had no CPU time to spare at {', '.join(bound)}"
@@ -100,19 +96,25 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
 def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
     """Warn if neither the server nor a load without pauses was busy: what such a value shows is a wait.
 
-    `server_cpus` tells, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
+    `server_cpus` has, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
     mean over the turns of a point counts.
     """
-    clients: dict[str, list[float]] = defaultdict(list)
-    for entry in raw:
-        if entry.client_cpu is not None:
-            clients[entry.label].append(entry.client_cpu)
-    busy = {label: fmean(own) + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
+    clients = _client_cpu(raw)
+    busy = {label: own + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
     waiting = [label for label, cpus in busy.items() if cpus < _WAITING]
     if not waiting:
         return ()
     text = f"neither the server nor the load was busy at {', '.join(waiting)}: this is a wait, not a cost"
     return (Caution("waiting", text),)
+
+
+def _client_cpu(raw: Sequence[Raw]) -> Mapping[str, float]:
+    """Return by label the mean share of the client's CPUs that the load used, where it is known."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for entry in raw:
+        if entry.client_cpu is not None:
+            shares[entry.label].append(entry.client_cpu)
+    return {label: fmean(found) for label, found in shares.items()}
 
 
 def side_cautions(client_busy: float | None, server_busy: float | None) -> tuple[Caution, ...]:

@@ -52,7 +52,7 @@ class FurtherInstances(Further):
             start = replace(slot.start, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
             testbed = replace(slot, start=start)
             shortage, notes = Shortage(testbed.host), Notes()
-            exits.enter_context(_told(shortage))
+            exits.enter_context(_lack_of_memory(shortage))
             parts = exits.enter_context(started(testbed, self.stack, workload.port, notes))
             instance, client = combined_instance(parts), parts[-1].testbed.client
             shortage.watch(instance)
@@ -119,8 +119,8 @@ def _looking(shortage: Shortage) -> Iterator[None]:
 
 
 @contextmanager
-def _told(shortage: Shortage) -> Iterator[None]:
-    """Return the failure as one for lack of memory, where it is; some say it themselves."""
+def _lack_of_memory(shortage: Shortage) -> Iterator[None]:
+    """Raise a failure as OutOfMemory where a kernel has killed a process of the instance."""
     try:
         yield
     except (Unreachable, OutOfMemory):

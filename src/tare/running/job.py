@@ -17,9 +17,9 @@ from tare.hosts.lock import only_one
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
-from tare.running.machines import Machines, connected_machines
+from tare.running.machines import Machines, Problems, connected_machines
 from tare.running.own_images import check_programs, own_images
-from tare.running.preparation import Needs, Preparation, Problems, prepare, testbed_with_images
+from tare.running.preparation import Needs, Preparation, prepare, testbed_with_images
 from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned, preparing
 from tare.running.records import check_same, make_record
 from tare.running.runner import Work, work_through

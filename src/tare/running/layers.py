@@ -70,7 +70,7 @@ def combined_instance(parts: StartedLayers) -> Instance:
 def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[StartedLayers]:
     """Start a stack, its inner technology first in `stack`; every layer has then answered the client.
 
-    Gives the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
+    Yield the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
     TrialFailed or Unavailable, which name the layer of a nested stack.
     """
     *inner, technology = stack
@@ -95,7 +95,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
             with named(technology, nested=bool(inner) or testbed.start.since is not None):
                 instance = exits.enter_context(started_layer(here, technology, ports, notes))
         finally:
-            apart = [_told_apart(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
+            apart = [_named_by_layer(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = apart
         ready = notes.marks[-1].seconds
         part = StartedLayer(technology.name, testbed, instance, ready - (testbed.start.since or notes.marks[0].seconds))
@@ -113,7 +113,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
 def _started_far(
     testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes
 ) -> Iterator[StartedLayers]:
-    """Start the inner layers of a stack on the machine that the outermost gives, as on any machine over SSH.
+    """Start the inner layers of a stack on the machine that the outermost lends, as on any machine over SSH.
 
     Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
     are those of the innermost instance: the machine itself has none.
@@ -137,7 +137,7 @@ def _started_far(
                 within = exits.enter_context(testbed.run.lend(machine, inner)).within(wanted)
         finally:
             notes.marks += [
-                _told_apart(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
+                _named_by_layer(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
             ]
         before, ready = time.monotonic(), timeline.marks[-1].seconds
         notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
@@ -224,7 +224,7 @@ def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_
     timeline.mark("ready", max(ready, requested))
 
 
-def _told_apart(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mark:
+def _named_by_layer(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mark:
     """Name a mark after its layer, except for the stack's one `requested` and one `ready`."""
     own = outermost if mark.name == "requested" else innermost
     return mark if own else replace(mark, name=f"{layer}:{mark.name}")

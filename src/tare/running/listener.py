@@ -35,7 +35,7 @@ class SharedNetwork:
     def refuse_foreign(self, port: int) -> None:
         """Raise TrialFailed if a program that is not the instance's answers at its address on a TCP port.
 
-        Nothing is refused where the host does not show who listens, as to a user who is not root.
+        Nothing is refused where the host does not show which process listens, as for a user who is not root.
         """
         pids = self.instance.processes()
         if not (pids and self.instance.address):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.contracts.technologies import Technology
-from tare.errors import TareError, Unavailable, in_words
+from tare.errors import Unavailable, in_words
 from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
@@ -32,6 +32,7 @@ from tare.running.testbed import RunResources, Testbed
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 
+Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 _CARRIED_TO = Path("/var/lib/tare")
 _MOST_PROCESSES = 1 << 22  # of Linux
 _CLOCK_LOOKS = 7
@@ -177,7 +178,7 @@ def _resources(machines: Machines, spec: TestbedSpec, placement: Placement) -> R
 
 @dataclass(frozen=True)
 class _Lender:
-    """Makes testbeds of machines that technologies give."""
+    """Makes testbeds on machines that technologies lend."""
 
     client: Machine | None
     spec: TestbedSpec
@@ -264,32 +265,26 @@ def _clock_ahead(host: Host) -> float:
     return min(looks)[1]
 
 
-def give_image(stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Let every technology prepare a host (`Technology.imported`); return the problems of those that fail, by stack."""
-    failed: dict[str, tuple[Problem, ...]] = {}
+def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[Problem]]) -> Problems:
+    """Return the problems of the stacks that have some; an engine that hangs, or a bug, costs its own stack alone."""
+    found: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
-        if len(stack.layers) == 1:
-            say(f"preparing {stack.name}")
-            try:
-                stack.layers[0].imported(testbed.host, testbed.of(stack.name).image)
-            except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-                failed[stack.name] = (_problem(in_words(error)),)
-    return failed
-
-
-def _problem(error: TareError) -> Problem:
-    return Problem(str(error), error.hint or "`tare doctor` says more")
-
-
-def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> dict[str, tuple[Problem, ...]]:
-    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
-    unusable: dict[str, tuple[Problem, ...]] = {}
-    for stack in stacks:
-        say(f"checking {stack.name}")
         try:
-            problems = tuple(stack.layers[-1].problems(host))
-        except Exception as error:  # noqa: BLE001 - an engine that hangs, or a bug, costs its own stack, not the run
-            problems = (_problem(in_words(error)),)
+            problems = tuple(look(stack))
+        except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+            reason = in_words(error)
+            problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
         if problems:
-            unusable[stack.name] = problems
-    return unusable
+            found[stack.name] = problems
+    return found
+
+
+def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
+    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
+
+    def look(stack: Stack) -> Sequence[Problem]:
+        say(f"checking {stack.name}")
+        problems: Sequence[Problem] = stack.layers[-1].problems(host)
+        return problems
+
+    return problems_by_stack(stacks, look)

@@ -7,19 +7,17 @@ fresh copy of that disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts.technologies import Technology
-from tare.errors import TareError, Unavailable
+from tare.errors import Unavailable
 from tare.hosts.local import LocalHost
 from tare.images.image import carried
 from tare.images.kept import in_use
-from tare.model.trials import Problem
 from tare.running.layers import Notes, named, started_layer
 from tare.running.testbed import Testbed, around
-from tare.suites.stacks import Stack
 
 _COPY_SECONDS = 600.0
 
@@ -27,23 +25,6 @@ _COPY_SECONDS = 600.0
 def makes_machine(stack: Sequence[Technology]) -> bool:
     """Return whether a stack has a layer in a machine that tare boots, not in one that the outermost layer gives."""
     return len(stack) - stack[-1].gives_machine > 1
-
-
-def prepare_nested(
-    stacks: Iterable[Stack], testbed: Testbed, say: Callable[[str], None]
-) -> dict[str, tuple[Problem, ...]]:
-    """Prepare the disks of all nested stacks; return the problems of the stacks that cannot run, by stack."""
-    failed: dict[str, tuple[Problem, ...]] = {}
-    for stack in stacks:
-
-        def tell(text: str, name: str = stack.name) -> None:
-            say(f"{name}: {text}")
-
-        try:
-            prepare(testbed.of(stack.name), stack.layers, tell)
-        except TareError as error:
-            failed[stack.name] = (Problem(str(error), error.hint or "`tare doctor` says more"),)
-    return failed
 
 
 def prepare(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], None]) -> None:

@@ -28,7 +28,7 @@ def own_images(suite: Suite, say: Callable[[str], None], before: RunRecord | Non
             known[wanted] = wanted_image(wanted, workloads, say, origin)
         images[stack.name] = known[wanted]
         for workload in workloads:
-            stack.own.workload(workload).in_image(known[wanted])  # what nobody says is found now
+            stack.own.workload(workload).in_image(known[wanted])  # raises now for what is missing
     return images
 
 

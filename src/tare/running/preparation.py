@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,23 +14,30 @@ from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
 from tare.model.machines import Facts
 from tare.model.trials import Image, Limits, LimitsWanted, Problem, Release
-from tare.running.machines import Machines, TestbedSpec, assign_cpus, find_unusable, give_image, open_testbed
-from tare.running.nesting import makes_machine, prepare_nested
+from tare.running import nesting
+from tare.running.machines import (
+    Machines,
+    Problems,
+    TestbedSpec,
+    assign_cpus,
+    find_unusable,
+    open_testbed,
+    problems_by_stack,
+)
 from tare.running.testbed import Testbed
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 
 Say = Callable[[str], None]
-Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 
 
 @dataclass(frozen=True)
 class Needs:
     """What stacks and workloads need, and the folder of their telemetry.
 
-    `lent` is called with the facts of each lent machine. `services` says whether the services beside those under test
-    are needed; `beside` names their images of an earlier call. `own` are the images that stacks have of their own, by
-    the stacks' names.
+    `lent` is called with the facts of each lent machine. Without `services`, those beside the one under test are not
+    needed; `beside` names their images of an earlier call. `own` are the images that stacks have of their own, by the
+    stacks' names.
     """
 
     stacks: tuple[Stack, ...]
@@ -68,7 +75,7 @@ def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Prepara
         for each in (image, *needs.own.values()):
             carried(machines.server, each)
     unusable = find_unusable(needs.stacks, machines.server, say)
-    nested = [each for each in needs.stacks if makes_machine(each.layers) and each.name not in unusable]
+    nested = [each for each in needs.stacks if nesting.makes_machine(each.layers) and each.name not in unusable]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     outer = built_image(say, machine_recipe(inner)) if nested else None
     loads = built_image(say, client_recipe(needs.workloads, needs.release))
@@ -85,6 +92,14 @@ def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Prepara
 def testbed_with_images(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
     """Yield the testbed, with the problems of stacks that cannot take the image; it is removed after the block."""
     with open_testbed(preparation.machines, preparation.spec, preparation.placement) as testbed:
-        usable = preparation.usable
-        nested = [stack for stack in usable if makes_machine(stack.layers)]
-        yield testbed, give_image(usable, testbed, say) | prepare_nested(nested, testbed, say)
+
+        def prepare_stack(stack: Stack) -> Sequence[Problem]:
+            own = testbed.of(stack.name)
+            if len(stack.layers) > 1:
+                nesting.prepare(own, stack.layers, lambda text: say(f"{stack.name}: {text}"))
+            else:
+                say(f"preparing {stack.name}")
+                stack.layers[0].imported(own.host, own.image)
+            return ()
+
+        yield testbed, problems_by_stack(preparation.usable, prepare_stack)

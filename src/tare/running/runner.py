@@ -97,7 +97,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
 def _ended(block: Block, rounds: Rounds, work: Work, report: ProgressReporter) -> Iterator[Sequence[Ended]]:
     """Measure a block; yield the trials that are kept together.
 
-    A trial whose stack had turns with others says little without theirs: such a block is kept whole, or is lost.
+    A trial in turns is comparable only with the others of its block: such a block is kept whole, or not at all.
     """
     reasons = {step: work.skip_reason(step) for step in block.steps}
     for step, reason in reasons.items():

@@ -109,7 +109,7 @@ class Schedule:
 
         If all blocks fit the budget, the order is that of the plan. Otherwise, every workload gets its first block.
         Then as many workloads as possible get enough blocks for an interval, the quickest first where time is short.
-        The others follow by expected decisions per second; `nearness` gives the expected decisions of a block
+        The others follow by expected decisions per second; `nearness` has the expected decisions of a block
         (`Decisions.nearness`). If a workload has too little time for an interval, its value is multiplied by the share
         of that time which is left: later trials may be quicker than the first, cold ones.
         """
@@ -190,7 +190,7 @@ class BlockTiming:
         return left
 
     def turns_begin(self, number: int) -> TimeLeft:
-        """Record that the turns of a number begin; return the time left. In a first block, time has to tell."""
+        """Record that the turns of a number begin; return the time left. A first block is estimated by time."""
         now = time.monotonic()
         self._since = self._since or now
         done = number / self.turns if self.turns else (now - self._since) / max(self.turning, 1e-9)

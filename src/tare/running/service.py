@@ -21,7 +21,7 @@ from tare.running.listener import SHARED, SharedNetwork
 
 _LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
 _NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
-_PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that tell that it is ready
+_PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that check whether it is ready
 _LEAST_SECONDS = 1.0  # for such a command
 _ENDING_SECONDS = 1.0  # for a server that was asked to end
 _LOOK_AGAIN_SECONDS = 0.005
@@ -150,8 +150,8 @@ class Server:
             if output.exit_code == 0 and output.text == str(service.ready_status):
                 return
             if time.monotonic() >= end:
-                told = f"status {output.text}" if output.exit_code == 0 else output.stderr.decode(errors="replace")
-                raise TimedOut(f"{what} within {service.ready_seconds:g} s; the last answer: {told.strip()}", _HINT)
+                answer = f"status {output.text}" if output.exit_code == 0 else output.stderr.decode(errors="replace")
+                raise TimedOut(f"{what} within {service.ready_seconds:g} s; the last answer: {answer.strip()}", _HINT)
             time.sleep(_PAUSE_SECONDS)
         raise TrialFailed(what, _HINT)
 
@@ -164,9 +164,9 @@ class Server:
                 return
             if time.monotonic() >= end:
                 said = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
-                told = f"ended with {output.exit_code}" + (f": {said[:_QUOTED]}" if said else "")
+                end_words = f"ended with {output.exit_code}" + (f": {said[:_QUOTED]}" if said else "")
                 what = f"{self._name} is not ready within {service.ready_seconds:g} s"
-                raise TimedOut(f"{what}; {service.ready_argv[0]} {told}", _HINT)
+                raise TimedOut(f"{what}; {service.ready_argv[0]} {end_words}", _HINT)
             time.sleep(_PAUSE_SECONDS)
         raise TrialFailed(f"{self._name} did not become ready", _HINT)
 

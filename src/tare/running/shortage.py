@@ -1,7 +1,7 @@
-"""What an instance lacks memory for: processes that a kernel ends, and pages that it moves to swap.
+"""Signs of a lack of memory: processes that a kernel kills, and pages that it moves to swap.
 
 A container's control group counts both, and a guest's own kernel those of the guest. Where the group has gone with its
-container, or was never there, the machine's counter of ended processes tells, which is that of all groups.
+container, or never existed, the machine's counter of killed processes is used, which counts those of all groups.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Shortage:
             self._has_kernel = instance.inside is not None and has_own_kernel(self._host, instance.inside)
 
     def look(self) -> None:
-        """Ask who has ended processes of the instance, while it is there."""
+        """Read who has killed processes of the instance, while it exists."""
         if self._has_kernel and total(_KILLS, self._inside(_VMSTAT)):
             self._killer = _GUEST
         elif (kills := self._kills_in_group()) is not None:
             self._killer = _MACHINE if kills else ""
 
     def killer(self) -> str:
-        """Return whose kernel has ended a process of the instance for lack of memory; empty if none has."""
+        """Return whose kernel has killed a process of the instance for lack of memory; empty if none has."""
         if self._killer is None:
             return _MACHINE if self._kills_here() > self._before else ""
         return self._killer

@@ -141,7 +141,7 @@ class Testbed:
         )
 
     def machine_image(self, stack: Sequence[Technology]) -> Image:
-        """Return the image of the machine around a stack's inner layers, with the disk from `prepare_nested`."""
+        """Return the image of the machine around a stack's inner layers, with the disk that nesting.py prepares."""
         if self.outer is None:
             raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
         names = "/".join(technology.name for technology in stack)

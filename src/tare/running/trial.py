@@ -77,8 +77,8 @@ class _RunningTrial:
 class TrialRun:
     """One trial on its way: started, measured turn by turn, and ended; all that it made is gone after the block.
 
-    Whatever goes wrong in it becomes its reason, also a full disk or a bug of somebody's plug-in, and then it is ended
-    at once; only a stop from outside comes through.
+    Every error in it becomes its reason, also a full disk or a bug of a plug-in, and ends it at once. Only a stop from
+    outside is raised.
     """
 
     def __init__(self, testbed: Testbed, step: Step, stack: Sequence[Technology], workload: Workload) -> None:
@@ -376,5 +376,5 @@ def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:
 
 
 def _each_once(items: Sequence[_Item]) -> tuple[_Item, ...]:
-    """Leave out what was there before. Plug-ins may give what has no hash."""
+    """Leave out repetitions. Values of plug-ins may have no hash."""
     return tuple(each for index, each in enumerate(items) if each not in items[:index])

@@ -46,8 +46,8 @@ def service_ready(seconds: float | None) -> tuple[Measured, ...]:
 def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, ...]:
     """Read the latest output of each label of a trial on its way, as if all were of one round: to look at, no more.
 
-    Gives nothing where they cannot be read: a round may not be whole yet, or is not read by itself. What warms up is
-    read as if it counted.
+    Return nothing where they cannot be read: a round may not be complete, or its outputs cannot be read alone. Outputs
+    that warm up are read like the others.
     """
     if workload.rounds == 1 or workload.searches:
         return ()
@@ -82,7 +82,7 @@ def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Ma
 def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
     try:
         return {(value.metric, value.point): value.value for value in workload.parse(raw)}
-    except TrialFailed:  # its parser has outputs of one round only: then nobody knows
+    except TrialFailed:  # its parser accepts outputs of one round only: then it is unknown
         return {}
 
 
@@ -97,8 +97,8 @@ def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...],
         by_label[each.label].append(each)
     counts = {len(found) for found in by_label.values()}
     if len(counts) > 1:
-        told = ", ".join(f"{len(found)} of {label}" for label, found in by_label.items())
-        raise TrialFailed(f"{workload.name} gave turns unevenly: {told}", "its plug-in has a bug")
+        counted_by_label = ", ".join(f"{len(found)} of {label}" for label, found in by_label.items())
+        raise TrialFailed(f"{workload.name} gave turns unevenly: {counted_by_label}", "its plug-in has a bug")
     rounds = counts.pop() if counts else 1  # a parser says what is missing where there is nothing
     return tuple(tuple(found[number] for found in by_label.values()) for number in range(rounds))
 

@@ -80,7 +80,7 @@ class Around:
     """What is around a compose file.
 
     `folder` is the absolute path of its folder: what `docker compose config` has written names all files by such paths.
-    `variables` are those of the shell and of `.env`. `read` gives a text of the folder, None where there is none.
+    `variables` are those of the shell and of `.env`. `read` returns the text of a file in the folder, None without one.
     """
 
     folder: str = ""
@@ -130,7 +130,7 @@ class _Conversion:
         self.left_out.append(f"{key}: {why}" if why else key)
 
     def _services(self, document: object) -> dict[str, Mapping[str, object]]:
-        """Return the services that an engine would start if it is not told more."""
+        """Return the services that an engine starts by default."""
         services = document.get("services") if isinstance(document, dict) else None
         if not isinstance(document, dict) or not isinstance(services, dict) or not services:
             self._fault("services", "missing", "give a compose file, which has services")
@@ -145,7 +145,7 @@ class _Conversion:
             if not isinstance(service, dict):
                 self._fault(f"services.{name}", "not a table", "write its image and its settings below it")
             elif service.get("profiles"):
-                self._leave_out(f"services.{name}", "it has a profile: an engine starts it only when it is told to")
+                self._leave_out(f"services.{name}", "it has a profile: an engine starts it only on request")
             else:
                 found[str(name)] = self._kept(f"services.{name}", service)
         return found
@@ -166,7 +166,7 @@ class _Conversion:
             return filled_in(value, self.variables, "" if key.endswith(".ports") else None)
         except ValueError as error:
             hint = "write its value into .env beside the file, or before the command: NAME=value tare application …"
-            self._fault(key, str(error), hint if "nobody has set" in str(error) else "see the Compose specification")
+            self._fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")
             return value
 
     def _service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
@@ -228,7 +228,7 @@ class _Conversion:
         return f"docker-daemon:{image}"
 
     def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
-        """Return what is started, by whom and where, as far as the file says it."""
+        """Return which program is started, its user and its folder, as far as the file has them."""
         settings: dict[str, object] = {}
         if "entrypoint" in service:
             words = self._words(f"{key}.entrypoint", service["entrypoint"])
@@ -268,7 +268,7 @@ class _Conversion:
         for name, value in environment.items():
             text = self.variables.get(str(name)) if value is None else value
             if text is None:
-                self._leave_out(f"{key}.{name}", "nobody has set it")
+                self._leave_out(f"{key}.{name}", "it is not set")
             else:
                 found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
         self._refuse_places(key, found.values())

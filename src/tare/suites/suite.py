@@ -1,4 +1,4 @@
-"""The suite: the TOML file that says what to run, as values.
+"""The suite: the TOML file with what to run, as values.
 
 All faults of a suite are reported at once, in the order of the file. A fault names its key as `workloads[0].clients`;
 numbers in brackets count from 0.
@@ -56,8 +56,8 @@ class Planned:
 class Suite:
     """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
 
-    `until` says when a stack gets no more blocks of a workload: once its cell is decided, or only after all blocks, as
-    in the papers. `sample_seconds` are those from one sample of the telemetry to the next.
+    A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
+    papers. `sample_seconds` are those from one sample of the telemetry to the next.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Suite:
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
 
     def in_image(self, image: Image) -> Suite:
-        """Return it with what an image says of its servers where the suite does not; raises TareError."""
+        """Return it with the image's configuration of its servers where the suite has none; raises TareError."""
         workloads = tuple(replace(each, workload=each.workload.in_image(image)) for each in self.workloads)
         return replace(self, workloads=workloads)
 

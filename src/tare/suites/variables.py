@@ -1,7 +1,7 @@
-"""Variables of compose files: their places in a text, such as `${NAME:-default}`, and files of them, such as `.env`.
+"""Variables of compose files: placeholders in a text, such as `${NAME:-default}`, and files of them, such as `.env`.
 
-It is pure, and follows the Compose specification in what both mean. It differs in one thing: a variable that nobody has
-set is refused, where an engine warns and goes on with nothing.
+It is pure, and follows the Compose specification with one exception: a variable that is not set is refused, where an
+engine warns and uses an empty text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Variables:
     used: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> str | None:
-        """Return a value; None where nobody has set the variable."""
+        """Return a value; None if the variable is not set."""
         value = self.values.get(name)
         if value is not None:
             self.used.add(name)
@@ -41,9 +41,9 @@ class Variables:
 
 
 def filled_in(text: str, variables: Variables, usual: str | None = None) -> str:
-    """Put values in the places of a text, as an engine does; `$$` is a dollar sign.
+    """Replace the placeholders of a text, as an engine does; `$$` is a dollar sign.
 
-    `usual` is the value of a variable that nobody has set. Raises ValueError without one, and for what is no place.
+    `usual` is the value of a variable that is not set. Raises ValueError without one, and for a wrong placeholder.
     """
     done, at = [], 0
     while (start := text.find("$", at)) >= 0:
@@ -67,7 +67,7 @@ def filled_in(text: str, variables: Variables, usual: str | None = None) -> str:
 
 
 def _end_of(text: str, at: int) -> int:
-    """Find the brace that closes a place; there may be others in what stands for a value."""
+    """Find the brace that closes a placeholder; its default may have others."""
     depth = 1
     for found in re.finditer(r"\$\$|\$\{|\}", text[at:]):
         depth += {"$$": 0, "${": 1, "}": -1}[found[0]]
@@ -77,14 +77,14 @@ def _end_of(text: str, at: int) -> int:
 
 
 def _value(name: str, rest: str, variables: Variables, usual: str | None) -> str:
-    """Return what stands in a place: `rest` says what to do where there is no value, or where it is empty."""
+    """Return the value of a placeholder; `rest` is what follows its name, such as `:-default`."""
     how = _WITHOUT.match(rest)
     if rest and how is None:
         raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")
     there = variables.get(name)
     if how is None:
         if there is None and usual is None:
-            raise ValueError(f"nobody has set the variable {name}")
+            raise ValueError(f"the variable {name} is not set")
         return there if there is not None else usual or ""
     instead, usable = rest[how.end() :], bool(there) if how[0].startswith(":") else there is not None
     if how[0].endswith("+"):
@@ -93,15 +93,15 @@ def _value(name: str, rest: str, variables: Variables, usual: str | None) -> str
         return there
     if how[0].endswith("?"):
         said = filled_in(instead, variables, usual)
-        raise ValueError(f"nobody has set the variable {name}" + (f": {said[:100]}" if said else ""))
+        raise ValueError(f"the variable {name} is not set" + (f": {said[:100]}" if said else ""))
     return filled_in(instead, variables, usual)
 
 
 def read_variables(text: str, around: Mapping[str, str]) -> dict[str, str]:
-    """Read a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments, and places.
+    """Read a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments and placeholders.
 
-    The places are those of variables `around`, and of lines before. A name alone has the value that it has around, if
-    any. Raises ValueError with the line that cannot be read.
+    Placeholders name variables `around`, or of earlier lines. A name alone has the value that it has around, if any.
+    Raises ValueError with the line that cannot be read.
     """
     text = text.replace("\r\n", "\n")
     found: dict[str, str] = {}

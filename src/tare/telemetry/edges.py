@@ -16,7 +16,7 @@ _CPUS = "/proc/stat"
 
 
 class Edges:
-    """Tells at the edges of turns what was used up to then; `quiet` is None where no others have turns between.
+    """Reads what was used at the edges of turns; `quiet` is None where no other instances have turns in between.
 
     `others` are CPUs of the same machine on which services run beside the instance, None without such services.
     """
@@ -47,7 +47,7 @@ class Edges:
         return self.spent.end(texts.get(_CPUS, ""), rest_seconds)
 
     def leave(self) -> None:
-        """Take note that what has begun is no turn, as there is none left."""
+        """Record that what has begun is no turn, because none is left."""
         if self.quiet:
             self.quiet.leave()
 

@@ -75,7 +75,7 @@ class LocalFiles:
     """The files of this machine, read with little work: the sampler asks ten times a second.
 
     A file stays open: between two samples the caches are cold, and then to find and open one of /proc takes as long as
-    to read it. An open file of a process that has ended gives an error, also when its number is given out again.
+    to read it. An open file of a process that has ended raises an error, also when its number is used again.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class FarFiles:
         self._host = host
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._travelers = set[int]()  # whose traffic is wanted, as only an answer tells
+        self._travelers = set[int]()  # whose traffic is wanted, known after the first answer
 
     def look(self, pids: Sequence[int]) -> None:
         """Fetch all that the readers will ask for."""

@@ -17,7 +17,7 @@ def footprint(host: Host, root: Path, pids: Sequence[int], others: Iterable[int]
     A page that n processes share counts one nth for each, but a share of `others`, the processes of instances that are
     alive together with this one, does not count: this is what the instance costs alone (programs/footprint.c). `root`
     is the directory of the image on the host. Processes that have ended do not count. The size is None if no process is
-    left, or if the kernel does not tell which pages are shared: a partial sum, or a resident set size instead, would
+    left, or if the kernel does not report which pages are shared: a partial sum, or a resident set size instead, would
     look like a result.
     """
     if not pids:

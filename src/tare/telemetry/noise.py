@@ -1,7 +1,7 @@
 """What makes a machine noisy: settings and other users of it that move a measured value without being measured.
 
 Nothing here changes anything. Every check reads a few of the kernel's files through the same function as `read_facts`,
-judges, and says why it matters and what a person can do. A file that is absent gives `unknown` with the reason, never
+judges, and says why it matters and what a person can do. A missing file means `unknown` with the reason, never
 a guess.
 """
 
@@ -173,7 +173,7 @@ def swap(read: Read) -> Noise:
 
 
 def transparent_huge_pages(read: Read) -> Noise:
-    """Judge whether the kernel gives out huge pages by itself."""
+    """Judge whether the kernel uses huge pages for programs that did not ask for them."""
     path = "/sys/kernel/mm/transparent_hugepage/enabled"
     match = re.search(r"\[(\w+)\]", read(path))
     if match is None:
@@ -191,7 +191,7 @@ def transparent_huge_pages(read: Read) -> Noise:
 def aslr(read: Read) -> Noise:
     """Judge whether every start of a program gets another address layout.
 
-    A fixed layout gives close values that are all off by the same luck: Mytkowicz et al., Producing Wrong Data Without
+    With a fixed layout, close values share one error: Mytkowicz et al., Producing Wrong Data Without
     Doing Anything Obviously Wrong!, ASPLOS 2009. As every trial is a fresh instance, a random layout is averaged out.
     """
     level = read("/proc/sys/kernel/randomize_va_space").strip()

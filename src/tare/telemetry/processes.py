@@ -42,7 +42,7 @@ class ResourceUsage:
         self._highest = 0.0
 
     def look(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
-        """Take the counters of the living processes; give what all have used since the first look.
+        """Take the counters of the living processes; return what all have used since the first look.
 
         `born` are processes that began after the first look: all that they used counts.
         """

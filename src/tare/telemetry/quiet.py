@@ -23,8 +23,8 @@ _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
 class Quiet:
     """Adds up the CPU time that the processes of an instance use while it is not its turn.
 
-    It is told the texts of the files that it names in `wanted`, right before and right after each turn. A process that
-    is new after a turn is seen from the next one on: over SSH, to list them takes a command of its own.
+    The texts of the files in `wanted` are passed to it right before and right after each turn. A process that is new
+    after a turn counts from the next one on: over SSH, listing them takes another command.
     """
 
     def __init__(self, host: Host, processes: Callable[[], Sequence[int]]) -> None:

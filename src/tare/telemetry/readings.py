@@ -104,7 +104,7 @@ class HostReader:
         self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
     def read(self, whole: bool) -> Reading:
-        """Read the counters that tell most; all of them, and the memory, if it is to be whole."""
+        """Read the most important counters; with `whole`, all of them, and the memory."""
         text = self._files.text
         disks = read_as(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
         interfaces = read_as(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")

@@ -46,7 +46,7 @@ _SLOW = f"a sample took longer than {_MOST_SECONDS:.0f} s"
 class Telemetry:
     """What happened on the machine from the beginning of a trial to its end.
 
-    `start` and `end` are known after them. `trouble` tells why its rows were not kept.
+    `start` and `end` are known after them. `trouble` is the reason if its rows were not kept.
     """
 
     start: Totals | None = None
@@ -106,7 +106,7 @@ def throttling_caution(count_before: int | None, count_after: int | None) -> Cau
 class Pace:
     """How often samples are taken: the seconds from one to the next, and the share of the time that they may use.
 
-    What a sample uses is told by `clock`: by default the CPU time of the thread that takes it.
+    `clock` measures what a sample uses: by default the CPU time of the thread that takes it.
     """
 
     period_seconds: float = PERIOD_SECONDS
@@ -177,7 +177,7 @@ class _Instance:
 class Sampler:
     """Samples a machine, and the instances on it while they are watched, and writes a Parquet file at its end.
 
-    `trouble` tells why the file was not written; it is known when that is settled.
+    `trouble` is the reason if the file was not written, known after `settle`.
     """
 
     def __init__(self, target: Path, way: Way) -> None:
@@ -246,7 +246,7 @@ class Sampler:
         pace, even_seconds, due_seconds = self._way.pace, 0.0, self._way.pace.period_seconds
         last = pace.clock()
         while not self._done.wait(max(0.0, began + due_seconds - time.monotonic())):
-            if pace.clock is time.monotonic:  # it goes on while the sampler waits; the thread's tells what that costs
+            if pace.clock is time.monotonic:  # this clock also counts waiting, the thread's does not
                 last = pace.clock()
             self.sample_all()
             now, used, last = time.monotonic() - began, pace.clock() - last, pace.clock()

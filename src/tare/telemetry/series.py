@@ -59,7 +59,7 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
 
     partial = target.with_name(f"{target.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # also a link that somebody else has put there
+        partial.unlink(missing_ok=True)  # also a link that another user has made
         connection = _database()
         each_cpu, lists = _of_each_cpu(rows)
         columns = _columns(rows, began)

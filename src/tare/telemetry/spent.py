@@ -8,7 +8,7 @@ from tare.telemetry.parsers import CpuTimes, parse_cpu_each, parse_cpu_total, pa
 
 
 class Spent:
-    """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one tells nothing.
+    """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one means unknown.
 
     `latest` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it is unknown.
     """
@@ -47,6 +47,6 @@ class Spent:
 
 
 def _busy_cpus(turns: Sequence[CpuTimes], rest_seconds: float) -> float | None:
-    """Return how many CPUs did something or waited for a disk in a turn, in the mean; None if nobody can tell."""
+    """Return how many CPUs did something or waited for a disk in a turn, in the mean; None if that is unknown."""
     seconds = max((spent.total_seconds - rest_seconds for spent in turns), default=0.0)
     return sum(spent.total_seconds - spent.idle_seconds for spent in turns) / seconds if seconds > 0 else None

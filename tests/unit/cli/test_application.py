@@ -84,7 +84,7 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
     assert told.splitlines()[:-1] == [
         "left out: compose.override.yml, which engines read, too: `docker compose config` writes one file of all",
         "left out: services.web.restart",
-        "left out: services.web.environment.TARE_TEST_ODD: nobody has set it",
+        "left out: services.web.environment.TARE_TEST_ODD: it is not set",
         f"filled in: TARE_TEST_TAG, WORD: {target} has their values, so keep it as you keep theirs",
     ]
 

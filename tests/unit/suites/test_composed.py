@@ -129,7 +129,7 @@ def test_what_is_written_is_an_application_whose_load_is_an_example(tmp_path: Pa
 def test_what_is_left_out_is_said_each_with_its_key() -> None:
     assert [*of(SHOP).left_out] == [
         "volumes",
-        "services.adminer: it has a profile: an engine starts it only when it is told to",
+        "services.adminer: it has a profile: an engine starts it only on request",
         "services.web.restart",
         "services.web.networks",
         f"services.web.build: registry.example:5000/shop-web:latest {BUILT}",
@@ -240,7 +240,7 @@ def test_files_of_variables_are_read_and_what_the_service_says_itself_counts_mor
     assert services(text, around=around)["a"]["environment"] == {"A": "own", "B": "x", "C": "$X", "X": "x"}
     assert of(text, around=around).left_out == (
         "services.a.env_file: there is no none.env",
-        "services.a.environment.NOBODY: nobody has set it",
+        "services.a.environment.NOBODY: it is not set",
     )
     absolute = ONE + "    env_file: /shop/a.env\n"
     assert services(absolute, around=around)["a"]["environment"] == {"A": "1", "B": "2"}
@@ -302,8 +302,8 @@ def test_the_service_under_test_has_a_port() -> None:
         ("volumes: ['../x:/x']", "services.a.volumes: ../x is outside of the folder"),
         ("volumes: ['./a/../../x:/x']", "services.a.volumes: ./a/../../x is outside of the folder"),
         ("volumes: ['~/x:/x']", "services.a.volumes: ~/x is outside of the folder"),
-        ("command: run $WORD", "services.a.command: nobody has set the variable WORD / write its value into .env"),
-        ("environment: {A: '${WORD:?say it}'}", "services.a.environment.A: nobody has set the variable WORD: say it /"),
+        ("command: run $WORD", "services.a.command: the variable WORD is not set / write its value into .env"),
+        ("environment: {A: '${WORD:?say it}'}", "services.a.environment.A: the variable WORD is not set: say it /"),
         ("user: $1", "services.a.user: '$1' is no variable: a dollar sign is written $$ / see"),
         ("command: 'serve {port}'", "services.a.command: it has {port}, which tare would fill in / write it otherwise"),
         ("environment: {A: '{listen}'}", "services.a.environment: it has {listen}, which tare would fill in"),

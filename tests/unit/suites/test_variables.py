@@ -34,11 +34,11 @@ def test_places_are_filled_as_an_engine_does(text: str, filled: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a $NONE", "nobody has set the variable NONE$"),
-        ("${NONE}", "nobody has set the variable NONE$"),
-        ("${NONE:-${ALSO}}", "nobody has set the variable ALSO$"),
-        ("${EMPTY:?say $NAME}", "nobody has set the variable EMPTY: say value$"),
-        ("${NONE?}", "nobody has set the variable NONE$"),
+        ("a $NONE", "the variable NONE is not set$"),
+        ("${NONE}", "the variable NONE is not set$"),
+        ("${NONE:-${ALSO}}", "the variable ALSO is not set$"),
+        ("${EMPTY:?say $NAME}", "the variable EMPTY is not set: say value$"),
+        ("${NONE?}", "the variable NONE is not set$"),
         ("5 $ a", r"'\$ a' is no variable: a dollar sign is written \$\$$"),
         ("$1", r"'\$1' is no variable"),
         ("${}", r"'\$\{\}' is no variable"),
@@ -112,7 +112,7 @@ def test_a_variable_around_counts_more_than_one_of_the_lines_before() -> None:
         ("A=1\nB='open\n", "^line 2: neither NAME=value nor a comment$"),
         ('\n\nB="x" y\n', "^line 3: neither"),
         ("1A=1\n", "^line 1: neither"),
-        ("A=1\nB=$NONE\n", "^line 2: nobody has set the variable NONE$"),
+        ("A=1\nB=$NONE\n", "^line 2: the variable NONE is not set$"),
         ("{\n", "^line 1: neither"),
     ],
 )
