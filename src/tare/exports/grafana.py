@@ -1,23 +1,28 @@
 """A dashboard for Grafana: one run, its stacks side by side. The panels are the same for InfluxDB and Prometheus.
 
-`dashboard.json` follows Grafana's published dashboard schema, version 39 (Grafana 10.4; newer ones take it, too). In
-that file, `<kind>` and `<name>` stand for the data source. A target has no query there: it has the column of the
-telemetry that it shows, as a rate or as it is, the scope, and a legend.
+It follows Grafana's published dashboard schema, version 39 (Grafana 10.4; newer ones take it, too). A column of the
+telemetry that counts is shown as a rate, any other as it is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.resources import files
+from string import ascii_uppercase
 from typing import Any, Literal
 
 from tare.exports.families import COLUMNS
 from tare.exports.samples import Sample
 
 _CHOICES = ("run", "workload", "block", "stack")  # each among those that the ones before it leave
+_WINDOWS, _WINDOW = ("1s", "2s", "5s", "10s", "1m"), "2s"
+_WIDTH, _HEIGHT = 24, 8  # of the dashboard, and of a panel
+_OPTIONS = {
+    "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+    "tooltip": {"mode": "multi", "sort": "desc"},
+}
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,50 @@ class Source:
         alias = shown.legend.replace("$stack", "$tag_stack")
         return {"query": _influxql(shown), "rawQuery": True, "resultFormat": "time_series", "alias": alias}
 
+    @property
+    def named(self) -> dict[str, str]:
+        """What a part of the dashboard calls it."""
+        return {"type": self.kind, "uid": "${datasource}"}
+
 
 INFLUX, PROMETHEUS = Source("InfluxDB"), Source("Prometheus")
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A panel: its title, the unit of its axis, and the legend of each column that it shows."""
+
+    title: str
+    unit: str
+    legends: Mapping[str, str]
+    scope: Literal["instance", "host"] = "instance"
+
+
+# The first is repeated for each stack, all others lie two beside each other.
+_PANELS = (
+    _Panel("CPU of $stack", "percentunit", {"cpu_user": "user", "cpu_system": "system"}),
+    _Panel("CPU, user mode", "percentunit", {"cpu_user": "$stack"}),
+    _Panel("CPU, in the kernel", "percentunit", {"cpu_system": "$stack"}),
+    _Panel("Memory: resident set sizes", "bytes", {"memory_bytes": "$stack"}),
+    _Panel("Memory charged to control groups", "bytes", {"charged_bytes": "$stack"}),
+    _Panel("Network", "Bps", {"network_receive_bytes": "$stack received", "network_send_bytes": "$stack sent"}),
+    _Panel("Packets", "pps", {"network_receive_packets": "$stack received", "network_send_packets": "$stack sent"}),
+    _Panel("Disks", "Bps", {"disk_read_bytes": "$stack read", "disk_write_bytes": "$stack written"}),
+    _Panel("Waiting for the CPU", "percentunit", {"pressure_cpu": "$stack"}),
+    _Panel(
+        "CPUs of the host",
+        "percentunit",
+        {f"cpu_{mode}": mode for mode in ("user", "system", "iowait", "softirq", "steal")},
+        "host",
+    ),
+    _Panel(
+        "Pressure on the host", "percentunit", {f"pressure_{name}": name for name in ("cpu", "memory", "io")}, "host"
+    ),
+    _Panel("Disks of the host, time at work", "percentunit", {"disk_busy": "busy"}, "host"),
+    _Panel(
+        "Context switches and interrupts", "ops", {"context_switches": "switches", "interrupts": "interrupts"}, "host"
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +103,12 @@ class _Shown:
 
     scope: Literal["instance", "host"]
     column: str
-    rate: bool
     legend: str
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether the column counts."""
+        return COLUMNS[self.column][0].kind == "counter"
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -78,21 +129,70 @@ def texts(samples: Iterable[Sample], source: Source) -> Iterator[str]:
 
 def dashboard(run: str, span: tuple[float, float], source: Source) -> dict[str, Any]:
     """Return the dashboard; `span` is its time in seconds since 1970."""
-    text = files("tare.exports").joinpath("dashboard.json").read_text(encoding="utf-8")
-    made: dict[str, Any] = json.loads(text.replace("<kind>", source.kind).replace("<name>", source.name))
     begin, end = (f"{datetime.fromtimestamp(each, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" for each in span)
-    made["time"] = {"from": begin, "to": end}
-    for variable in made["templating"]["list"]:
-        if variable["name"] in _CHOICES:
-            variable["query"] = source.values_of(variable["name"])
-        if variable["name"] == "run":
-            variable["current"] = {"text": run, "value": run}
-    for panel in made["panels"]:
-        panel["targets"] = [
-            {"refId": each.pop("refId"), "datasource": panel["datasource"], **source.target(_Shown(**each))}
-            for each in panel["targets"]
-        ]
-    return made
+    chosen = {"type": "datasource", "name": "datasource", "label": "Data source", "query": source.kind}
+    return {
+        "uid": f"tare-{source.kind}",
+        "title": f"tare: telemetry of a run ({source.name})",
+        "description": "What the instances of a run and their machine used. `tare export` writes the data.",
+        "tags": ["tare"],
+        "timezone": "browser",
+        "editable": True,
+        "graphTooltip": 1,
+        "schemaVersion": 39,
+        "version": 1,
+        "time": {"from": begin, "to": end},
+        "annotations": {"list": []},
+        "templating": {"list": [chosen, *(_variable(name, run, source) for name in _CHOICES), _window()]},
+        "panels": [_panel(number, each, source) for number, each in enumerate(_PANELS, start=1)],
+    }
+
+
+def _variable(name: str, run: str, source: Source) -> dict[str, Any]:
+    """Return a variable, of which all values are chosen at first, but one run alone."""
+    several = name != "run"
+    return {
+        "type": "query",
+        "name": name,
+        "label": name.capitalize(),
+        "datasource": source.named,
+        "query": source.values_of(name),
+        "refresh": 2,
+        "sort": 7,
+        "multi": several,
+        "includeAll": several,
+        "current": {"text": ["All"], "value": ["$__all"]} if several else {"text": run, "value": run},
+    }
+
+
+def _window() -> dict[str, Any]:
+    options = [{"text": each, "value": each, "selected": each == _WINDOW} for each in _WINDOWS]
+    current = {"text": _WINDOW, "value": _WINDOW}
+    return {"type": "custom", "name": "window", "query": ",".join(_WINDOWS), "options": options, "current": current}
+
+
+def _panel(number: int, panel: _Panel, source: Source) -> dict[str, Any]:
+    is_first, half = number == 1, _WIDTH // 2
+    place = {"x": number % 2 * half if not is_first else 0, "y": number // 2 * _HEIGHT}
+    shown = [_Shown(panel.scope, column, legend) for column, legend in panel.legends.items()]
+    return {
+        "id": number,
+        "title": panel.title,
+        "type": "timeseries",
+        "gridPos": {**place, "w": _WIDTH if is_first else half, "h": _HEIGHT},
+        **({"repeat": "stack", "repeatDirection": "h", "maxPerRow": 4} if is_first else {}),
+        "datasource": source.named,
+        "interval": "1s",
+        "targets": [
+            {"refId": letter, "datasource": source.named, **source.target(each)}
+            for letter, each in zip(ascii_uppercase, shown, strict=False)
+        ],
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, "min": 0, "custom": {"spanNulls": 5000}},
+            "overrides": [],
+        },
+        "options": _OPTIONS,
+    }
 
 
 def _matched(name: str) -> str:
@@ -108,7 +208,7 @@ def _chosen(name: str) -> str:
 def _promql(shown: _Shown) -> str:
     family, own = COLUMNS[shown.column]
     labels = [f'scope="{shown.scope}"', *map(_matched, shown.choices), *(f'{name}="{value}"' for name, value in own)]
-    function = "rate" if shown.rate else "last_over_time"
+    function = "rate" if shown.is_rate else "last_over_time"
     by = "max by (run)" if shown.scope == "host" else "max by (stack)"
     return f"{by} ({function}({family.metric}{{{','.join(labels)}}}[$window]))"
 
@@ -116,6 +216,6 @@ def _promql(shown: _Shown) -> str:
 def _influxql(shown: _Shown) -> str:
     where = " AND ".join((f"\"scope\" = '{shown.scope}'", *map(_chosen, shown.choices)))
     value = f'last("{shown.column}")'
-    value = f"non_negative_derivative({value}, 1s)" if shown.rate else value
+    value = f"non_negative_derivative({value}, 1s)" if shown.is_rate else value
     tag = "" if shown.scope == "host" else ', "stack"'
     return f'SELECT {value} FROM "tare" WHERE {where} AND $timeFilter GROUP BY time($window){tag} fill(none)'  # noqa: S608
