@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from audit_runs import (
     Tally,
     right,
 )
-from audit_turns import HALF, INSTANCES, LONGEST, ONE_BY_ONE, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
+from audit_turns import HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
 from audit_turns import RUNS as TURNS_RUNS
 
 from tare.statistics.cells import Cell
@@ -62,7 +63,7 @@ class Found:
 def page(found: Found) -> str:
     """Write the page."""
     parts = [_INTRODUCTION, _claims(found), _turns(found), _broken(found), _rivals(found), _shapes(found)]
-    parts += [_coverage(found), _matrix(found), _loops(found), _container(found), _how(found)]
+    parts += [_matrix(found), _loops(found), _container(found), _how(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,53 +110,32 @@ has one stack beside the baseline and A/A, the least possible: more stacks show 
 
 
 def _turns(found: Found) -> str:
+    centers = list(found.in_turns[0].centers)
     rows, stalls = [], []
     for each in found.in_turns:
-        for name, seen in each.centers.items():
-            moment = each.moment.name if name == ONE_BY_ONE else ""
-            rows.append(
-                (
-                    moment,
-                    name,
-                    _percent(seen.deviation, 2),
-                    _percent(seen.bias, 2),
-                    _percent(seen.false),
-                    f"{seen.blocks:g}",
-                    f"{_percent(seen.found)}, {seen.found_blocks:g}",
-                )
-            )
-        shares = (each.stalls_early, each.stalls, each.stalls_of_control, each.uneven, each.uneven_of_control)
+        cells = [
+            f"{_percent(seen.deviation, 2)}; {_percent(seen.false)}; {seen.blocks:g}" for seen in each.centers.values()
+        ]
+        rows.append((each.moment.name, *cells))
+        shares = (each.stalls_early, each.stalls, each.stalls_of_control)
         stalls.append((each.moment.name, *(_percent(share) for share in shares)))
-    head = (
-        "disturbed by",
-        "a block's value",
-        "SD",
-        "bias",
-        "false",
-        "blocks until equivalent",
-        "3 % found worse, blocks",
-    )
-    stalls_head = (
-        "disturbed by",
-        f"stalls, after {BLOCKS // 6} blocks",
-        f"stalls, within {BLOCKS}",
-        "A/A stalls",
-        "another mean",
-        "A/A another mean",
-    )
+    stalls_head = ("disturbed by", f"after {BLOCKS // 6} blocks", f"within {BLOCKS}", f"A/A, within {BLOCKS}")
     return f"""## In turns
 
 How to find a block's value from its turns; tare takes the median. Simulated along time: {ROUNDS} rounds a block in
 random order, turns of 50 ms for 3 instances unless noted. A turn has {_percent(TURNS)} of normal noise, the log ratio
 of two instances {_percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a tenth to nine
 tenths of the CPU time, or all of it. A stack that stalls has one turn in {1 / STALLED:g} at {_percent(HALF)} of its
-speed. `false` is the larger share of no effect and 3 %. {TURNS_RUNS} runs of at most {BLOCKS} blocks.
+speed. {TURNS_RUNS} runs of at most {BLOCKS} blocks.
 
-{_table(head, rows)}
+Standard deviation of a block's value; false decisions (the larger share of no effect and 3 %); median of blocks until
+"equivalent":
+
+{_table(("disturbed by", *centers), rows)}
 
 If a stack stalls, the truth is its usual turn, so a mean that is worse counts as false. The share of runs, with a look
 after every block, in which tare reports a stall (turns slower by {_percent(SLOW)} or more, in another share than the
-baseline's), or another ratio of the means over all turns:
+baseline's):
 
 {_table(stalls_head, stalls)}"""
 
@@ -166,56 +146,42 @@ def _firm(found: Found) -> str:
 
 
 def _broken(found: Found) -> str:
-    rows = [
-        (
-            each.kind.name,
-            each.stacks,
-            _percent(each.false),
-            _percent(each.unsaid),
-            _percent(each.to_the_end),
-            _percent(each.said),
-            _percent(each.cautioned),
-            _percent(each.right),
-            f"{each.blocks:g}",
-        )
-        for each in sorted(found.breaks, key=lambda each: each.stacks)
-    ]
-    head = ["noise", "stacks", "false", "false though tolerated", "with all blocks"]
-    head += ["false with caution", "all with caution", "right", "median blocks"]
+    stacks = sorted({each.stacks for each in found.breaks})
+    rows = []
+    for kind in dict.fromkeys(each.kind for each in found.breaks):
+        own = sorted((each for each in found.breaks if each.kind == kind), key=lambda each: each.stacks)
+        shares = [(each.false, each.unsaid, each.to_the_end) for each in own]
+        rows.append((kind.name, *("; ".join(_percent(share) for share in each) for each in shares)))
+    head = ("noise", *(f"{count} stack{'s' if count > 1 else ''}" for count in stacks))
     return f"""## Noise of single stacks
 
-Drift of the whole machine affects all stacks of a block alike and cancels out. Drift of **one stack by itself** is an
-effect of that stack while it lasts. [The method](method.md#the-statistic) says how tare tests for it, widens intervals
-and reopens cells (`correlated-blocks`, `unlike-itself`).
+Drift of the whole machine affects all stacks of a block alike and cancels out. Lasting noise of **one stack alone** is
+an effect of that stack while it lasts. [The method](method.md#the-statistic) says how tare tests for it.
 
 A decision after five or ten blocks comes before such noise can be seen. So each decision has the correlation of
 neighboring blocks that it tolerates. Medians under normal noise, by effect: {_firm(found)}.
 
-Runs without an effect ({BREAKS_RUNS} each); `stacks` are those beside the baseline and A/A.
-`false though tolerated`: false decisions that were said to tolerate the noise's correlation (0.3 or 0.5; of normal
-noise and drift, 0.5). `with all blocks`: false after {BLOCKS} blocks. A withdrawn decision is not false.
+Runs without an effect ({BREAKS_RUNS} each), by the number of stacks beside the baseline and A/A: false decisions; those
+of them that were said to tolerate the noise's correlation (0.3 or 0.5; of normal noise and drift, 0.5); false decisions
+after all {BLOCKS} blocks. A withdrawn decision is not false.
 
 {_table(head, rows)}
 
 From four stacks on, an AR(1) of all stacks costs blocks but no truth. Slow drift is found late, with few stacks too
-late. Noise of **one stack alone** shows only in that stack, and cannot be distinguished from an effect while it lasts:
-the stack is decided and leaves the schedule. Under normal noise the cautions are false alarms, at the price in its
-rows.
-
-If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS} show
-lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
+late. If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS}
+show lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
 
 
 def _rivals(found: Found) -> str:
     effects = [_percent(effect) for effect in EFFECTS]
-    decisions, blocks = [], []
+    decisions = []
     for method in found.methods:
         seen = [found.tallies[NORMAL.name, method, effect] for effect in EFFECTS]
-        shares = [f"{_percent(each.right)} ({_percent(each.false)})" for each in seen]
+        rights = [_percent(each.right) for each in seen]
         if not method.startswith("tare"):
-            shares[0] = f"cannot ({_percent(seen[0].false)})"  # say that there is no effect
-        decisions.append((method, *shares))
-        blocks.append((method, *(f"{each.median:g}, {each.most:.3g}" for each in seen)))
+            rights[0] = "cannot"  # say that there is no effect
+        cells = (f"{good} ({_percent(each.false)}), {each.median:g}" for good, each in zip(rights, seen, strict=True))
+        decisions.append((method, *cells))
     return f"""## Other methods
 
 Normal noise; a block is one trial of each of two stacks, and with tare a second one of the baseline.
@@ -227,13 +193,9 @@ Normal noise; a block is one trial of each of two stacks, and with tare a second
 - *t-test and permutation after every run*: unpaired, both stacks in turn, until p < 5 %; 499 random permutations of the
   difference of means, in 1000 of the runs.
 
-Right (false) decisions by effect:
+Right (false) decisions by effect, and the median of blocks until the decision:
 
 {_table(("method", *effects), decisions)}
-
-Blocks until the decision, median and 95th percentile:
-
-{_table(("method", *effects), blocks)}
 
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
@@ -255,7 +217,9 @@ def _shapes(found: Found) -> str:
     for kind in KINDS:
         seen = [found.tallies[kind.name, "tare", effect] for effect in (0.0, 0.03, 0.10, 0.30)]
         more.append((kind.name, *(f"{each.median:g}" for each in seen), _percent(seen[1].right)))
-    head = ("noise", "no effect", "3 %", "10 %", "30 %", "3 % found worse")
+        more[-1] += (_percent(1 - float(found.coverages[kind.name].so_far[-1])),)
+    student = 1 - float(found.coverages[NORMAL.name].student[-1])
+    head = ("noise", "no effect", "3 %", "10 %", "30 %", "3 % found worse", "coverage")
     return f"""## Under other noise
 
 False decisions without any effect:
@@ -266,49 +230,30 @@ False decisions without any effect:
 
 Drift is half noise, half a wave of 100 trials, of one stack or of the whole machine. An AR(1) has the correlation of
 its number from trial to trial. Noise of each stack includes the baseline; noise of the machine comes on top of as much
-normal noise of each stack. Without an effect the wave comes back. tare's median of blocks:
+normal noise of each stack. Without an effect the wave comes back.
 
-{_table(head, more)}"""
+tare's median of blocks by effect, and the share of runs whose 95 % interval contains the true ratio at all {BLOCKS}
+looks together. Student's 95 % interval, made for one look, does in {_percent(student)} of runs under normal noise.
 
-
-def _coverage(found: Found) -> str:
-    rows = []
-    for kind in KINDS:
-        seen = found.coverages[kind.name]
-        worst = int(np.argmax(seen.now))
-        rows.append((kind.name, _percent(1 - float(seen.so_far[-1])), _percent(1 - float(seen.now[worst])), worst + 2))
-    student = 1 - float(found.coverages[NORMAL.name].student[-1])
-    head = ("noise", f"at all {BLOCKS} looks together", "at the worst look", "after blocks")
-    return f"""## Coverage of the interval
-
-The share of runs whose 95 % interval contains the true ratio. Student's 95 % interval, made for one look, contains it
-at all looks in {_percent(student)} of runs under normal noise.
-
-{_table(head, rows)}
+{_table(head, more)}
 
 ![Runs whose interval has missed the truth, by looks](audit-coverage.svg)"""
 
 
 def _matrix(found: Found) -> str:
-    rows = [
-        (
-            each.method,
-            each.kind,
-            "none" if each.effects == NOTHING else "mixed",
-            _percent(each.share),
-            _percent(each.any_false),
-            _percent(each.decided),
-            f"{each.trials:g}",
-        )
-        for each in found.matrices
-    ]
-    head = ("method", "noise", "effects", "false of decided", "runs with one", "cells decided", "median trials")
+    rows: dict[tuple[str, str], list[str]] = {}
+    for each in found.matrices:
+        effects = "none" if each.effects == NOTHING else "mixed"
+        shares = f"{_percent(each.any_false)}; {_percent(each.decided)}; {each.trials:g}"
+        rows.setdefault((each.kind, effects), []).append(shares)
+    head = ("noise", "effects", *dict.fromkeys(each.method for each in found.matrices))
     return f"""## Seven stacks at once
 
-A baseline and seven stacks, decided together (e-BH); a decided stack gets no more trials. Trials include those of the
-baseline and A/A; {MATRIX_RUNS} runs each. Mixed effects are 0, 0, 1, 3, 5, 10 and 30 %.
+A baseline and seven stacks, decided together (e-BH); a decided stack gets no more trials. Mixed effects are 0, 0, 1, 3,
+5, 10 and 30 %. Of {MATRIX_RUNS} runs each: runs with a false decision; cells decided; median of trials, with those of
+the baseline and A/A.
 
-{_table(head, rows)}"""
+{_table(head, ((*about, *cells) for about, cells in rows.items()))}"""
 
 
 def _loops(found: Found) -> str:
@@ -336,21 +281,25 @@ def _container(found: Found) -> str:
     title = "## A real container\n\n"
     if not found.containers:
         return f"{title}Not part of this run: `make audit` as root does it."
-    rows = [
-        (number, heavier.verdict, _ratio(heavier), heavier.n, again.verdict, _ratio(again))
-        for number, (heavier, again) in enumerate(found.containers, start=1)
-    ]
-    head = ("run", "heavier", "ratio", "blocks", "A/A", "ratio")
+    heavy, again = ([pair[index] for pair in found.containers] for index in (0, 1))
+    blocks = sorted(cell.n for cell in heavy)
     return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more.
 The metric is time, so the true ratio is 103 %. Each run ends when `heavier` is decided.
 
-{_table(head, rows)}"""
+| of {len(heavy)} runs | verdict | ratios | blocks |
+| --- | --- | --- | --- |
+| heavier | {_verdicts(heavy)} | {_ratios(heavy)} | {blocks[0]} to {blocks[-1]} |
+| A/A | {_verdicts(again)} | {_ratios(again)} | |"""
 
 
-def _ratio(cell: Cell) -> str:
-    if cell.ratio is None or cell.low is None or cell.high is None:
-        return "none"
-    return f"{100 * cell.ratio:.2f} % ({100 * cell.low:.2f} to {100 * cell.high:.2f} %)"
+def _verdicts(cells: Sequence[Cell]) -> str:
+    counted = Counter(cell.verdict for cell in cells)
+    return ", ".join(f"{verdict} in {count}" for verdict, count in counted.items())
+
+
+def _ratios(cells: Sequence[Cell]) -> str:
+    known = [cell.ratio for cell in cells if cell.ratio is not None]
+    return f"{100 * min(known):.2f} to {100 * max(known):.2f} %" if known else "none"
 
 
 def _how(found: Found) -> str:
