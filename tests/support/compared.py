@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from runs import MACHINE, make_run, make_trial, measured
+from runs import MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
 from tare.cli import app
@@ -20,6 +20,44 @@ from tare.model.machines import Facts
 from tare.model.trials import Status, Trial
 
 STACKS = {"native": 1.0, "docker": 0.9}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """How `tare compare` ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """The two lines of an error, and nothing else on standard error."""
+        what, hint = self.err.splitlines()
+        return what.removeprefix("error: "), hint.removeprefix("hint: ")
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
+        return found
+
+    @property
+    def cells(self) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(cell["workload"], cell["stack"]): cell for cell in self.document["cells"]}
+
+
+Compare = Callable[..., Printed]
+
+
+@pytest.fixture(name="compare")
+def compare_command(capsys: pytest.CaptureFixture[str]) -> Compare:
+    """Call `tare compare` with these words; a run among them is written, and stands for its folder."""
+
+    def compare(*words: object) -> Printed:
+        argv = (str(write(each) if isinstance(each, Run) else each) for each in words)
+        return Printed(command_line(app, ["compare", *argv]), *capsys.readouterr())
+
+    return compare
 
 
 @pytest.fixture(name="before")
@@ -49,20 +87,6 @@ def draw(chance: np.random.Generator) -> float:
     return math.exp(chance.normal(0, 0.01))
 
 
-def tare(*argv: object) -> int:
-    return command_line(app, ["compare", *(str(each) for each in argv)])
-
-
-def error(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """The two lines of an error, and nothing else on standard error."""
-    what, hint = capsys.readouterr().err.splitlines()
-    return what.removeprefix("error: "), hint.removeprefix("hint: ")
-
-
-def cells(text: str) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(cell["workload"], cell["stack"]): cell for cell in json.loads(text, parse_constant=refuse)["cells"]}
-
-
 def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} in JSON")
 
@@ -78,6 +102,12 @@ def on_machine(run: Run, **facts: object) -> Run:
 
 def with_trials(run: Run, change: Any) -> Run:
     return replace(run, trials=tuple(change(trial) for trial in run.trials))
+
+
+def pair(folder: Path, stacks: Mapping[str, float] = STACKS, blocks: int = 20, *, day: float = 1.0) -> tuple[Run, Run]:
+    """Two runs of the same; all stacks alike may be slower on the day of the second."""
+    before = made(folder / "before", stacks, blocks, seed=1)
+    return before, made(folder / "after", stacks, blocks, seed=2, day=day)
 
 
 def slower(folder: Path) -> Run:

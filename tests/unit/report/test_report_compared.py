@@ -7,9 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compared import changed, error, made, on_machine, tare
+from compared import (
+    Compare,
+    changed,
+    compare_command,  # noqa: F401 - a fixture
+    made,
+    on_machine,
+)
 from pages import Page
-from runs import believable_run, write
+from runs import believable_run
 
 from tare.answers.comparing import Asked, compare_runs, compare_stacks
 from tare.journal import Run
@@ -42,23 +48,19 @@ def test_the_page_of_two_runs_says_what_changed_where_it_comes_from_and_what_is_
     assert page.tags.count("svg") == 2  # what changed, and how each run stood
 
 
-def test_runs_of_two_machines_are_compared_where_that_is_asked_for(
-    runs: tuple[Run, Run], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_two_machines_are_compared_where_that_is_asked_for(runs: tuple[Run, Run], compare: Compare) -> None:
     before, after = runs[0], on_machine(runs[1], cpu_model="Other CPU")
-    folders = [write(run) for run in (before, after)]
-    assert tare(*folders) == 2
-    assert error(capsys)[1] == "compare runs of one machine, or say --across-machines"
+    found = compare(before, after)
+    assert (found.code, found.error[1]) == (2, "compare runs of one machine, or say --across-machines")
     target = before.folder / "compared.html"
-    assert tare(*folders, "--across-machines", "--html", target) == 0
-    assert "CPU: Imaginary CPU 9000 before, Other CPU after" in capsys.readouterr().out
+    found = compare(before.folder, after.folder, "--across-machines", "--html", target)
+    assert "CPU: Imaginary CPU 9000 before, Other CPU after" in found.out
     assert "CPU: Imaginary CPU 9000 before, Other CPU after." in Page(target.read_text(encoding="utf-8")).text
 
 
-def test_a_page_that_cannot_be_written_is_told(runs: tuple[Run, Run], capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [write(run) for run in runs]
-    assert tare(*folders, "--html", folders[0]) == 2
-    assert error(capsys)[0] == f"{folders[0]}: cannot be written: is a directory"
+def test_a_page_that_cannot_be_written_is_told(runs: tuple[Run, Run], compare: Compare) -> None:
+    found = compare(*runs, "--html", runs[0].folder)
+    assert (found.code, found.error[0]) == (2, f"{runs[0].folder}: cannot be written: is a directory")
 
 
 def test_the_stacks_of_one_run_have_a_page_with_a_map_of_all_headlines() -> None:
