@@ -33,7 +33,7 @@ from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Limits
 from tare.running.layers import Notes, StartedLayers, started
 from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
-from tare.running.testbed import Testbed
+from tare.running.testbed import RunResources, Testbed
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
@@ -95,10 +95,9 @@ def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with connected_machines(Hosts(MACHINE, MACHINE), image) as there:
         placement = assign_cpus(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-        wanted = TestbedSpec(
-            image, built_image(print, client_recipe()), None, limits, tmp_path_factory.mktemp("run") / "telemetry"
-        )
-        with open_testbed(there, wanted, placement) as found:
+        run = RunResources(placement, tmp_path_factory.mktemp("run") / "telemetry")
+        spec = TestbedSpec(image, built_image(print, client_recipe()), None, limits, run)
+        with open_testbed(there, spec) as found:
             yield replace(found, start=replace(found.start, volume_bytes=VOLUME_BYTES))
 
 

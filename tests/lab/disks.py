@@ -13,6 +13,7 @@ from tare.images.recipes import machine_recipe
 from tare.model.trials import Image, Limits
 from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
 from tare.running.nesting import prepare
+from tare.running.testbed import RunResources
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -50,8 +51,8 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     placement = assign_cpus(there, 1)
     limits = Limits(placement.server, 512 << 20, 4096)
     with TemporaryDirectory() as folder:
-        needs = TestbedSpec(image, image, outer, limits, Path(folder) / "telemetry")
-        with open_testbed(there, needs, placement) as testbed:
+        spec = TestbedSpec(image, image, outer, limits, RunResources(placement, Path(folder) / "telemetry"))
+        with open_testbed(there, spec) as testbed:
             prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
             made, wanted = (testbed.machine_image((Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}

@@ -23,8 +23,8 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.trials import Image, Limits, Problem, Raw, Trial
-from tare.running.deciding import decisions_of
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
+from tare.running.records import workload_record
 from tare.running.runner import Work, work_through
 from tare.running.schedule import BlockTiming, Pace, Schedule, TimeLeft
 from tare.running.testbed import RunResources, Testbed
@@ -273,7 +273,9 @@ class Bench:
 def record(suite: Suite) -> RunRecord:
     names = tuple(stack.name for stack in suite.measured)
     blank = replace(make_run([]).record, stacks=names, baseline=suite.baseline, control=suite.control)
-    return replace(blank, workloads=decisions_of(suite).workloads)
+    # JSON has no tuples: with its settings, a record would not be equal to the one that is read.
+    workloads = tuple(replace(workload_record(planned), settings={}) for planned in suite.workloads)
+    return replace(blank, workloads=workloads, margin=suite.margin)
 
 
 def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tare.hosts.lock import only_one
 from tare.model.trials import Image, Limits
 from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
-from tare.running.testbed import Testbed
+from tare.running.testbed import RunResources, Testbed
 
 
 @contextmanager
@@ -25,5 +25,7 @@ def own_testbed(image: Image, loads: Image) -> Iterator[Testbed]:
     with only_one(), tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         telemetry = Path(folder) / "telemetry"
         telemetry.mkdir()
-        with open_testbed(machines, TestbedSpec(image, loads, None, limits, telemetry), placement) as testbed:
+        with open_testbed(
+            machines, TestbedSpec(image, loads, None, limits, RunResources(placement, telemetry))
+        ) as testbed:
             yield testbed

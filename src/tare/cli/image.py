@@ -26,7 +26,7 @@ def image(
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""
     read = read_suite(suite) if suite else None
-    workloads = [planned.workload for planned in read.workloads] if read else None
+    workloads = tuple(read.by_name.values()) if read else None
     wanted = read.image if read else ImageWanted(release)
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")

@@ -41,7 +41,7 @@ def plan(
     if margin and not pilot:
         raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
     run = load(pilot) if pilot else None
-    pace = Pace({planned.name: planned.workload for planned in read.workloads})
+    pace = Pace(read.by_name)
     for trial in run.trials if run else ():
         pace.learn(trial)
     console = output()

@@ -68,8 +68,8 @@ def _asked(name: str, suite: Path | None) -> Asked:
         names = [stack.name for stack in read.stacks]
         hint = did_you_mean(name, names, f"its stacks are {', '.join(names)}")
         raise UsageError(f'{suite}: no stack named "{name}"', hint)
-    workloads = tuple(planned.workload for planned in read.workloads)
-    return Asked(stack, read.hosts, read.limits, stack.own.image(read.image), workloads)
+    image = stack.own.image(read.image)
+    return Asked(stack, read.hosts, read.limits, image, tuple(read.by_name.values()))
 
 
 def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:

@@ -20,7 +20,6 @@ from tare.statistics.headlines import headlines
 from tare.statistics.planning import further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.suites.plan import Block
-from tare.suites.suite import Suite
 
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
@@ -152,13 +151,3 @@ class Decisions:
 
     def _skipped(self, workload: str, stack: str) -> bool:
         return bool(self._tried[workload, stack, "skipped"]) and not self._tried[workload, stack, "ok"]
-
-
-def decisions_of(suite: Suite) -> Decisions:
-    """Begin a run's decisions."""
-    records = tuple(
-        WorkloadRecord(each.name, each.use, each.workload.title, tuple(each.workload.all_metrics), each.workload.sweep)
-        for each in suite.workloads
-    )
-    stacks = tuple(stack.name for stack in suite.measured)
-    return Decisions(records, stacks, suite.baseline, suite.control, suite.margin, suite.until == "blocks")

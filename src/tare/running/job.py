@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tare.contracts.workloads import Workload
 from tare.errors import TareError, UsageError, why_of
 from tare.hosts.ledger import leftovers, state_folder
 from tare.hosts.local import isolate_mounts
@@ -33,11 +32,6 @@ class Job:
     suite: Suite
     journal: Journal
     budget_seconds: float | None
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        """The workloads with their settings."""
-        return tuple(planned.workload for planned in self.suite.workloads)
 
 
 def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None = None) -> Job:
@@ -74,7 +68,7 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
         if leftovers(state_folder() / "ledger"):
             report(Warned("a killed run left things on this machine: `tare clean` removes them"))
         isolate_mounts()
-        image = wanted_image(job.suite.image, job.workloads, say, before.image_origin if before else "")
+        image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
         job = replace(job, suite=job.suite.in_image(image))
         own = own_images(job.suite, say, before)
         check_programs(job.suite, image, own)
@@ -87,7 +81,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
     before = journal.record
     needs = Needs(
         stacks=suite.stacks,
-        workloads=job.workloads,
+        workloads=tuple(suite.by_name.values()),
         limits=suite.limits,
         release=suite.image.release,
         telemetry=journal.folder / "telemetry",
@@ -98,7 +92,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
     )
     preparation = prepare(needs, image, machines, say)
     if machines.hosts.client is None:
-        os.sched_setaffinity(0, preparation.placement.client)
+        os.sched_setaffinity(0, preparation.spec.run.placement.client)
     _report_skipped(suite, preparation.unusable, report)
     record = make_record(suite, preparation)
     if before is not None:
@@ -136,9 +130,8 @@ def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
 
 
 def _beginning(job: Job, work: Work, preparation: Preparation) -> RunBegins:
-    workloads = {planned.name: planned.workload for planned in job.suite.workloads}
-    cpus = () if job.suite.hosts.server else preparation.placement.server
-    return RunBegins(job.journal.run, len(job.suite.stacks) - len(work.unusable), workloads, cpus)
+    cpus = () if job.suite.hosts.server else preparation.spec.run.placement.server
+    return RunBegins(job.journal.run, len(job.suite.stacks) - len(work.unusable), job.suite.by_name, cpus)
 
 
 def _report_skipped(

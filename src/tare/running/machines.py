@@ -25,12 +25,11 @@ from tare.hosts.network import Network, connected, routed
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.model.machines import Facts, Hosts, Machine
-from tare.model.trials import Caution, Image, ImageWanted, Limits, Problem
+from tare.model.trials import Caution, Image, Limits, Problem
 from tare.running.client import client_of
 from tare.running.nesting import prepare
 from tare.running.testbed import RunResources, Testbed
 from tare.suites.stacks import Stack
-from tare.telemetry.sampler import PERIOD_SECONDS
 
 Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 _CARRIED_TO = Path("/var/lib/tare")
@@ -114,26 +113,22 @@ def emulated(machines: Machines) -> tuple[Caution, ...]:
 
 @dataclass(frozen=True)
 class TestbedSpec:
-    """What a testbed is made with: the image, limits, and a folder for telemetry.
+    """What a testbed is made with.
 
-    `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. `lent` is called
-    with the facts of each lent machine. `sample_seconds` are those from one sample to the next. `beside` has the images
-    of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names.
+    `loads` is the client root, `outer` the image of machines that are hosts, if the run needs any. All images are those
+    of this machine, also in `run`. `lent` is called with the facts of each lent machine.
     """
 
     image: Image
     loads: Image
     outer: Image | None
     limits: Limits
-    telemetry: Path
+    run: RunResources
     lent: Callable[[Facts], None] = lambda _: None
-    sample_seconds: float = PERIOD_SECONDS
-    beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
-    own: Mapping[str, Image] = field(default_factory=dict)
 
 
 @contextmanager
-def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) -> Iterator[Testbed]:
+def open_testbed(machines: Machines, spec: TestbedSpec) -> Iterator[Testbed]:
     """Make what all trials of a run share, the network and the client; remove it after the block."""
     prefix = machines.lent_as or _own_prefix(machines.hosts)
     with ExitStack() as stack:
@@ -152,7 +147,7 @@ def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) ->
         folder = _state(client.host) / "instances" / f"{prefix}-client"
         loads = _on(client.host, spec.loads)
         yield Testbed(
-            client=stack.enter_context(client_of(client, network, loads, placement.client, folder)),
+            client=stack.enter_context(client_of(client, network, loads, spec.run.placement.client, folder)),
             cache=stack.enter_context(HostCache()),
             image=image,
             network=network,
@@ -160,20 +155,13 @@ def open_testbed(machines: Machines, spec: TestbedSpec, placement: Placement) ->
             limits=spec.limits,
             instances=instances,
             outer=_on(server.host, spec.outer) if spec.outer else None,
-            run=_resources(machines, spec, placement),
+            run=replace(
+                spec.run,
+                clock_ahead_seconds=0.0 if isinstance(machines.client, LocalHost) else _clock_ahead(machines.client),
+                own={name: _on(machines.server, each) for name, each in spec.run.own.items()},
+                lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
+            ),
         )
-
-
-def _resources(machines: Machines, spec: TestbedSpec, placement: Placement) -> RunResources:
-    return RunResources(
-        placement=placement,
-        telemetry=spec.telemetry,
-        sample_seconds=spec.sample_seconds,
-        clock_ahead_seconds=0.0 if isinstance(machines.client, LocalHost) else _clock_ahead(machines.client),
-        beside=spec.beside,
-        own={name: _on(machines.server, each) for name, each in spec.own.items()},
-        lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
-    )
 
 
 @dataclass(frozen=True)
@@ -189,10 +177,14 @@ class _Lender:
         lent_as = _own_prefix(Hosts(target, self.client))
         with connected_machines(Hosts(target, self.client), self.spec.image, lent_as) as machines:
             placement = assign_cpus(machines, len(self.spec.limits.cpus))
-            limits = replace(self.spec.limits, cpus=placement.server)
-            spec = replace(self.spec, outer=self.spec.outer if len(inner) > 1 else None, limits=limits)
+            spec = replace(
+                self.spec,
+                outer=self.spec.outer if len(inner) > 1 else None,
+                limits=replace(self.spec.limits, cpus=placement.server),
+                run=replace(self.spec.run, placement=placement),
+            )
             self.spec.lent(machines.server.facts())
-            with open_testbed(machines, spec, placement) as testbed:
+            with open_testbed(machines, spec) as testbed:
                 if problems := tuple(inner[-1].problems(testbed.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)

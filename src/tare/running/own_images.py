@@ -16,7 +16,7 @@ def own_images(suite: Suite, say: Callable[[str], None], before: RunRecord | Non
 
     A run that is continued (`before`) gets the same images again. Raises TareError.
     """
-    workloads = tuple(planned.workload for planned in suite.workloads)
+    workloads = tuple(suite.by_name.values())
     known: dict[ImageWanted, Image] = {}
     images = {}
     for stack in suite.measured:
@@ -39,7 +39,7 @@ def check_programs(suite: Suite, image: Image, own: Mapping[str, Image]) -> None
         for stack in suite.measured
         for fault in lacking(
             own.get(stack.name, image),
-            [name for each in suite.workloads for name in stack.own.workload(each.workload).programs],
+            [name for each in suite.by_name.values() for name in stack.own.workload(each).programs],
         )
     ]
     if missing:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.contracts.workloads import Workload
-from tare.hosts.cpus import Placement
 from tare.images.adopted import images_beside
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe, machine_recipe
@@ -24,7 +23,7 @@ from tare.running.machines import (
     open_testbed,
     problems_by_stack,
 )
-from tare.running.testbed import Testbed
+from tare.running.testbed import RunResources, Testbed
 from tare.suites.stacks import Stack
 from tare.telemetry.sampler import PERIOD_SECONDS
 
@@ -59,7 +58,6 @@ class Preparation:
     needs: Needs
     machines: Machines
     spec: TestbedSpec
-    placement: Placement
     unusable: Problems
 
     @property
@@ -82,16 +80,14 @@ def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Prepara
     beside = images_beside(needs.workloads, say, needs.beside) if needs.services else {}
     placement = assign_cpus(machines, needs.limits.cpus)
     limits = Limits(placement.server, needs.limits.memory_bytes, needs.limits.open_files)
-    spec = TestbedSpec(
-        image, loads, outer, limits, needs.telemetry, needs.lent, needs.sample_seconds, beside, needs.own
-    )
-    return Preparation(needs, machines, spec, placement, unusable)
+    run = RunResources(placement, needs.telemetry, needs.sample_seconds, beside=beside, own=needs.own)
+    return Preparation(needs, machines, TestbedSpec(image, loads, outer, limits, run, needs.lent), unusable)
 
 
 @contextmanager
 def testbed_with_images(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
     """Yield the testbed, with the problems of stacks that cannot take the image; it is removed after the block."""
-    with open_testbed(preparation.machines, preparation.spec, preparation.placement) as testbed:
+    with open_testbed(preparation.machines, preparation.spec) as testbed:
 
         def prepare_stack(stack: Stack) -> Sequence[Problem]:
             own = testbed.of(stack.name)

@@ -32,7 +32,7 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         baseline=suite.baseline,
         blocks=suite.blocks,
         stacks=tuple(stack.name for stack in suite.measured),
-        workloads=tuple(_workload(planned) for planned in suite.workloads),
+        workloads=tuple(workload_record(planned) for planned in suite.workloads),
         image=spec.image.digest,
         image_origin=spec.image.origin,
         packages=spec.image.packages,
@@ -45,12 +45,13 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         tuning=look(machines.server.read),
         sample_seconds=suite.sample_seconds,
         beside=_beside(preparation),
-        own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.own.get(stack.name)))},
+        own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.run.own.get(stack.name)))},
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
 
 
-def _workload(planned: Planned) -> WorkloadRecord:
+def workload_record(planned: Planned) -> WorkloadRecord:
+    """Return what the record of a run has of a workload."""
     return WorkloadRecord(
         name=planned.name,
         use=planned.use,
@@ -65,7 +66,7 @@ def _workload(planned: Planned) -> WorkloadRecord:
 def _beside(preparation: Preparation) -> dict[str, str]:
     """Return the images of services beside those under test, by the services' names."""
     found = {
-        each.name: preparation.spec.beside[each.image]
+        each.name: preparation.spec.run.beside[each.image]
         for workload in preparation.needs.workloads
         for each in workload.beside
     }

@@ -11,7 +11,7 @@ from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Ended, Rounds
-from tare.running.deciding import decisions_of
+from tare.running.deciding import Decisions
 from tare.running.failing import Failing
 from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded
 from tare.running.schedule import Pace, Schedule
@@ -56,8 +56,10 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
     programs = {stack.name: stack.own for stack in suite.measured}
     rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
-    workloads = {planned.name: planned.workload for planned in suite.workloads}
-    pace, decisions = Pace(workloads), decisions_of(suite)
+    pace, began = Pace(suite.by_name), journal.run.record
+    decisions = Decisions(
+        began.workloads, began.stacks, began.baseline, began.control, began.margin, suite.until == "blocks"
+    )
     for trial in work.done:
         pace.learn(trial)
         decisions.learn(trial)

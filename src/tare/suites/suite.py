@@ -80,6 +80,11 @@ class Suite:
         """Name the A/A control: the baseline, measured a second time under this name."""
         return _control_of(self.baseline)
 
+    @property
+    def by_name(self) -> dict[str, Workload]:
+        """The workloads with their settings, by name."""
+        return {planned.name: planned.workload for planned in self.workloads}
+
     def excludes(self, workload: str, stack: str) -> bool:
         """Return whether a stack does not run a workload because the suite says so."""
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
