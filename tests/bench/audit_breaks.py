@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from audit_runs import COVERED, KINDS, NORMAL, Kind, decide, log_ratios, make_world, right
+from audit_runs import COVERED, KINDS, NORMAL, Kind, decide, log_ratios, make_world
 
 RUNS = 2000
 SEED = 19540403
@@ -20,8 +19,8 @@ BREAKS = tuple((kind, stacks) for stacks in reversed(_STACKS) for kind in (NORMA
 class Broken:
     """What was said of stacks without any effect, as shares of the cells that have the noise.
 
-    `unsaid` are the false decisions that are said to tolerate the correlation that the noise has, `said` those that
-    have a caution, a share of the false ones, and `to_the_end` the false ones after all blocks. `blocks` is a median.
+    `unsaid` are the false decisions that are said to tolerate the correlation that the noise has, `to_the_end` the
+    false ones after all blocks.
     """
 
     kind: Kind
@@ -29,10 +28,6 @@ class Broken:
     false: float
     unsaid: float
     to_the_end: float
-    said: float
-    cautioned: float
-    right: float
-    blocks: float
 
 
 def broken(of: tuple[Kind, int]) -> Broken:
@@ -42,15 +37,10 @@ def broken(of: tuple[Kind, int]) -> Broken:
     ratios = log_ratios(world.in_turn(), (0.0,) * stacks)
     found, to_the_end = decide(ratios), decide(ratios, all_blocks=True)
     cells = slice(0, 1 if kind.alone else stacks)
-    cautioned, false = found.cautioned[:, cells], found.false(0.0)[:, cells]
     return Broken(
         kind=kind,
         stacks=stacks,
-        false=float(false.mean()),
+        false=float(found.false(0.0)[:, cells].mean()),
         unsaid=float(found.false(0.0, kind.correlation)[:, cells].mean()),
         to_the_end=float(to_the_end.false(0.0)[:, cells].mean()),
-        said=float(cautioned[false].mean()) if false.any() else 0.0,
-        cautioned=float(cautioned.mean()),
-        right=float(np.isin(found.claim[:, cells], right(0.0)).mean()),
-        blocks=float(np.median(found.blocks[:, cells])),
     )

@@ -17,12 +17,11 @@ _PAPERS_RUNS = 30
 
 @dataclass(frozen=True)
 class Matrix:
-    """`share` is the expected share of false statements among those of a run, `any_false` that of runs with one."""
+    """What was decided in runs of many stacks: `any_false` is the share of runs with a false statement."""
 
     method: str
     kind: str
     effects: tuple[float, ...]
-    share: float
     any_false: float
     decided: float
     trials: float
@@ -62,5 +61,4 @@ def _matrix(method: str, kind: str, effects: tuple[float, ...], found: tuple[np.
     made = claim != UNDECIDED
     good = np.stack([np.isin(claim[:, cell], right(effect)) for cell, effect in enumerate(effects)], axis=1)
     false = made & ~good
-    share = false.sum(axis=1) / np.maximum(made.sum(axis=1), 1)
-    return Matrix(method, kind, effects, share.mean(), false.any(axis=1).mean(), made.mean(), float(np.median(trials)))
+    return Matrix(method, kind, effects, false.any(axis=1).mean(), made.mean(), float(np.median(trials)))

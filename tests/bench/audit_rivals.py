@@ -104,8 +104,7 @@ def permuted(world: World, effect: float) -> Said:
 
 def _said(apart: np.ndarray, away: Floats, cost: np.ndarray) -> Said:
     claim = np.where(apart, np.where(away > 0, MORE, LESS), UNDECIDED)
-    nothing = np.zeros((len(claim), 1))
-    return Said(claim[:, np.newaxis], cost[:, np.newaxis], nothing.astype(bool), nothing)
+    return Said(claim[:, np.newaxis], cost[:, np.newaxis], np.zeros((len(claim), 1)))
 
 
 RIVALS: Mapping[str, Callable[[World, float], Said]] = {

@@ -94,14 +94,13 @@ def make_world(kind: Kind, size: tuple[int, int], seed: int) -> World:
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of each cell in the end, its number of blocks, whether with a caution, and what it would tolerate.
+    """What is said of each cell in the end, its number of blocks, and what it would tolerate.
 
     The cells of tare's own runs are the stacks, then A/A; the arrays have the axes run, cell.
     """
 
     claim: Counts
     blocks: Counts
-    cautioned: NDArray[np.bool_]
     tolerated_autocorrelation: Floats
 
     def false(self, effect: float, tolerating: float = 0.0) -> NDArray[np.bool_]:
@@ -114,13 +113,12 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     """Look after every block at log ratios (axes: run, row, block), as `tare run` does, until all is decided.
 
     The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again; A/A is
-    measured with the baseline. With
-    `all_blocks`, everything is measured to the end, and looked at then.
+    measured with the baseline. With `all_blocks`, everything is measured to the end, and looked at then.
     """
     logs = ratios.transpose(1, 0, 2)
     rows, runs, blocks = logs.shape
     present = np.zeros(logs.shape, dtype=bool)
-    claim, cautioned = np.zeros((rows, runs), dtype=np.int64), np.zeros((rows, runs), dtype=bool)
+    claim = np.zeros((rows, runs), dtype=np.int64)
     is_control = np.arange(1, rows) == rows - 1
     tolerated_autocorrelation, going = np.zeros((rows, runs)), np.arange(runs)
     for count in range(1, blocks + 1):
@@ -132,14 +130,11 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
         claims = claims_of(found)[1:]
         sure = e_bh_beside_control(found.evidence[1:].T, is_control).T & (claims != UNDECIDED)
         claim[1:, going] = np.where(sure, claims, UNDECIDED)
-        cautioned[:, going], tolerated_autocorrelation[:, going] = (
-            (found.widening > 1) | (found.offset > 0),
-            found.tolerated_autocorrelation,
-        )
+        tolerated_autocorrelation[:, going] = found.tolerated_autocorrelation
         going = going[~sure[:-1].all(axis=0)]
         if going.size == 0:
             break
-    return Said(claim[1:].T, present[1:].sum(axis=-1).T, cautioned[1:].T, tolerated_autocorrelation[1:].T)
+    return Said(claim[1:].T, present[1:].sum(axis=-1).T, tolerated_autocorrelation[1:].T)
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
@@ -200,12 +195,11 @@ def tally(said: Said, effect: float, correlation: float) -> Tally:
 
 @dataclass(frozen=True)
 class Coverage:
-    """After each block: the share of intervals that miss the truth now, and that missed it once so far.
+    """After each block: the share of intervals that missed the truth once so far.
 
     `student` is the share that missed it once so far of the interval of Student's t, which is meant for one look.
     """
 
-    now: Floats
     so_far: Floats
     student: Floats
 
@@ -219,8 +213,7 @@ def coverage(ratios: Floats) -> Coverage:
         found = compare_together(
             logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, Reference(0, 2)
         )
-        misses = np.abs(found.mean[1]) > found.half[1]
-        missed |= misses
+        missed |= np.abs(found.mean[1]) > found.half[1]
         student |= np.abs(found.mean[1]) > stats.t.ppf(0.975, count - 1) * found.deviation[1] / np.sqrt(count)
-        rows.append((misses.mean(), missed.mean(), student.mean()))
+        rows.append((missed.mean(), student.mean()))
     return Coverage(*np.array(rows).T)

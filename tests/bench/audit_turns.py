@@ -14,8 +14,7 @@ from audit_centers import CENTERS
 from audit_runs import BLOCKS, UNDECIDED, Counts, Floats, decide, right
 
 from tare.statistics.ratios import Reference
-from tare.statistics.rounds import Differences, beside_baseline, beside_center, beside_mean
-from tare.statistics.stalls import are_apart, are_slow, count_slow
+from tare.statistics.stalls import are_slow, count_slow
 
 RUNS = 2000
 SEED = 20200420
@@ -67,30 +66,22 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Centered:
-    """How a block's value did that a center made of it: its spread and bias, and what was decided, for each effect."""
+    """How a block's value did that a center made of it: its spread, and what was decided."""
 
     deviation: float
-    bias: float
     false: float
     blocks: float
-    found: float
-    found_blocks: float
 
 
 @dataclass(frozen=True)
 class InTurns:
-    """What was found of one moment: by center, and in which shares of runs the stack or A/A is called uneven.
-
-    `stalls` are those that have the caution, `uneven` those whose mean over all turns is said to be another.
-    """
+    """What was found of one moment: by center, and the shares of runs in which the stack or A/A is said to stall."""
 
     moment: Moment
     centers: dict[str, Centered]
     stalls_early: float
     stalls: float
     stalls_of_control: float
-    uneven: float
-    uneven_of_control: float
 
 
 def bursts_of(moment: Moment, blocks: int, chance: np.random.Generator) -> Bursts | None:
@@ -172,15 +163,12 @@ def in_turns(moment: Moment) -> InTurns:
 
 
 def _said(turns: Floats) -> Counts:
-    """Return in which runs the stack is said to stall after ten blocks; it and A/A at any look; and to be uneven."""
+    """Return in which runs the stack is said to stall after ten blocks; it and A/A at any look."""
     logs, reference = turns.swapaxes(0, 1), Reference(0, 2)
     there = np.ones(logs.shape, dtype=bool)
-    slow, said = are_slow(logs, there), np.zeros((5, logs.shape[1]), dtype=np.int64)
-    means, centers = (beside_baseline(logs, there, reference, beside) for beside in (beside_mean, beside_center))
+    slow, said = are_slow(logs, there), np.zeros((3, logs.shape[1]), dtype=np.int64)
     for count in range(1, BLOCKS + 1):
-        said[1:3] |= count_slow(slow[:, :, :count], there[:, :, :count], reference).differ[1:]
-        apart = (Differences(each.logs[..., :count], each.both[..., :count]) for each in (means, centers))
-        said[3:] |= are_apart(*apart)[1:]
+        said[1:] |= count_slow(slow[:, :, :count], there[:, :, :count], reference).differ[1:]
         if count == BLOCKS // 6:
             said[0] = said[1]
     return said
@@ -191,11 +179,8 @@ def _centered(ratios: Floats) -> Centered:
     claims = {effect: said.claim[:, 0] for effect, said in found.items()}
     return Centered(
         deviation=float(ratios[:, 1].std()),
-        bias=float(ratios[:, 1].mean()),
         false=max(
             float(((claims[each] != UNDECIDED) & ~np.isin(claims[each], right(each))).mean()) for each in EFFECTS
         ),
         blocks=float(np.median(found[0.0].blocks[:, 0])),
-        found=float(np.isin(claims[0.03], right(0.03)).mean()),
-        found_blocks=float(np.median(found[0.03].blocks[:, 0])),
     )
