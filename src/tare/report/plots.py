@@ -32,7 +32,8 @@ def plots(summary: Summary, run: Run) -> list[Plot]:
         (record.name, [_of(record, each) for each in workload_drawings(summary, run, record, f"w{index}")])
         for index, record in enumerate(records(run))
     ]
-    shown += [("map", headlines_map(summary)), ("start", starts(run, summary)), ("footprint", costs(run, summary))]
+    shown.append(("map", headlines_map(summary.headlines, summary.stacks, summary.baseline)))
+    shown += [("start", starts(run, summary)), ("footprint", costs(run, summary))]
     return list(chain.from_iterable(_named(f"{number:02}", *each) for number, each in enumerate(shown, start=1)))
 
 

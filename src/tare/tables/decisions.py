@@ -12,12 +12,10 @@ from tare import __version__
 from tare.journal import load
 from tare.report.json import FORMAT, document
 from tare.statistics.summarize import summarize
+from tare.tables.schema import DECISIONS
 from tare.tables.sources import Source
 
-_AS_THEY_ARE = (
-    *("workload", "headline", "metric", "point", "stack", "unit", "better", "decision", "estimate", "n", "trials"),
-    *("mean", "sd", "minimum", "maximum", "mean_ratio", "resolution", "tolerated_autocorrelation", "notes", "skipped"),
-)
+_MADE = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
 
 
 def decisions(source: Source) -> Iterator[dict[str, Any]]:
@@ -58,7 +56,7 @@ def _rows(name: str, report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         low, high = cell["interval"] or (None, None)
         yield {
             "run": name,
-            **{column: cell[column] for column in _AS_THEY_ARE},
+            **{column: cell[column] for column in DECISIONS if column not in _MADE},
             "low": low,
             "high": high,
             "cautions": list(dict.fromkeys(caution["kind"] for caution in cell["cautions"])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.report.numbers import listing
@@ -34,9 +34,6 @@ class Reason:
     text: str
     where: tuple[str, ...]
     hint: str = ""
-
-
-_Reasons = dict[tuple[str, str], list[tuple[str, str]]]  # of a reason and its hint: stacks and workloads
 
 
 def doubts(summary: Summary) -> tuple[Doubt, ...]:
@@ -89,31 +86,24 @@ def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
 
 def skips(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of skipped stacks, each once."""
-    reasons: _Reasons = {}
-    for cell in _first_headlines(summary):
-        if cell.skipped:
-            reasons.setdefault((cell.skipped, ""), []).append((cell.stack, cell.workload))
-    return _grouped(summary, reasons)
+    return _grouped(summary, ((cell.skipped, "", cell) for cell in _first_headlines(summary) if cell.skipped))
 
 
 def failures(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of failed trials, each once, with how many there were."""
-    reasons: _Reasons = {}
-    for cell in _first_headlines(summary):
-        for failure in cell.failures:
-            reasons.setdefault((failure.reason, failure.hint), []).append((cell.stack, cell.workload))
-    return _grouped(summary, reasons)
+    cells = _first_headlines(summary)
+    return _grouped(summary, ((each.reason, each.hint, cell) for cell in cells for each in cell.failures))
 
 
-def _grouped(summary: Summary, reasons: _Reasons) -> tuple[Reason, ...]:
-    grouped = []
-    for (text, hint), cells in reasons.items():
-        lines = []
-        for stack in dict.fromkeys(stack for stack, _ in cells):
-            own = [workload for at, workload in cells if at == stack]
-            lines.append(f"{stack}: {_where(own, summary)}")
-        grouped.append(Reason(text, tuple(lines), hint))
-    return tuple(grouped)
+def _grouped(summary: Summary, found: Iterable[tuple[str, str, Cell]]) -> tuple[Reason, ...]:
+    """Group cells by their reason and its hint, and name their stacks and workloads."""
+    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for text, hint, cell in found:
+        reasons.setdefault((text, hint), {}).setdefault(cell.stack, []).append(cell.workload)
+    return tuple(
+        Reason(text, tuple(f"{stack}: {_where(own, summary)}" for stack, own in stacks.items()), hint)
+        for (text, hint), stacks in reasons.items()
+    )
 
 
 def _where(workloads: list[str], summary: Summary) -> str:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from tare import __version__
 from tare.answers.comparing import Answer
 from tare.journal import Run
-from tare.report import figures, heat, shifts
+from tare.report import figures, shifts
 from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
 from tare.report.html.drawing import Drawing, drawing
+from tare.report.html.drawings import MOST_DRAWN, headlines_map
 from tare.report.html.page import described, look
 from tare.report.numbers import estimate, glyph, interval, state
 from tare.statistics.cells import Cell
 
 _GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
-_MANY = 4  # columns of a map that fit beside another chart
-_MOST_DRAWN = 60  # stacks
 
 
 @dataclass(frozen=True)
@@ -116,13 +115,11 @@ def _rows(answer: Answer) -> Iterator[ComparedRow]:
 def _drawings(answer: Answer) -> Iterator[Drawing]:
     """Draw a map of all changes; and of each headline the changes, and where they come from."""
     stacks = list(dict.fromkeys(cell.stack for cell in answer.cells))
-    if len(stacks) > _MOST_DRAWN:
+    if len(stacks) > MOST_DRAWN:
         return
     baseline, of = answer.summary.baseline, "what it was before" if answer.changes else answer.summary.baseline
     names = list(dict.fromkeys(cell.headline for cell in answer.cells))
-    columns = [heat.Column(name, _of(answer.cells, name)) for name in names]
-    caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
-    drawn = [drawing(heat.heat(columns, stacks), "map", caption, wide=len(columns) > _MANY)]
+    drawn: list[Drawing | None] = [*headlines_map(answer.cells, stacks, of)]
     for at, name in enumerate(names):
         caption = f"{name}: percent of {of}, with 95 % interval."
         drawn.append(drawing(figures.ratios(_of(answer.cells, name), of), f"c{at}", caption))

@@ -12,7 +12,7 @@ from tare.report import figures, heat
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.swept import swept_drawings
 from tare.report.html.turns import strips
-from tare.statistics.cells import HeadlineRule
+from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_size
 
@@ -59,14 +59,12 @@ def _ratios(summary: Summary, rule: HeadlineRule, prefix: str) -> list[Drawing |
     return drawings
 
 
-def headlines_map(summary: Summary) -> tuple[Drawing, ...]:
-    """Draw percent of the baseline of all headlines, as VTmark's Figure 4."""
-    columns = [
-        heat.Column(rule.name, [cell for cell in summary.headlines if cell.headline == rule.name])
-        for rule in summary.rules
-    ]
-    caption = f"Percent of {summary.baseline}. Blue is faster or less, orange is slower or more, in all columns alike."
-    drawn = drawing(heat.heat(columns, summary.stacks), "map", caption, wide=len(columns) > _MANY)
+def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tuple[Drawing, ...]:
+    """Draw percent of the baseline, or of what it was before, of all headlines, as VTmark's Figure 4."""
+    names = dict.fromkeys(cell.headline for cell in cells)
+    columns = [heat.Column(name, [cell for cell in cells if cell.headline == name]) for name in names]
+    caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
+    drawn = drawing(heat.heat(columns, stacks), "map", caption, wide=len(columns) > _MANY)
     return (drawn,) if drawn else ()
 
 

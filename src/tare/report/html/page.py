@@ -168,7 +168,7 @@ def page(summary: Summary, run: Run) -> Page:
         answer=answer(summary, run.record.measured_on),
         columns=tuple((workload_anchor(summary, rule.workload), rule) for rule in summary.rules),
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
-        map=headlines_map(summary) if drawn else (),
+        map=headlines_map(summary.headlines, summary.stacks, summary.baseline) if drawn else (),
         left_out=_left_out(summary, run, places),
         doubts=numbered,
         numbers={doubt.kind: doubt.number for doubt in numbered},
