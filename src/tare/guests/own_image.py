@@ -32,7 +32,7 @@ from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.hosts.host import Host, Process
-from tare.model.trials import Caution, Family, Problem
+from tare.model.trials import Caution, Problem
 
 BOOT_SECONDS = 100.0  # the client knocks for 120 s: ours is the better error
 NETMASK, PREFIX = "255.255.255.0", 24
@@ -75,14 +75,14 @@ DiskFormat = Literal["raw", "qcow2"]
 class OwnImage(Technology):
     """Boots the user's image. Each technology of this kind gives the command line."""
 
-    family: ClassVar[Family] = "unikernel"
-    isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    path: ClassVar[str] = "tap"
-    tested_in: ClassVar[str] = "tests/lab/test_real_things.py"
+    family = "unikernel"
+    isolates = "a kernel with one application in it, on virtual hardware"
+    path = "tap"
+    tested_in = "tests/lab/test_real_things.py"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    board: ClassVar[str] = "pc"
-    one_cpu: ClassVar[bool] = False
-    without_kvm: ClassVar[str] = 'use accelerator = "tcg"'
+    board = "pc"
+    one_cpu = False
+    without_kvm = 'use accelerator = "tcg"'
 
     image: str = ""
     service: str | tuple[str, ...] = ""

@@ -21,7 +21,7 @@ from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.hosts.host import Host, Process
 from tare.images.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
-from tare.model.trials import Caution, Family, Image, Limits, Problem
+from tare.model.trials import Caution, Image, Limits, Problem
 
 BOOT_SECONDS = 60.0
 SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
@@ -48,14 +48,14 @@ class Boot:
 class Unikernel(Technology):
     """Starts the application in a monitor. `file` is the unikernel, `tools` are those of the host."""
 
-    family: ClassVar[Family] = "unikernel"
-    path: ClassVar[str] = "tap"
-    tested_in: ClassVar[str] = "tests/contract/test_unikernels.py"
-    packages: ClassVar[tuple[str, ...]] = UNIKERNELS.debian_packages
+    family = "unikernel"
+    path = "tap"
+    tested_in = "tests/contract/test_unikernels.py"
+    packages = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
-    headers: ClassVar[bool] = False  # whether the monitor gives virtio's headers with every packet
-    firmware: ClassVar[bool] = False  # whether a firmware runs first
+    headers = False  # whether the monitor gives virtio's headers with every packet
+    firmware = False  # whether a firmware runs first
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the command that starts the unikernel."""
@@ -171,11 +171,11 @@ class InQemu(Unikernel):
     """Boots the unikernel in QEMU."""
 
     tools: ClassVar[Mapping[str, str]] = {kvm.PROGRAM: "qemu-system-x86", **Unikernel.tools}
-    headers: ClassVar[bool] = True
-    firmware: ClassVar[bool] = True
+    headers = True
+    firmware = True
     board: ClassVar[str]
     emulated: ClassVar[str]  # model of the processor in emulation
-    card: ClassVar[str] = ""  # more options of the network card
+    card = ""  # more options of the network card
 
     accelerator: Literal["tcg", "kvm"] = "tcg"
 

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from tare.contracts.technologies import Launch, Technology
 from tare.guests import boot_medium, guest
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image
+from tare.model.trials import Image
 
 
 @dataclass(frozen=True)
 class VirtualPc(Technology):
     """Boots the image from a CD. `drivers` are the kernel modules of its controllers, in the order of loading."""
 
-    family: ClassVar[Family] = "type 2"
-    starts_quickly: ClassVar[bool] = False
-    isolates: ClassVar[str] = "a kernel of its own on a virtual PC"
+    family = "type 2"
+    starts_quickly = False
+    isolates = "a kernel of its own on a virtual PC"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
-    packages: ClassVar[tuple[str, ...]] = tuple(boot_medium.LOADER.values())
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "bridge"
+    packages = tuple(boot_medium.LOADER.values())
+    hosts = True
+    tested = "stand-in"
+    path = "bridge"
     drivers: ClassVar[tuple[str, ...]]
 
     def imported(self, host: Host, image: Image) -> None:

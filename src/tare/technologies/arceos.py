@@ -8,7 +8,6 @@ card, without interrupts, so it takes a whole CPU even when it is idle.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.guests.unikernel import InQemu, arceos_version
 from tare.hosts.host import Host
@@ -18,12 +17,12 @@ from tare.hosts.host import Host
 class Arceos(InQemu):
     """Boots the application in QEMU."""
 
-    name: ClassVar[str] = "arceos"
-    title: ClassVar[str] = "ArceOS (QEMU)"
-    isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    file: ClassVar[str] = "micro.arceos"
-    board: ClassVar[str] = "q35"
-    emulated: ClassVar[str] = "max"
+    name = "arceos"
+    title = "ArceOS (QEMU)"
+    isolates = "a kernel with one application in it, on virtual hardware"
+    file = "micro.arceos"
+    board = "q35"
+    emulated = "max"
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - it is built into the unikernel
         """Return the version of ArceOS."""

@@ -22,21 +22,21 @@ from tare.contracts.technologies import (
 )
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
 class Bubblewrap(Technology):
     """Starts the image's `init` under bwrap; tare enters the inside through its namespaces."""
 
-    name: ClassVar[str] = "bubblewrap"
-    title: ClassVar[str] = "Bubblewrap"
-    family: ClassVar[Family] = "sandbox"
-    isolates: ClassVar[str] = "namespaces; no control group, no network of its own"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    name = "bubblewrap"
+    title = "Bubblewrap"
+    family = "sandbox"
+    isolates = "namespaces; no control group, no network of its own"
+    nests = True
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}
-    path: ClassVar[str] = "bridge"
+    path = "bridge"
 
     def version(self, host: Host) -> str:
         """Return bwrap's version."""

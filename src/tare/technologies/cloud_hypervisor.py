@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Image, Problem
 
 _PROGRAM = "cloud-hypervisor"
 _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"
@@ -26,15 +26,15 @@ _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/c
 class CloudHypervisor(Technology):
     """Boots the image's unpacked kernel from a command line."""
 
-    name: ClassVar[str] = "cloud-hypervisor"
-    title: ClassVar[str] = "Cloud Hypervisor"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "cloud-hypervisor, KVM that boots a guest"
+    name = "cloud-hypervisor"
+    title = "Cloud Hypervisor"
+    family = "type 2"
+    isolates = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
+    needs = "cloud-hypervisor, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    path: ClassVar[str] = "tap"
+    hosts = True
+    tested = "emulated"
+    path = "tap"
 
     def version(self, host: Host) -> str:
         """Return Cloud Hypervisor's version."""

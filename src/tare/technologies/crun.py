@@ -38,14 +38,14 @@ _CAPABILITIES = (
 class Crun(Technology):
     """Starts the image's `init` from an OCI bundle."""
 
-    name: ClassVar[str] = "crun"
-    title: ClassVar[str] = "crun"
+    name = "crun"
+    title = "crun"
     family: ClassVar[Family] = "container"
-    isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    path: ClassVar[str] = "bridge"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
-    package: ClassVar[str] = "crun"
+    isolates = "namespaces, capabilities, a control group; the machine's kernel"
+    path = "bridge"
+    nests = True
+    volumes = True
+    package = "crun"
 
     program: str = "crun"
 

@@ -41,23 +41,23 @@ _CONTAINERD = "/run/containerd/containerd.sock"
 class Docker(Technology):
     """Starts the image's `init` by `docker run`."""
 
-    name: ClassVar[str] = "docker"
-    title: ClassVar[str] = "Docker"
+    name = "docker"
+    title = "Docker"
     family: ClassVar[Family] = "container"
-    isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    needs: ClassVar[str] = "its daemon"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    isolates = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    needs = "its daemon"
+    nests = True
+    volumes = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
     processes: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
-    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+    lists = (
         ("docker", "ps", "--all", "--format", "{{.Names}}"),
         ("docker", "network", "ls", "--format", "{{.Name}}"),
         ("docker", "volume", "ls", "--format", "{{.Name}}"),
     )
-    package: ClassVar[str] = "docker.io"
-    program: ClassVar[str] = "docker"
-    removes: ClassVar[bool] = True  # the engine removes a container at its end
+    package = "docker.io"
+    program = "docker"
+    removes = True  # the engine removes a container at its end
 
     network: Literal["nat", "bridge"] = "nat"
 

@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Image, Problem
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
 _OLDEST = (1, 8)
@@ -30,15 +30,15 @@ _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/fir
 class Firecracker(Technology):
     """Boots the image's unpacked kernel from a configuration file."""
 
-    name: ClassVar[str] = "firecracker"
-    title: ClassVar[str] = "Firecracker"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
-    needs: ClassVar[str] = "firecracker 1.8 or newer, KVM that boots a guest"
+    name = "firecracker"
+    title = "Firecracker"
+    family = "type 2"
+    isolates = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
+    needs = "firecracker 1.8 or newer, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    path: ClassVar[str] = "tap"
+    hosts = True
+    tested = "emulated"
+    path = "tap"
 
     def version(self, host: Host) -> str:
         """Return Firecracker's version."""

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tare.contracts.technologies import Ground, Launch, first_line
 from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Family, Problem
+from tare.model.trials import Caution, Problem
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.
@@ -30,12 +29,12 @@ _NOTED = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
 class Gvisor(Crun):
     """Starts the image's `init` from an OCI bundle, as crun does, under runsc."""
 
-    name: ClassVar[str] = "gvisor"
-    title: ClassVar[str] = "gVisor"
-    family: ClassVar[Family] = "sandbox"
-    isolates: ClassVar[str] = "a kernel in user space between the program and the machine's"
-    processes: ClassVar[tuple[str, ...]] = ("runsc-sandbox", "runsc-gofer", "exe")
-    package: ClassVar[str] = "runsc"
+    name = "gvisor"
+    title = "gVisor"
+    family = "sandbox"
+    isolates = "a kernel in user space between the program and the machine's"
+    processes = ("runsc-sandbox", "runsc-gofer", "exe")
+    package = "runsc"
 
     program: str = "runsc"
 

@@ -13,13 +13,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 from tare.technologies.docker import Docker
 
 _SHIM = "containerd-shim-kata-v2"
@@ -30,14 +29,14 @@ _INSTALL = "put a release of github.com/kata-containers/kata-containers under /o
 class Kata(Docker):
     """Starts the image's `init` by `docker run --runtime`."""
 
-    name: ClassVar[str] = "kata"
-    title: ClassVar[str] = "Kata Containers, by Docker"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own for each container, on virtual hardware"
-    needs: ClassVar[str] = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
-    nests: ClassVar[bool] = False
-    volumes: ClassVar[bool] = False
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    name = "kata"
+    title = "Kata Containers, by Docker"
+    family = "type 2"
+    isolates = "a kernel of its own for each container, on virtual hardware"
+    needs = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
+    nests = False
+    volumes = False
+    tested = "stand-in"
 
     runtime: str = "io.containerd.kata.v2"
 

@@ -8,7 +8,7 @@ The machine is that of `qemu`: q35, virtio, the image's kernel. `uri` is the con
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -30,15 +30,15 @@ _TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", "lz4": "lz4", **moni
 class Libvirt(Technology):
     """Creates a domain on an overlay of the image's disk."""
 
-    name: ClassVar[str] = "libvirt"
-    title: ClassVar[str] = "libvirt, QEMU/KVM"
+    name = "libvirt"
+    title = "libvirt, QEMU/KVM"
     family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own on virtual hardware; a control group of libvirt's"
-    needs: ClassVar[str] = "its daemon, KVM that boots a guest"
-    tested_in: ClassVar[str] = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
-    tools: ClassVar[Mapping[str, str]] = _TOOLS
-    hosts: ClassVar[bool] = True
-    path: ClassVar[str] = "tap"
+    isolates = "a kernel of its own on virtual hardware; a control group of libvirt's"
+    needs = "its daemon, KVM that boots a guest"
+    tested_in = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
+    tools = _TOOLS
+    hosts = True
+    path = "tap"
 
     uri: str = "qemu:///system"
     type: Literal["kvm", "qemu"] = "kvm"

@@ -6,9 +6,8 @@ It has a name of its own so that nobody reads emulation as virtualization. Setti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from tare.model.trials import Family
 from tare.technologies.libvirt import Libvirt
 
 
@@ -16,10 +15,10 @@ from tare.technologies.libvirt import Libvirt
 class LibvirtTcg(Libvirt):
     """Creates a domain of the kind `qemu`."""
 
-    name: ClassVar[str] = "libvirt-tcg"
-    title: ClassVar[str] = "libvirt, QEMU emulation"
-    family: ClassVar[Family] = "emulator"
-    starts_quickly: ClassVar[bool] = False
-    needs: ClassVar[str] = "its daemon"
+    name = "libvirt-tcg"
+    title = "libvirt, QEMU emulation"
+    family = "emulator"
+    starts_quickly = False
+    needs = "its daemon"
 
     type: Literal["kvm", "qemu"] = "qemu"

@@ -23,21 +23,21 @@ from tare.contracts.technologies import (
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
 class Lxc(Technology):
     """Starts the image's `init` as an application container."""
 
-    name: ClassVar[str] = "lxc"
-    title: ClassVar[str] = "LXC"
-    family: ClassVar[Family] = "container"
-    isolates: ClassVar[str] = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    name = "lxc"
+    title = "LXC"
+    family = "container"
+    isolates = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    nests = True
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
-    path: ClassVar[str] = "bridge"
+    path = "bridge"
 
     def version(self, host: Host) -> str:
         """Return liblxc's version."""

@@ -68,21 +68,19 @@ exit 1
 class Lxd(Technology):
     """Starts the image's `init` in a container of LXD or Incus."""
 
-    name: ClassVar[str] = "lxd"
-    title: ClassVar[str] = "LXD"
+    name = "lxd"
+    title = "LXD"
     family: ClassVar[Family] = "container"
-    isolates: ClassVar[str] = (
-        "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
-    )
-    needs: ClassVar[str] = "or Incus instead, its daemon"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    isolates = "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
+    needs = "or Incus instead, its daemon"
+    nests = True
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
     packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
-    lists: ClassVar[tuple[tuple[str, ...], ...]] = tuple(
+    lists = tuple(
         (client, *words, "--format", "csv") for client in ("lxc", "incus") for words in (("list",), ("storage", "list"))
     )
-    path: ClassVar[str] = "bridge"
+    path = "bridge"
 
     def version(self, host: Host) -> str:
         """Return the client's version; for Incus, it includes the name."""

@@ -11,13 +11,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Image, Problem
 from tare.technologies.lxd import (
     REMOVE,
     SECONDS,
@@ -44,19 +44,19 @@ _DRIVER_FIX = "apt-get install qemu-system-x86 ovmf lxd-agent, modprobe vhost_vs
 class LxdVm(Lxd):
     """Starts a machine of LXD or Incus; tare enters the inside over SSH."""
 
-    name: ClassVar[str] = "lxd-vm"
-    title: ClassVar[str] = "LXD, virtual machine"
-    family: ClassVar[Family] = "type 2"
-    starts_quickly: ClassVar[bool] = False
-    isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
-    nests: ClassVar[bool] = False
-    volumes: ClassVar[bool] = False
+    name = "lxd-vm"
+    title = "LXD, virtual machine"
+    family = "type 2"
+    starts_quickly = False
+    isolates = "a kernel of its own on virtual hardware"
+    needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
+    nests = False
+    volumes = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
-    packages: ClassVar[tuple[str, ...]] = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    path: ClassVar[str] = "tap"
+    packages = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
+    hosts = True
+    tested = "emulated"
+    path = "tap"
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon that can run machines answers, and whether a guest boots on KVM."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
 from tare.hosts.host import Host
@@ -28,12 +28,12 @@ _OPAM = "opam install solo5, and have it on root's PATH"
 class Mirage(OwnImage):
     """Starts a unikernel of MirageOS."""
 
-    name: ClassVar[str] = "mirage"
-    title: ClassVar[str] = "MirageOS, an image of yours"
-    needs: ClassVar[str] = "an image of yours, a Solo5 tender"
-    board: ClassVar[str] = "pc,acpi=off"
-    one_cpu: ClassVar[bool] = True
-    without_kvm: ClassVar[str] = "build the image for spt or virtio"
+    name = "mirage"
+    title = "MirageOS, an image of yours"
+    needs = "an image of yours, a Solo5 tender"
+    board = "pc,acpi=off"
+    one_cpu = True
+    without_kvm = "build the image for spt or virtio"
 
     tender: Literal["hvt", "spt", "virtio"] = "hvt"
     device: str = "service"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from tare.contracts.technologies import Launch
 from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
@@ -26,12 +25,12 @@ from tare.model.trials import Problem
 class Nanos(OwnImage):
     """Boots a disk with Nanos."""
 
-    name: ClassVar[str] = "nanos"
-    title: ClassVar[str] = "Nanos, an image of yours"
-    needs: ClassVar[str] = "an image of yours"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
-    board: ClassVar[str] = "q35"
-    built_in_address: ClassVar[bool] = True
+    name = "nanos"
+    title = "Nanos, an image of yours"
+    needs = "an image of yours"
+    tested = "real"
+    board = "q35"
+    built_in_address = True
 
     disk_format: DiskFormat = "raw"
 

@@ -18,19 +18,19 @@ from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
 class Native(Technology):
     """Starts the image's `init` in a control group and a chroot."""
 
-    name: ClassVar[str] = "native"
-    title: ClassVar[str] = "bare metal"
-    family: ClassVar[Family] = "bare metal"
-    isolates: ClassVar[str] = "nothing: a control group limits it"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    name = "native"
+    title = "bare metal"
+    family = "bare metal"
+    isolates = "nothing: a control group limits it"
+    nests = True
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
 
     network: Literal["bridge", "host"] = "bridge"

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 
@@ -19,17 +19,17 @@ _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no f
 class Nspawn(Technology):
     """Starts the image's `init` under systemd-nspawn; tare enters the inside through its namespaces."""
 
-    name: ClassVar[str] = "nspawn"
-    title: ClassVar[str] = "systemd-nspawn"
-    family: ClassVar[Family] = "container"
-    isolates: ClassVar[str] = "namespaces, capabilities, a control group; the machine's kernel"
-    nests: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
+    name = "nspawn"
+    title = "systemd-nspawn"
+    family = "container"
+    isolates = "namespaces, capabilities, a control group; the machine's kernel"
+    nests = True
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {
         "systemd-nspawn": "systemd-container",
         "ip": "iproute2",
     }
-    path: ClassVar[str] = "bridge"
+    path = "bridge"
 
     def version(self, host: Host) -> str:
         """Return systemd's version."""

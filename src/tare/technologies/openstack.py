@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.model.machines import Machine
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 from tare.units import Duration
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
@@ -45,16 +45,16 @@ _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 class Openstack(Technology):
     """Lends a server of a cloud."""
 
-    name: ClassVar[str] = "openstack"
-    title: ClassVar[str] = "OpenStack server"
-    family: ClassVar[Family] = "bare metal"
-    isolates: ClassVar[str] = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
-    needs: ClassVar[str] = "openstacksdk, a cloud in clouds.yaml"
-    tools: ClassVar[Mapping[str, str]] = _TOOLS
-    hosts: ClassVar[bool] = True
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "direct"
-    gives_machine: ClassVar[bool] = True
+    name = "openstack"
+    title = "OpenStack server"
+    family = "bare metal"
+    isolates = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
+    needs = "openstacksdk, a cloud in clouds.yaml"
+    tools = _TOOLS
+    hosts = True
+    tested = "stand-in"
+    path = "direct"
+    gives_machine = True
 
     cloud: str = ""
     flavor: str = ""

@@ -20,7 +20,6 @@ if the application is not part of the kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
 
@@ -29,10 +28,10 @@ from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
 class Osv(OwnImage):
     """Boots an image of OSv."""
 
-    name: ClassVar[str] = "osv"
-    title: ClassVar[str] = "OSv, an image of yours"
-    needs: ClassVar[str] = "an image of yours"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
+    name = "osv"
+    title = "OSv, an image of yours"
+    needs = "an image of yours"
+    tested = "real"
 
     disk: str = ""
     disk_format: DiskFormat = "qcow2"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.contracts.technologies import Launch, first_line
 from tare.hosts.host import Host, Process
@@ -58,19 +57,19 @@ true
 class Podman(Docker):
     """Starts the image's `init` by `podman run`."""
 
-    name: ClassVar[str] = "podman"
-    title: ClassVar[str] = "Podman"
-    packages: ClassVar[tuple[str, ...]] = ("containernetworking-plugins", "iptables")
-    needs: ClassVar[str] = ""
-    processes: ClassVar[tuple[str, ...]] = ("conmon",)
-    lists: ClassVar[tuple[tuple[str, ...], ...]] = (
+    name = "podman"
+    title = "Podman"
+    packages = ("containernetworking-plugins", "iptables")
+    needs = ""
+    processes = ("conmon",)
+    lists = (
         ("podman", "ps", "--all", "--format", "{{.Names}}"),
         ("podman", "network", "ls", "--format", "{{.Name}}"),
         ("podman", "volume", "ls", "--format", "{{.Name}}"),
     )
-    package: ClassVar[str] = "podman"
-    program: ClassVar[str] = "podman"
-    removes: ClassVar[bool] = False  # by `--rm`, with which the container's root ignores fsync
+    package = "podman"
+    program = "podman"
+    removes = False  # by `--rm`, with which the container's root ignores fsync
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon

@@ -22,18 +22,18 @@ from tare.model.trials import Family, Image, Problem
 class Qemu(Technology):
     """Boots the image; tare enters the inside through its door."""
 
-    name: ClassVar[str] = "qemu"
-    title: ClassVar[str] = "QEMU/KVM"
+    name = "qemu"
+    title = "QEMU/KVM"
     family: ClassVar[Family] = "type 2"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    isolates: ClassVar[str] = "a kernel of its own on virtual hardware"
-    needs: ClassVar[str] = "KVM that boots a guest"
-    nests: ClassVar[bool] = True
+    isolates = "a kernel of its own on virtual hardware"
+    needs = "KVM that boots a guest"
+    nests = True
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
-    hosts: ClassVar[bool] = True
-    volumes: ClassVar[bool] = True
-    path: ClassVar[str] = "tap"
-    acceleration: ClassVar[tuple[str, ...]] = kvm.OPTIONS
+    hosts = True
+    volumes = True
+    path = "tap"
+    acceleration = kvm.OPTIONS
 
     def version(self, host: Host) -> str:
         """Return QEMU's version."""

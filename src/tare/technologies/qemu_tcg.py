@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import Instance
 from tare.guests.guest import EMULATED
 from tare.hosts.host import Host
-from tare.model.trials import Family, Problem
+from tare.model.trials import Problem
 from tare.technologies.qemu import Qemu
 
 
@@ -22,13 +21,13 @@ from tare.technologies.qemu import Qemu
 class QemuTcg(Qemu):
     """Boots the image in emulation."""
 
-    name: ClassVar[str] = "qemu-tcg"
-    title: ClassVar[str] = "QEMU emulation"
-    family: ClassVar[Family] = "emulator"
-    starts_quickly: ClassVar[bool] = False
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
-    needs: ClassVar[str] = ""
-    acceleration: ClassVar[tuple[str, ...]] = ("-accel", "tcg,thread=multi", "-cpu", "max")
+    name = "qemu-tcg"
+    title = "QEMU emulation"
+    family = "emulator"
+    starts_quickly = False
+    tested = "real"
+    needs = ""
+    acceleration = ("-accel", "tcg,thread=multi", "-cpu", "max")
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask
         """Emulation needs nothing."""

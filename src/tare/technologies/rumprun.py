@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import ClassVar
 
 from tare.guests.own_image import PREFIX, Boot, DiskFormat, OwnImage
 
@@ -27,10 +26,10 @@ from tare.guests.own_image import PREFIX, Boot, DiskFormat, OwnImage
 class Rumprun(OwnImage):
     """Boots an image of Rumprun."""
 
-    name: ClassVar[str] = "rumprun"
-    title: ClassVar[str] = "Rumprun, an image of yours"
-    needs: ClassVar[str] = "an image of yours"
-    one_cpu: ClassVar[bool] = True
+    name = "rumprun"
+    title = "Rumprun, an image of yours"
+    needs = "an image of yours"
+    one_cpu = True
 
     disk: str = ""
     disk_format: DiskFormat = "raw"

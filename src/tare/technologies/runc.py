@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.technologies.crun import Crun
 
@@ -12,8 +11,8 @@ from tare.technologies.crun import Crun
 class Runc(Crun):
     """Starts the image's `init` from an OCI bundle."""
 
-    name: ClassVar[str] = "runc"
-    title: ClassVar[str] = "runc"
-    package: ClassVar[str] = "runc"
+    name = "runc"
+    title = "runc"
+    package = "runc"
 
     program: str = "runc"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from tare.contracts.technologies import missing_tools
 from tare.errors import TrialFailed
@@ -27,14 +26,14 @@ _PROBE = 'ip tuntap add dev tap mode tap && ip link set tap up && exec "$@"'
 class Solo5Hvt(Solo5):
     """Starts the application in a guest of KVM's."""
 
-    name: ClassVar[str] = "solo5-hvt"
-    title: ClassVar[str] = "Solo5 hvt (KVM)"
-    isolates: ClassVar[str] = "one application with its own network stack, alone on a virtual processor"
-    needs: ClassVar[str] = "KVM that boots a guest"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    tender: ClassVar[str] = "solo5-hvt"
-    processes: ClassVar[tuple[str, ...]] = (tender,)
-    file: ClassVar[str] = "micro.hvt"
+    name = "solo5-hvt"
+    title = "Solo5 hvt (KVM)"
+    isolates = "one application with its own network stack, alone on a virtual processor"
+    needs = "KVM that boots a guest"
+    tested = "emulated"
+    tender = "solo5-hvt"
+    processes = (tender,)
+    file = "micro.hvt"
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used."""

@@ -7,7 +7,6 @@ network stack smoltcp.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.guests.unikernel import Solo5
 
@@ -16,9 +15,9 @@ from tare.guests.unikernel import Solo5
 class Solo5Spt(Solo5):
     """Starts the application in a process of its own."""
 
-    name: ClassVar[str] = "solo5-spt"
-    title: ClassVar[str] = "Solo5 spt (seccomp)"
-    isolates: ClassVar[str] = "one application with its own network stack, held to a few system calls by seccomp"
-    tender: ClassVar[str] = "solo5-spt"
-    processes: ClassVar[tuple[str, ...]] = (tender,)
-    file: ClassVar[str] = "micro.spt"
+    name = "solo5-spt"
+    title = "Solo5 spt (seccomp)"
+    isolates = "one application with its own network stack, held to a few system calls by seccomp"
+    tender = "solo5-spt"
+    processes = (tender,)
+    file = "micro.spt"

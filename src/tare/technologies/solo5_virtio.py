@@ -8,7 +8,6 @@ at once, not in a thread of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.guests.unikernel import InQemu, solo5_version
 from tare.hosts.host import Host
@@ -18,13 +17,13 @@ from tare.hosts.host import Host
 class Solo5Virtio(InQemu):
     """Boots the application in QEMU."""
 
-    name: ClassVar[str] = "solo5-virtio"
-    title: ClassVar[str] = "Solo5 virtio (QEMU)"
-    isolates: ClassVar[str] = "a kernel with one application in it, on virtual hardware"
-    file: ClassVar[str] = "micro.virtio"
-    board: ClassVar[str] = "pc"
-    emulated: ClassVar[str] = "Westmere"
-    card: ClassVar[str] = ",ioeventfd=off,tx=timer,x-txtimer=1000"
+    name = "solo5-virtio"
+    title = "Solo5 virtio (QEMU)"
+    isolates = "a kernel with one application in it, on virtual hardware"
+    file = "micro.virtio"
+    board = "pc"
+    emulated = "Westmere"
+    card = ",ioeventfd=off,tx=timer,x-txtimer=1000"
 
     def version(self, host: Host) -> str:
         """Return the version of Solo5; empty before it is built."""

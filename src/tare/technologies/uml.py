@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Image, Problem
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU
@@ -33,14 +33,14 @@ _PROBE = ("mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"
 class Uml(Technology):
     """Boots the image's disk in a kernel that is a process."""
 
-    name: ClassVar[str] = "uml"
-    title: ClassVar[str] = "User-mode Linux"
-    family: ClassVar[Family] = "type 2"
-    isolates: ClassVar[str] = "a kernel of its own, as a program of the machine's kernel"
-    needs: ClassVar[str] = "a CPU on which it runs a program"
+    name = "uml"
+    title = "User-mode Linux"
+    family = "type 2"
+    isolates = "a kernel of its own, as a program of the machine's kernel"
+    needs = "a CPU on which it runs a program"
     tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    path: ClassVar[str] = "tap"
+    tested = "stand-in"
+    path = "tap"
 
     vector: bool = False
 

@@ -16,7 +16,6 @@ of the kernel's command line before the `--`, such as `vfs.fstab=[ "initrd0:/:ex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from tare.guests.own_image import PREFIX, Boot, OwnImage
 
@@ -31,10 +30,10 @@ _NO_SEED = (
 class Unikraft(OwnImage):
     """Boots an image of Unikraft."""
 
-    name: ClassVar[str] = "unikraft"
-    title: ClassVar[str] = "Unikraft, an image of yours"
-    needs: ClassVar[str] = "an image of yours"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
+    name = "unikraft"
+    title = "Unikraft, an image of yours"
+    needs = "an image of yours"
+    tested = "real"
 
     initrd: str = ""
     parameters: str = ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
@@ -29,10 +29,10 @@ _INSTALL = "install VirtualBox from virtualbox.org: Debian has no package of it"
 class Virtualbox(VirtualPc):
     """Registers a machine for each instance, and removes it with its disk."""
 
-    name: ClassVar[str] = "virtualbox"
-    title: ClassVar[str] = "VirtualBox"
-    needs: ClassVar[str] = "VirtualBox and its kernel modules"
-    drivers: ClassVar[tuple[str, ...]] = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
+    name = "virtualbox"
+    title = "VirtualBox"
+    needs = "VirtualBox and its kernel modules"
+    drivers = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
 
     controller: Literal["BusLogic", "VirtIO"] = "BusLogic"
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
@@ -37,10 +37,10 @@ _UNBRIDGE = f'sed -i "/^add_bridge_mapping $1 /d" {_NETWORKING}; {_RESTART}'
 class Vmware(VirtualPc):
     """Writes a machine for each instance, and removes it with its disk."""
 
-    name: ClassVar[str] = "vmware"
-    title: ClassVar[str] = "VMware Workstation"
-    needs: ClassVar[str] = "VMware Workstation or Player and its kernel modules"
-    drivers: ClassVar[tuple[str, ...]] = ("sd_mod", "vmw_pvscsi", "vmxnet3")
+    name = "vmware"
+    title = "VMware Workstation"
+    needs = "VMware Workstation or Player and its kernel modules"
+    drivers = ("sd_mod", "vmw_pvscsi", "vmxnet3")
 
     product: Literal["ws", "player"] = "ws"
 

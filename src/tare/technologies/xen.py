@@ -7,10 +7,10 @@ xl.cfg(5), and no test has seen it boot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
@@ -18,7 +18,7 @@ from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host, Process
 from tare.images import snapshots
-from tare.model.trials import Caution, Family, Image, Problem
+from tare.model.trials import Caution, Image, Problem
 
 _PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
 _SECONDS = 60.0
@@ -47,16 +47,16 @@ class Xen(Technology):
 
     mode: Literal["pv", "pvh", "hvm"] = "pv"
 
-    name: ClassVar[str] = "xen"
-    title: ClassVar[str] = "Xen"
-    family: ClassVar[Family] = "type 1"
-    starts_quickly: ClassVar[bool] = False
-    isolates: ClassVar[str] = "a kernel of its own on a hypervisor below the host's kernel"
-    needs: ClassVar[str] = "a machine that runs Xen"
-    tools: ClassVar[Mapping[str, str]] = _PACKAGES
-    lists: ClassVar[tuple[tuple[str, ...], ...]] = (("xl", "list"),)
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    path: ClassVar[str] = "tap"
+    name = "xen"
+    title = "Xen"
+    family = "type 1"
+    starts_quickly = False
+    isolates = "a kernel of its own on a hypervisor below the host's kernel"
+    needs = "a machine that runs Xen"
+    tools = _PACKAGES
+    lists = (("xl", "list"),)
+    tested = "emulated"
+    path = "tap"
 
     def version(self, host: Host) -> str:
         """Return the hypervisor's version."""

@@ -18,7 +18,6 @@ file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.http import HTTP_PORT, page
@@ -53,10 +52,10 @@ CustomLog /dev/null combined
 class Apache(HttperfLoad):
     """A static file over new connections."""
 
-    name: ClassVar[str] = "apache"
-    title: ClassVar[str] = "Apache: static file over new connections"
-    packages: ClassVar[tuple[str, ...]] = ("apache2",)
-    paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
+    name = "apache"
+    title = "Apache: static file over new connections"
+    packages = ("apache2",)
+    paths = (_FILE_PATH,)
 
     def service(self, listen: str) -> Service:
         """Return Apache in the foreground."""

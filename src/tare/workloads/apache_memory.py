@@ -13,19 +13,17 @@ be below the one that meets it; `least`, below which none is tried; `rate` of re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.workloads.apache import Apache
 from tare.workloads.loads.at_rate import UnderPressureAtRate
-from tare.workloads.loads.httperf import HttperfLoad
 
 
 @dataclass(frozen=True)
 class ApacheMemory(UnderPressureAtRate):
     """The smallest memory of a server of new connections."""
 
-    name: ClassVar[str] = "apache-memory"
-    title: ClassVar[str] = "Apache: smallest memory"
-    packages: ClassVar[tuple[str, ...]] = Apache.packages
-    paths: ClassVar[tuple[str, ...]] = Apache.paths
-    of: ClassVar[type[HttperfLoad]] = Apache
+    name = "apache-memory"
+    title = "Apache: smallest memory"
+    packages = Apache.packages
+    paths = Apache.paths
+    of = Apache

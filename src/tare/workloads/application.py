@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator
 
@@ -69,10 +69,10 @@ def _read(folder: object) -> Application:
 class OfSeveral(Workload):
     """An application of several services."""
 
-    name: ClassVar[str] = "application"
-    title: ClassVar[str] = "An application"
-    own_server: ClassVar[bool] = True
-    writes_anywhere: ClassVar[bool] = True
+    name = "application"
+    title = "An application"
+    own_server = True
+    writes_anywhere = True
 
     folder: Annotated[Application | None, PlainValidator(_read)] = None
     parameters: dict[str, str | int | float] = field(default_factory=dict)

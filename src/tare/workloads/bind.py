@@ -18,7 +18,6 @@ share of queries that may be without a good answer; `resolution` of the knee; `t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.dnsperf import DNS_PORT, DnsperfLoad
@@ -51,10 +50,10 @@ www IN A 192.0.2.2
 class Bind(DnsperfLoad):
     """One name of an authoritative server."""
 
-    name: ClassVar[str] = "bind"
-    title: ClassVar[str] = "BIND: one name of an authoritative server"
-    packages: ClassVar[tuple[str, ...]] = ("bind9",)
-    question: ClassVar[str] = "www.tare.test A"
+    name = "bind"
+    title = "BIND: one name of an authoritative server"
+    packages = ("bind9",)
+    question = "www.tare.test A"
 
     def service(self, listen: str) -> Service:
         """Return named in the foreground; it answers over TCP, too, which tare waits for."""

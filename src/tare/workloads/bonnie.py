@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
@@ -64,14 +64,14 @@ WholeSize = Annotated[Size, AfterValidator(_whole_mebibytes)]
 class Bonnie(OnDisk):
     """A large file, written and read in sequence."""
 
-    name: ClassVar[str] = "bonnie"
-    title: ClassVar[str] = "Bonnie++: a large file"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "bonnie"
+    title = "Bonnie++: a large file"
+    metrics = (
         *(Metric(part, title, "bytes/s", "higher") for part, title in _PARTS.items()),
         *(Metric(f"{part}-deviation", f"{_PARTS[part]}: SD", "%", "lower", headline=False) for part in _PARTS),
     )
-    packages: ClassVar[tuple[str, ...]] = ("bonnie++",)
-    shortened_by: ClassVar[str] = "runs"
+    packages = ("bonnie++",)
+    shortened_by = "runs"
 
     memory: WholeSize = 512 * _MEBIBYTE
     characters: WholeSize = 10 * _MEBIBYTE

@@ -23,7 +23,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
@@ -51,9 +51,9 @@ def _some(codes: tuple[int, ...]) -> tuple[int, ...]:
 class Command(Workload):
     """A command of the user's."""
 
-    name: ClassVar[str] = "command"
-    title: ClassVar[str] = "A command"
-    writes_anywhere: ClassVar[bool] = True
+    name = "command"
+    title = "A command"
+    writes_anywhere = True
 
     command: CommandLine = "true"
     packages: Packages = ()

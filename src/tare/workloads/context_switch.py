@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -39,10 +39,10 @@ _SWITCHES = 2  # of a trip there and back
 class ContextSwitch(SameLoops):
     """Two processes that wait for each other on one CPU."""
 
-    name: ClassVar[str] = "context-switch"
-    title: ClassVar[str] = "Context switches"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Context switches", "switches/s", "higher"),)
-    usual_rate: ClassVar[float] = 2e5
+    name = "context-switch"
+    title = "Context switches"
+    metrics = (Metric("rate", "Context switches", "switches/s", "higher"),)
+    usual_rate = 2e5
 
     loops: Annotated[int, Field(ge=1000, le=MOST_LOOPS)] = 20_000
 

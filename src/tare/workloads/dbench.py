@@ -24,7 +24,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -64,14 +64,14 @@ def _whole_seconds(duration: float) -> float:
 class Dbench(OnDisk):
     """The file operations of a file server."""
 
-    name: ClassVar[str] = "dbench"
-    title: ClassVar[str] = "DBENCH: file server"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "dbench"
+    title = "DBENCH: file server"
+    metrics = (
         *(Metric(mode, title, "bytes/s", "higher") for mode, title in _TITLES.items()),
         *(Metric(f"{mode}-latency", f"{_TITLES[mode]}: longest", "s", "lower", headline=False) for mode in _TITLES),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("processes")
-    packages: ClassVar[tuple[str, ...]] = ("dbench",)
+    sweep = Sweep("processes")
+    packages = ("dbench",)
 
     modes: EachOnce[Mode] = ("plain", "fsync", "sync")
     processes: Processes = (1, 2, 4, 8)

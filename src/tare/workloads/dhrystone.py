@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Metric
 from tare.workloads.loads.computing import Computing
@@ -30,9 +29,9 @@ _RESULT = re.compile(
 class Dhrystone(Computing):
     """Integer and string work of one CPU."""
 
-    name: ClassVar[str] = "dhrystone"
-    title: ClassVar[str] = "Dhrystone 2.1"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Dhrystone speed", "dhrystones/s", "higher"),)
-    result: ClassVar[re.Pattern[str]] = _RESULT
-    count_option: ClassVar[str] = "--runs"
-    usual_speed: ClassVar[float] = 3e7
+    name = "dhrystone"
+    title = "Dhrystone 2.1"
+    metrics = (Metric("speed", "Dhrystone speed", "dhrystones/s", "higher"),)
+    result = _RESULT
+    count_option = "--runs"
+    usual_speed = 3e7

@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -45,15 +45,15 @@ _HINT = "`tare show` has the whole output; it is that of `fio --output-format=js
 class Fio(OnDisk):
     """Reads or writes of a file."""
 
-    name: ClassVar[str] = "fio"
-    title: ClassVar[str] = "fio: reads and writes"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "fio"
+    title = "fio: reads and writes"
+    metrics = (
         Metric("rate", "Requests to files", "requests/s", "higher"),
         Metric("bandwidth", "Bytes read or written", "bytes/s", "higher", headline=False),
         Metric("latency", "Time of a request", "s", "lower"),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("percentile")
-    packages: ClassVar[tuple[str, ...]] = ("fio",)
+    sweep = Sweep("percentile")
+    packages = ("fio",)
 
     pattern: Literal["randread", "randwrite", "read", "write"] = "randread"
     block: Annotated[Size, Field(ge=512, le=16 << 20, multiple_of=512)] = 4096

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -34,14 +34,14 @@ _MOST_GROUPS = 50  # 2000 processes
 class Hackbench(SameLoops):
     """Groups of processes that send each other messages."""
 
-    name: ClassVar[str] = "hackbench"
-    title: ClassVar[str] = "hackbench: messages between processes"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "hackbench"
+    title = "hackbench: messages between processes"
+    metrics = (
         Metric("sockets", "Messages over sockets", "messages/s", "higher"),
         Metric("pipes", "Messages over pipes", "messages/s", "higher"),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("groups")
-    usual_rate: ClassVar[float] = 1500.0  # of one group
+    sweep = Sweep("groups")
+    usual_rate = 1500.0  # of one group
 
     kinds: EachOnce[Kind] = ("sockets", "pipes")
     groups: Annotated[tuple[int, ...], AfterValidator(rising("numbers of groups", 1, _MOST_GROUPS))] = (1,)

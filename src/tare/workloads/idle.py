@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -47,17 +47,17 @@ _COST = TypeAdapter(Cost)
 class Idle(Workload):
     """Memory of an instance with nothing running."""
 
-    name: ClassVar[str] = "idle"
-    title: ClassVar[str] = "Idle: memory with nothing running"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "idle"
+    title = "Idle: memory with nothing running"
+    metrics = (
         Metric("memory", "Memory of an idle instance", "bytes", "lower", overall=False),
         Metric("process_memory", "Memory of its processes", "bytes", "lower", headline=False),
         Metric("kernel_memory", "Kernel memory", "bytes", "lower", headline=False),
         Metric("reported", "Memory in use as the guest reports it", "bytes", "lower", headline=False),
         Metric("image", "Image on the disk", "bytes", "lower", headline=False),
     )
-    runs_inside: ClassVar[bool] = False
-    shortened_by: ClassVar[str] = "settle"
+    runs_inside = False
+    shortened_by = "settle"
 
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 

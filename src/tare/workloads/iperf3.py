@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -52,13 +52,13 @@ def _metrics(mode: Mode) -> tuple[Metric, ...]:
 class Iperf3(Workload):
     """Throughput, loss and jitter of the network."""
 
-    name: ClassVar[str] = "iperf3"
-    title: ClassVar[str] = "iperf3: network throughput"
-    metrics: ClassVar[tuple[Metric, ...]] = tuple(metric for mode in get_args(Mode) for metric in _metrics(mode))
-    packages: ClassVar[tuple[str, ...]] = ("iperf3",)
-    client_packages: ClassVar[tuple[str, ...]] = ("iperf3",)
-    datagrams: ClassVar[bool] = True
-    usual_port: ClassVar[int] = 5201
+    name = "iperf3"
+    title = "iperf3: network throughput"
+    metrics = tuple(metric for mode in get_args(Mode) for metric in _metrics(mode))
+    packages = ("iperf3",)
+    client_packages = ("iperf3",)
+    datagrams = True
+    usual_port = 5201
 
     modes: EachOnce[Mode] = ("tcp", "tcp-capped", "udp")
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -56,13 +56,13 @@ _LACKS = {  # what the commands say, and what helps
 class KernelBuild(Workload):
     """Linux, compiled by gcc."""
 
-    name: ClassVar[str] = "kernel-build"
-    title: ClassVar[str] = "Kernel build"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("time", "Time of a build", "s", "lower"),)
-    paths: ClassVar[tuple[str, ...]] = (_FOLDER,)
-    packages: ClassVar[tuple[str, ...]] = (*_TOOLS, "linux-source")
-    large_packages: ClassVar[bool] = True
-    shortened_by: ClassVar[str] = "builds"
+    name = "kernel-build"
+    title = "Kernel build"
+    metrics = (Metric("time", "Time of a build", "s", "lower"),)
+    paths = (_FOLDER,)
+    packages = (*_TOOLS, "linux-source")
+    large_packages = True
+    shortened_by = "builds"
 
     config: Literal["defconfig", "tinyconfig"] = "defconfig"
     builds: Annotated[int, Field(ge=1, le=100)] = 3

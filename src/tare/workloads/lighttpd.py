@@ -16,7 +16,6 @@ file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.http import HTTP_PORT, page
@@ -37,10 +36,10 @@ alias.url = ("/file" => "{_FILE_PATH}")
 class Lighttpd(HttperfLoad):
     """A static file over new connections."""
 
-    name: ClassVar[str] = "lighttpd"
-    title: ClassVar[str] = "lighttpd: static file over new connections"
-    packages: ClassVar[tuple[str, ...]] = ("lighttpd",)
-    paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
+    name = "lighttpd"
+    title = "lighttpd: static file over new connections"
+    packages = ("lighttpd",)
+    paths = (_FILE_PATH,)
 
     def service(self, listen: str) -> Service:
         """Return lighttpd in the foreground."""

@@ -13,19 +13,17 @@ be below the one that meets it; `least`, below which none is tried; `rate` of re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.loads.at_rate import UnderPressureAtRate
-from tare.workloads.loads.httperf import HttperfLoad
 
 
 @dataclass(frozen=True)
 class LighttpdMemory(UnderPressureAtRate):
     """The smallest memory of a server of new connections."""
 
-    name: ClassVar[str] = "lighttpd-memory"
-    title: ClassVar[str] = "lighttpd: smallest memory"
-    packages: ClassVar[tuple[str, ...]] = Lighttpd.packages
-    paths: ClassVar[tuple[str, ...]] = Lighttpd.paths
-    of: ClassVar[type[HttperfLoad]] = Lighttpd
+    name = "lighttpd-memory"
+    title = "lighttpd: smallest memory"
+    packages = Lighttpd.packages
+    paths = Lighttpd.paths
+    of = Lighttpd

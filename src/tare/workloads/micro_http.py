@@ -15,7 +15,6 @@ Settings: `clients`; `duration` of each point; `keep_alive`, or else every reque
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.images.micro import SERVER
 from tare.model.trials import Service
@@ -26,8 +25,8 @@ from tare.workloads.loads.http import HttpLoad
 class MicroHttp(HttpLoad):
     """A page from memory over HTTP."""
 
-    name: ClassVar[str] = "micro-http"
-    title: ClassVar[str] = "micro: page from memory over HTTP"
+    name = "micro-http"
+    title = "micro: page from memory over HTTP"
 
     def service(self, listen: str) -> Service:
         """Return the server, which a unikernel has built in."""

@@ -12,7 +12,6 @@ request takes a new connection; `duration`, about how long each point is measure
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.images.micro import SERVER
 from tare.model.trials import Service
@@ -23,8 +22,8 @@ from tare.workloads.loads.redis_benchmark import RedisLoad
 class MicroRedis(RedisLoad):
     """GET and SET of tare's own key-value store."""
 
-    name: ClassVar[str] = "micro-redis"
-    title: ClassVar[str] = "micro: key-value store"
+    name = "micro-redis"
+    title = "micro: key-value store"
 
     def service(self, listen: str) -> Service:
         """Return the server, which a unikernel has built in."""

@@ -16,7 +16,6 @@ file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.http import HTTP_PORT, HttpLoad, PageSize, page, servable
@@ -49,11 +48,11 @@ http {
 class Nginx(HttpLoad):
     """A static file over HTTP."""
 
-    name: ClassVar[str] = "nginx"
-    title: ClassVar[str] = "nginx: static file over HTTP"
-    packages: ClassVar[tuple[str, ...]] = ("nginx-light",)
-    usual_port: ClassVar[int] = 80
-    paths: ClassVar[tuple[str, ...]] = (_FILE_PATH,)
+    name = "nginx"
+    title = "nginx: static file over HTTP"
+    packages = ("nginx-light",)
+    usual_port = 80
+    paths = (_FILE_PATH,)
 
     size: PageSize = 1024
 

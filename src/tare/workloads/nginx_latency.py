@@ -17,7 +17,6 @@ Settings: `rates`, in requests a second; `connections`, over which they are spre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.latency import LatencyLoad
@@ -28,11 +27,11 @@ from tare.workloads.nginx import Nginx
 class NginxLatency(LatencyLoad):
     """Latency of a static file over HTTP at constant rates."""
 
-    name: ClassVar[str] = "nginx-latency"
-    title: ClassVar[str] = "nginx: latency at a constant rate"
-    packages: ClassVar[tuple[str, ...]] = Nginx.packages
-    usual_port: ClassVar[int] = Nginx.usual_port
-    paths: ClassVar[tuple[str, ...]] = Nginx.paths
+    name = "nginx-latency"
+    title = "nginx: latency at a constant rate"
+    packages = Nginx.packages
+    usual_port = Nginx.usual_port
+    paths = Nginx.paths
 
     def service(self, listen: str) -> Service:
         """Return the server of `nginx`, with its file."""

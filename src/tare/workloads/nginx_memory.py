@@ -13,7 +13,6 @@ each try.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.workloads.loads.http import PageSize
 from tare.workloads.loads.load import ClientCount
@@ -25,12 +24,12 @@ from tare.workloads.nginx import Nginx
 class NginxMemory(UnderPressure):
     """The smallest memory of a server of files."""
 
-    name: ClassVar[str] = "nginx-memory"
-    title: ClassVar[str] = "nginx: smallest memory"
-    packages: ClassVar[tuple[str, ...]] = Nginx.packages
-    client_packages: ClassVar[tuple[str, ...]] = Nginx.client_packages
-    usual_port: ClassVar[int] = Nginx.usual_port
-    paths: ClassVar[tuple[str, ...]] = Nginx.paths
+    name = "nginx-memory"
+    title = "nginx: smallest memory"
+    packages = Nginx.packages
+    client_packages = Nginx.client_packages
+    usual_port = Nginx.usual_port
+    paths = Nginx.paths
 
     clients: ClientCount = 50
     size: PageSize = 1024

@@ -20,7 +20,6 @@ rows; `duration`, about how long each point is measured, but each client runs 5 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.disk import OnDisk
@@ -46,11 +45,11 @@ _ROW_BYTES = 160  # with its indexes
 class Pgbench(OnDisk, PgbenchLoad):
     """Transactions of a database."""
 
-    name: ClassVar[str] = "pgbench"
-    title: ClassVar[str] = "pgbench: PostgreSQL"
-    packages: ClassVar[tuple[str, ...]] = ("postgresql",)
-    large_packages: ClassVar[bool] = True
-    usual_port: ClassVar[int] = 5432
+    name = "pgbench"
+    title = "pgbench: PostgreSQL"
+    packages = ("postgresql",)
+    large_packages = True
+    usual_port = 5432
 
     @property
     def needed_bytes(self) -> int:

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -56,15 +56,15 @@ BlockSizes = Annotated[
 class Ramspeed(Workload):
     """Memory and cache speed of one CPU."""
 
-    name: ClassVar[str] = "ramspeed"
-    title: ClassVar[str] = "RAMspeed: memory and caches"
-    metrics: ClassVar[tuple[Metric, ...]] = tuple(
+    name = "ramspeed"
+    title = "RAMspeed: memory and caches"
+    metrics = tuple(
         Metric(f"{kind}-{part}", f"Memory {part}, {kind}", "bytes/s", "higher", headline=part == "average")
         for kind in get_args(Kind)
         for part in _OPERATIONS + _MARKS
     )
-    sweep: ClassVar[Sweep | None] = Sweep("block size", "bytes")
-    shortened_by: ClassVar[str] = "passes"
+    sweep = Sweep("block size", "bytes")
+    shortened_by = "passes"
 
     kinds: EachOnce[Kind] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)

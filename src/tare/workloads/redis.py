@@ -16,7 +16,6 @@ request takes a new connection; `duration`, about how long each point is measure
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Service
 from tare.workloads.loads.redis_benchmark import REDIS_PORT, RedisLoad
@@ -26,10 +25,10 @@ from tare.workloads.loads.redis_benchmark import REDIS_PORT, RedisLoad
 class Redis(RedisLoad):
     """GET and SET of a key-value store."""
 
-    name: ClassVar[str] = "redis"
-    title: ClassVar[str] = "Redis: key-value store"
-    packages: ClassVar[tuple[str, ...]] = ("redis-server",)
-    usual_port: ClassVar[int] = 6379
+    name = "redis"
+    title = "Redis: key-value store"
+    packages = ("redis-server",)
+    usual_port = 6379
 
     def service(self, listen: str) -> Service:
         """Return a server without persistence; its backlog is somaxconn of the 2017 paper's Table III."""

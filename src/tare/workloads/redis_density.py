@@ -10,7 +10,7 @@ machine's memory that is left alone; `requests`, how many each is sent at a time
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -25,11 +25,11 @@ from tare.workloads.redis import Redis
 class RedisDensity(Density):
     """How many key-value stores a machine holds."""
 
-    name: ClassVar[str] = "redis-density"
-    title: ClassVar[str] = "Redis: how many instances"
-    packages: ClassVar[tuple[str, ...]] = Redis.packages
-    client_packages: ClassVar[tuple[str, ...]] = Redis.client_packages
-    usual_port: ClassVar[int] = Redis.usual_port
+    name = "redis-density"
+    title = "Redis: how many instances"
+    packages = Redis.packages
+    client_packages = Redis.client_packages
+    usual_port = Redis.usual_port
 
     requests: Annotated[int, Field(ge=100, le=1_000_000)] = 500
     operation: Operation = "SET"

@@ -11,7 +11,6 @@ may be below the one that meets it; `least`, below which none is tried; `operati
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.workloads.loads.load import ClientCount
 from tare.workloads.loads.pressure import UnderPressure
@@ -23,11 +22,11 @@ from tare.workloads.redis import Redis
 class RedisMemory(UnderPressure):
     """The smallest memory of a key-value store."""
 
-    name: ClassVar[str] = "redis-memory"
-    title: ClassVar[str] = "Redis: smallest memory"
-    packages: ClassVar[tuple[str, ...]] = Redis.packages
-    client_packages: ClassVar[tuple[str, ...]] = Redis.client_packages
-    usual_port: ClassVar[int] = Redis.usual_port
+    name = "redis-memory"
+    title = "Redis: smallest memory"
+    packages = Redis.packages
+    client_packages = Redis.client_packages
+    usual_port = Redis.usual_port
 
     clients: ClientCount = 50
     operation: Operation = "SET"

@@ -29,7 +29,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
@@ -65,10 +65,10 @@ def _absolute(files: dict[str, str]) -> dict[str, str]:
 class ServerOfYours(Workload):
     """A server of the user's under a load."""
 
-    name: ClassVar[str] = "service"
-    title: ClassVar[str] = "A server"
-    own_server: ClassVar[bool] = True
-    writes_anywhere: ClassVar[bool] = True
+    name = "service"
+    title = "A server"
+    own_server = True
+    writes_anywhere = True
 
     command: CommandLine | NoCommand = _OWN
     port: Annotated[int, Field(ge=1, le=65535)] = _UNSAID

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
@@ -34,13 +34,13 @@ _HINT = "`tare show` has the whole timeline"
 class Startup(Workload):
     """Time from the request to the first answer."""
 
-    name: ClassVar[str] = "startup"
-    title: ClassVar[str] = "Start-up"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "startup"
+    title = "Start-up"
+    metrics = (
         Metric("total", "Time to the first answer", "s", "lower", overall=False),
         Metric("read", "Read from disks by a cold start", "bytes", "lower", headline=False, overall=False),
     )
-    runs_inside: ClassVar[bool] = False
+    runs_inside = False
 
     caches: Literal["warm", "cold"] = "warm"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -29,10 +29,10 @@ _RESULT = re.compile(
 class Sysbench(SysbenchTest):
     """Prime numbers by trial division."""
 
-    name: ClassVar[str] = "sysbench"
-    title: ClassVar[str] = "sysbench: prime numbers"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Searches for prime numbers", "events/s", "higher"),)
-    test: ClassVar[str] = "cpu"
+    name = "sysbench"
+    title = "sysbench: prime numbers"
+    metrics = (Metric("rate", "Searches for prime numbers", "events/s", "higher"),)
+    test = "cpu"
 
     max_prime: Annotated[int, Field(ge=3, le=10_000_000)] = 10_000
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator
 
@@ -44,10 +44,10 @@ def _power_of_two(size_bytes: int) -> int:
 class SysbenchMemory(SysbenchTest):
     """Reading or writing of blocks of memory."""
 
-    name: ClassVar[str] = "sysbench-memory"
-    title: ClassVar[str] = "sysbench: memory"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Memory speed", "bytes/s", "higher"),)
-    test: ClassVar[str] = "memory"
+    name = "sysbench-memory"
+    title = "sysbench: memory"
+    metrics = (Metric("speed", "Memory speed", "bytes/s", "higher"),)
+    test = "memory"
 
     block_size: Annotated[Size, AfterValidator(_power_of_two)] = 1 << 20
     operation: Literal["write", "read"] = "write"

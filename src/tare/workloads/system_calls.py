@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -37,9 +37,9 @@ _CLOCK_SECONDS = 1e-6  # the steps in which perf tells the time
 class SystemCalls(PerfBench):
     """The way into the kernel and back."""
 
-    name: ClassVar[str] = "system-calls"
-    title: ClassVar[str] = "System calls"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "System calls", "calls/s", "higher"),)
+    name = "system-calls"
+    title = "System calls"
+    metrics = (Metric("rate", "System calls", "calls/s", "higher"),)
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tare.model.trials import Metric
 from tare.workloads.loads.computing import Computing
@@ -42,10 +41,10 @@ _RESULT = re.compile(
 class Whetstone(Computing):
     """Floating-point work of one CPU."""
 
-    name: ClassVar[str] = "whetstone"
-    title: ClassVar[str] = "Whetstone, double precision"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Whetstone speed", "whetstones/s", "higher"),)
-    result: ClassVar[re.Pattern[str]] = _RESULT
-    scale: ClassVar[float] = 1e6  # MWIPS
-    count_option: ClassVar[str] = "--passes"
-    usual_speed: ClassVar[float] = 5e3
+    name = "whetstone"
+    title = "Whetstone, double precision"
+    metrics = (Metric("speed", "Whetstone speed", "whetstones/s", "higher"),)
+    result = _RESULT
+    scale = 1e6  # MWIPS
+    count_option = "--passes"
+    usual_speed = 5e3

@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -39,7 +39,7 @@ from tare.hosts.exec import RUN
 from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
 from tare.model.machines import Facts
-from tare.model.trials import Family, Limits, Output, Problem
+from tare.model.trials import Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
@@ -63,10 +63,10 @@ _PRINTED = {"garbage": b"\x00\xff garbage: nan inf -1\n", "nothing": b"", "crash
 class Fake(Technology):
     """Starts nothing: made-up answers, for the tests of tare itself."""
 
-    name: ClassVar[str] = "fake"
-    title: ClassVar[str] = "fake, measures nothing"
-    family: ClassVar[Family] = "emulator"
-    path: ClassVar[str] = "none"
+    name = "fake"
+    title = "fake, measures nothing"
+    family = "emulator"
+    path = "none"
 
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[Percent, Field(ge=0, lt=1)] = 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,10 +28,10 @@ _VALUES: dict[str, tuple[Any, Any]] = {  # the point and the value
 class Odd(Workload):
     """Gives what a run cannot hold, for the tests of tare itself."""
 
-    name: ClassVar[str] = "odd"
-    title: ClassVar[str] = "odd, measures nothing"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "runs/s", "higher"),)
-    runs_inside: ClassVar[bool] = False
+    name = "odd"
+    title = "odd, measures nothing"
+    metrics = (Metric("speed", "Speed", "runs/s", "higher"),)
+    runs_inside = False
 
     gives: Literal["", "nan", "infinity", "object", "integer", "point", "text", "seconds", "argv", "surrogate"] = ""
 

@@ -35,9 +35,9 @@ _ANSWERED, _TIMED_OUT = "answered", "timed-out"
 class AtRate(Workload):
     """The server and the load of another workload, at one rate."""
 
-    name: ClassVar[str] = "at-rate"
-    title: ClassVar[str] = "A server at one rate"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
+    name = "at-rate"
+    title = "A server at one rate"
+    metrics = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
 
     of: HttperfLoad
     rate: int
@@ -93,8 +93,8 @@ class AtRate(Workload):
 class UnderPressureAtRate(UnderPressure):
     """Looks for the smallest memory of a server at one rate. A plug-in says `of` which workload."""
 
-    client_packages: ClassVar[tuple[str, ...]] = HttperfLoad.client_packages
-    usual_port: ClassVar[int] = HttperfLoad.usual_port
+    client_packages = HttperfLoad.client_packages
+    usual_port = HttperfLoad.usual_port
     of: ClassVar[type[HttperfLoad]]
 
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 16  # lighttpd has met its goal with 1 MiB

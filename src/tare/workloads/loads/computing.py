@@ -33,7 +33,7 @@ class Computing(Workload):
     result: ClassVar[re.Pattern[str]]
     count_option: ClassVar[str]
     usual_speed: ClassVar[float]
-    scale: ClassVar[float] = 1.0
+    scale = 1.0
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     passes: Annotated[int, Field(ge=0, le=_MOST_PASSES)] = 0

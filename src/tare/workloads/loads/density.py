@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -47,14 +47,14 @@ class _Step:
 class Density(WithFurther):
     """Counts instances of a server. A plug-in gives the server, a short load, and how its output tells a latency."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("further", "Memory of each further instance", "bytes", "lower", overall=False),
         Metric("instances", "Instances until the first misses the goal", "instances", "higher", overall=False),
         Metric("memory", "Memory of all instances", "bytes", "lower", headline=False),
         Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("instances")
-    shortened_by: ClassVar[str] = "most"
+    sweep = Sweep("instances")
+    shortened_by = "most"
 
     goal: Annotated[Duration, Field(gt=0, le=60)] = 0.01
     most: Annotated[int, Field(ge=2, le=SLOTS)] = 16

@@ -53,7 +53,7 @@ _HINT = "`tare show` has the whole output; it is that of dnsperf 2"
 class DnsperfLoad(KneeLoad):
     """dnsperf asks a name server for `question` at rising rates. A plug-in provides the server."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("knee", "Highest rate that is followed", "requests/s", "higher"),
         Metric("answered", "Good answers", "requests/s", "higher", headline=False),
         Metric("latency", "Latency", "s", "lower", headline=False),
@@ -61,9 +61,9 @@ class DnsperfLoad(KneeLoad):
         Metric("lost", "Queries without an answer in time", "requests/s", "lower", headline=False),
         Metric("failed", "Answers other than NOERROR", "requests/s", "lower", headline=False),
     )
-    client_packages: ClassVar[tuple[str, ...]] = ("dnsperf",)
-    usual_port: ClassVar[int] = 53
-    datagrams: ClassVar[bool] = True
+    client_packages = ("dnsperf",)
+    usual_port = 53
+    datagrams = True
     question: ClassVar[str]
 
     @property

@@ -64,7 +64,7 @@ def page(size_bytes: int) -> str:
 class WrkLoad(Workload):
     """wrk asks a server for the same page, or for several, as a script of ours tells it."""
 
-    client_packages: ClassVar[tuple[str, ...]] = ("wrk",)
+    client_packages = ("wrk",)
 
     @property
     def port(self) -> int:
@@ -107,8 +107,8 @@ class HttpLoad(WrkLoad):
     """wrk asks a server for the same page again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
-    sweep: ClassVar[Sweep | None] = Sweep("clients")
+    metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep = Sweep("clients")
 
     clients: ClientCounts = (1, 50, 200)
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0

@@ -22,7 +22,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
@@ -69,7 +68,7 @@ _HINT = "`tare show` has the whole output; it is that of httperf 0.9"
 class HttperfLoad(KneeLoad):
     """httperf asks a server for the same page at rising rates. A plug-in provides the server."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("knee", "Highest rate that is followed", "requests/s", "higher"),
         Metric("answered", "Answers", "requests/s", "higher", headline=False),
         Metric("latency", "Response time", "s", "lower", headline=False),
@@ -79,8 +78,8 @@ class HttperfLoad(KneeLoad):
         Metric("reset", "Reset connections", "requests/s", "lower", headline=False),
         Metric("bad-status", "Answers with a status of an error", "requests/s", "lower", headline=False),
     )
-    client_packages: ClassVar[tuple[str, ...]] = ("httperf",)
-    usual_port: ClassVar[int] = 80
+    client_packages = ("httperf",)
+    usual_port = 80
 
     size: PageSize = 1024
 

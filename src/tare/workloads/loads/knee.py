@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -113,8 +113,8 @@ class KneeLoad(Workload):
     Its metrics have a `knee`, of no point; all others are of a rate.
     """
 
-    sweep: ClassVar[Sweep | None] = Sweep("rate", "requests/s")
-    searches: ClassVar[bool] = True
+    sweep = Sweep("rate", "requests/s")
+    searches = True
 
     rates: Rates = (1000,)
     duration: Annotated[Duration, Field(ge=0.1, le=600)] = 1.0

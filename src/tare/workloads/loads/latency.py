@@ -50,14 +50,14 @@ class LatencyLoad(WrkLoad):
     """wrk asks for a page at constant rates. A plug-in provides the server."""
 
     name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("p50", "Median latency", "s", "lower", overall=False),
         Metric("p90", "Latency, 90th percentile", "s", "lower", headline=False),
         Metric("p99", "Latency, 99th percentile", "s", "lower", overall=False),
         Metric("p999", "Latency, 99.9th percentile", "s", "lower", headline=False),
         Metric("answered", "Answers", "requests/s", "higher", headline=False),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("rate", "requests/s")
+    sweep = Sweep("rate", "requests/s")
 
     rates: Rates = (1000, 2000)
     connections: Annotated[int, Field(ge=1, le=256)] = 50

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TimedOut, TrialFailed
@@ -37,10 +36,10 @@ def filled(text: str, **places: object) -> str:
 class WithoutPause(HttpLoad):
     """wrk asks for the requests again and again."""
 
-    name: ClassVar[str] = "without-pause"
-    server: ClassVar[str] = "service"
-    title: ClassVar[str] = "HTTP without a pause"
-    page_bytes: ClassVar[int] = 0
+    name = "without-pause"
+    server = "service"
+    title = "HTTP without a pause"
+    page_bytes = 0
 
     asked: tuple[Request, ...] = ()
     port: int = HTTP_PORT
@@ -50,10 +49,10 @@ class WithoutPause(HttpLoad):
 class AtRates(LatencyLoad):
     """wrk asks for the requests at constant rates."""
 
-    name: ClassVar[str] = "at-rates"
-    server: ClassVar[str] = "service"
-    title: ClassVar[str] = "HTTP at constant rates"
-    page_bytes: ClassVar[int] = 0
+    name = "at-rates"
+    server = "service"
+    title = "HTTP at constant rates"
+    page_bytes = 0
 
     asked: tuple[Request, ...] = ()
     port: int = HTTP_PORT
@@ -63,9 +62,9 @@ class AtRates(LatencyLoad):
 class OwnLoad(Workload):
     """Runs a command on the client, with the server's address and port in the places of {address} and {port}."""
 
-    name: ClassVar[str] = "own-load"
-    server: ClassVar[str] = "service"
-    title: ClassVar[str] = "A load of the user's own"
+    name = "own-load"
+    server = "service"
+    title = "A load of the user's own"
 
     argv: tuple[str, ...] = ()
     metrics: tuple[OwnMetric, ...] = ()

@@ -52,7 +52,7 @@ class PerfBench(Workload):
     name: ClassVar[str]
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    packages: ClassVar[tuple[str, ...]] = ("linux-perf",)
+    packages = ("linux-perf",)
 
     @property
     @abstractmethod
@@ -125,7 +125,7 @@ class SameLoops(PerfBench):
     and seem slower than it is. `usual_rate` is the loops a second of a machine of today.
     """
 
-    shortened_by: ClassVar[str] = "repetitions"
+    shortened_by = "repetitions"
     usual_rate: ClassVar[float]
 
     loops: Annotated[int, Field(ge=10, le=MOST_LOOPS)] = 100

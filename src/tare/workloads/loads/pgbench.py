@@ -100,14 +100,14 @@ class PgbenchLoad(Workload):
     """pgbench runs transactions again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("tpc-b", "Transactions like TPC-B", "transactions/s", "higher"),
         Metric("tpc-b-latency", "Latency of those like TPC-B, mean", "s", "lower", headline=False),
         Metric("select", "Transactions that read a row", "transactions/s", "higher"),
         Metric("select-latency", "Latency of those that read a row, mean", "s", "lower", headline=False),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("clients")
-    client_packages: ClassVar[tuple[str, ...]] = ("postgresql",)  # has pgbench, and its server
+    sweep = Sweep("clients")
+    client_packages = ("postgresql",)  # has pgbench, and its server
 
     modes: EachOnce[Mode] = ("tpc-b", "select")
     clients: ClientCounts = (1, 8)

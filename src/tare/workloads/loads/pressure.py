@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -39,11 +39,11 @@ _USUAL_HALVES, _START_SECONDS = 8, 0.2
 class UnderPressure(WithFurther):
     """Looks for the smallest memory of a server. A plug-in gives the `load`, of one value above 0 a round."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("floor", "Smallest memory that meets the goal", "bytes", "lower", overall=False),
         Metric("throughput", "Throughput over memory", "requests/s", "higher", headline=False),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("memory", "bytes")
+    sweep = Sweep("memory", "bytes")
 
     goal: Annotated[Percent, Field(gt=0, lt=1)] = 0.9
     precision: Annotated[Percent, Field(ge=0.01, le=0.5)] = 0.05

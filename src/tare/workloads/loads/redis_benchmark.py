@@ -52,12 +52,12 @@ class RedisLoad(Workload):
     """redis-benchmark sets and gets one short key again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    metrics = (
         Metric("get", "GET throughput", "requests/s", "higher"),
         Metric("set", "SET throughput", "requests/s", "higher"),
     )
-    sweep: ClassVar[Sweep | None] = Sweep("clients")
-    client_packages: ClassVar[tuple[str, ...]] = ("redis-tools",)
+    sweep = Sweep("clients")
+    client_packages = ("redis-tools",)
 
     operations: EachOnce[Operation] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)

@@ -43,7 +43,7 @@ class SysbenchTest(Workload):
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     test: ClassVar[str]  # what sysbench calls it
-    packages: ClassVar[tuple[str, ...]] = ("sysbench",)
+    packages = ("sysbench",)
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     threads: Annotated[int, Field(ge=1, le=1024)] = 1

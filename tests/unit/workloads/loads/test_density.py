@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
 
@@ -57,8 +56,8 @@ class Room(Further):
 
 @dataclass(frozen=True)
 class Counted(Density):
-    name: ClassVar[str] = "counted"
-    title: ClassVar[str] = "counted"
+    name = "counted"
+    title = "counted"
 
     latency: Latency = lambda number, among: 0.001  # noqa: ARG005 - quick
     room: Room = field(default_factory=Room)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -24,9 +23,9 @@ Share = Callable[[int, int], str]  # of a rate and a run's number to what a run 
 class Known(KneeLoad):
     """A load of a server that is known: a run prints the share of answers, and what the client could not do."""
 
-    name: ClassVar[str] = "known"
-    title: ClassVar[str] = "Known"
-    metrics: ClassVar[tuple[Metric, ...]] = (
+    name = "known"
+    title = "Known"
+    metrics = (
         Metric("knee", "Knee", "requests/s", "higher"),
         Metric("answered", "Answers", "requests/s", "higher", headline=False),
     )

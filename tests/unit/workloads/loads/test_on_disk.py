@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -12,7 +11,7 @@ from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import DiskBytes
-from tare.model.trials import Caution, Metric, Raw, Value
+from tare.model.trials import Caution, Raw, Value
 from tare.running.doubts import cache_cautions
 from tare.workloads.loads.disk import OnDisk, share_seen
 
@@ -21,9 +20,9 @@ SIZE = 64 << 20
 
 @dataclass(frozen=True)
 class _Files(OnDisk):
-    name: ClassVar[str] = "files"
-    title: ClassVar[str] = "Files"
-    metrics: ClassVar[tuple[Metric, ...]] = ()
+    name = "files"
+    title = "Files"
+    metrics = ()
 
     home: str = ""
 

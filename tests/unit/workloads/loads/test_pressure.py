@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
 from plain import Plain
@@ -25,8 +24,8 @@ Rate = Callable[[int], float]  # of a limit in bytes; it may raise what an insta
 class Counter(Plain):
     """A load that prints what its instance serves; `closed` notes whose measurement was ended."""
 
-    name: ClassVar[str] = "counter"
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("rate", "Rate", "requests/s", "higher"),)
+    name = "counter"
+    metrics = (Metric("rate", "Rate", "requests/s", "higher"),)
 
     closed: list[str] = field(default_factory=list)
 
@@ -52,8 +51,8 @@ class Counter(Plain):
 
 @dataclass(frozen=True)
 class Pressed(UnderPressure):
-    name: ClassVar[str] = "pressed"
-    title: ClassVar[str] = "pressed"
+    name = "pressed"
+    title = "pressed"
 
     counter: Counter = field(default_factory=Counter)
 
