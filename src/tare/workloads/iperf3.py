@@ -30,7 +30,7 @@ from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.iperf3 import Sending, Sent, Server, read_received, send
 from tare.workloads.loads.load import server_address, server_port, while_sending
-from tare.workloads.loads.settings import EachOnce, each_once
+from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
@@ -65,10 +65,6 @@ class Iperf3(Workload):
     omit: Annotated[Duration, Field(ge=0, le=3600)] = 0.1
     streams: Annotated[int, Field(ge=1, le=128)] = 1
     cap: Annotated[Size, Field(ge=100_000, le=100_000_000_000)] = 125_000_000
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for modes that cannot be measured."""
-        each_once(self.modes)
 
     @property
     def port(self) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.model.trials import Service
-from tare.workloads.loads.http import HTTP_PORT, HttpLoad, PageSize, page, servable
+from tare.workloads.loads.http import HTTP_PORT, HttpLoad, PageSize, page
 
 # Not in /tmp, which some technologies keep in memory and others on a disk.
 _CONFIGURATION_PATH = "/srv/tare-nginx.conf"
@@ -55,11 +55,6 @@ class Nginx(HttpLoad):
     paths = (_FILE_PATH,)
 
     size: PageSize = 1024
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for numbers of clients, or a size, that cannot be measured."""
-        super().__post_init__()
-        servable(self.size)
 
     @property
     def page_bytes(self) -> int:

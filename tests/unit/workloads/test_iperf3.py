@@ -238,8 +238,3 @@ def test_the_server_listens_where_it_is_told() -> None:
     service = Iperf3().service("198.18.0.10")
     assert service.argv == ("/usr/bin/iperf3", "--server", "--bind", "198.18.0.10", "--port", "15201")
     assert (service.port, Iperf3().port, Iperf3.datagrams) == (15201, 15201, True)
-
-
-def test_wrong_settings_are_refused_in_python_too() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        Iperf3(modes=())

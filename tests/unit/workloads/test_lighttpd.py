@@ -17,8 +17,3 @@ def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size:
     assert 'alias.url = ("/file" => "/srv/tare-lighttpd-file")' in files["/srv/tare-lighttpd.conf"]
     assert len(files["/srv/tare-lighttpd-file"]) == size
     assert set(Lighttpd.paths) <= set(files)
-
-
-def test_a_size_is_checked_without_a_suite_too() -> None:
-    with pytest.raises(ValueError, match="from 1B to 16MiB"):
-        Lighttpd(size=0)

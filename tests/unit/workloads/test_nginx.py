@@ -185,13 +185,6 @@ def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size:
     assert service.port == Nginx().port == 18080
 
 
-def test_wrong_settings_are_refused_in_python_too() -> None:
-    with pytest.raises(ValueError, match="from 1 to 1000"):
-        Nginx(clients=(1001,))
-    with pytest.raises(ValueError, match="from 1B to 16MiB"):
-        Nginx(size=0)
-
-
 def test_the_estimate_counts_a_first_turn_of_each_point_and_the_lead_of_each_turn() -> None:
     assert Nginx().seconds() == pytest.approx(3 * (0.1 + 11 * (0.1 + 0.02)))
     assert Nginx(clients=(1,), duration=3.0).seconds() == pytest.approx(0.1 + 16 * (0.2 + 0.02))

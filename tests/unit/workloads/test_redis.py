@@ -11,7 +11,6 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw, Value
 from tare.running.values import read_values
-from tare.workloads.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"
@@ -202,14 +201,6 @@ def test_the_server_listens_where_it_is_told_and_keeps_nothing_on_disk() -> None
         "",
         "no",
     ]
-
-
-@pytest.mark.parametrize(
-    ("operations", "clients"), [((), (1,)), (("GET", "GET"), (1,)), (("GET",), ()), (("GET",), (2, 1))]
-)
-def test_wrong_settings_are_refused_in_python_too(operations: tuple[Operation, ...], clients: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"at least one|twice|rise"):
-        Redis(operations=operations, clients=clients)
 
 
 def test_the_estimate_counts_probes_and_connecting() -> None:

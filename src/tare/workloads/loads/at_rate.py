@@ -23,7 +23,7 @@ from tare.model.trials import Metric, Output, Raw, Service, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.http import PageSize
 from tare.workloads.loads.httperf import HttperfLoad
-from tare.workloads.loads.load import MOST_RATE
+from tare.workloads.loads.load import MOST_RATE, LoadDuration
 from tare.workloads.loads.pressure import UnderPressure
 
 _ROUNDS = 5
@@ -98,7 +98,7 @@ class UnderPressureAtRate(UnderPressure):
     of: ClassVar[type[HttperfLoad]]
 
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 16  # lighttpd has met its goal with 1 MiB
-    duration: Annotated[Duration, Field(ge=0.5, le=600)] = 1.0
+    duration: Annotated[LoadDuration, Field(ge=0.5)] = 1.0
     rate: Annotated[int, Field(ge=100, le=MOST_RATE)] = 4000
     timeout: Annotated[Duration, Field(ge=0.01, le=60)] = 1.0
     size: PageSize = 1024

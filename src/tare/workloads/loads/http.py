@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Output, Raw, Sweep, Value
-from tare.units import Duration, Size
-from tare.workloads.loads.load import ClientCounts, rising_clients, server_address, server_port
+from tare.units import Size
+from tare.workloads.loads.load import ClientCounts, LoadDuration, server_address, server_port
 from tare.workloads.loads.requests import Request, put_requests
 from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 
@@ -111,12 +111,8 @@ class HttpLoad(WrkLoad):
     sweep = Sweep("clients")
 
     clients: ClientCounts = (1, 50, 200)
-    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    duration: LoadDuration = 1.0
     keep_alive: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for numbers of clients that cannot be measured."""
-        rising_clients(self.clients)
 
     @property
     def without_pause(self) -> bool:

@@ -27,7 +27,7 @@ from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.http import HTTP_PORT, PageSize, servable
+from tare.workloads.loads.http import HTTP_PORT, PageSize
 from tare.workloads.loads.knee import Answers, KneeLoad
 from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
 
@@ -82,11 +82,6 @@ class HttperfLoad(KneeLoad):
     usual_port = 80
 
     size: PageSize = 1024
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for rates, runs or a size that cannot be measured."""
-        super().__post_init__()
-        servable(self.size)
 
     @property
     def port(self) -> int:

@@ -35,7 +35,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Output, Raw, Sweep, Value
 from tare.units import Duration, Percent
-from tare.workloads.loads.load import LEAST_RATE, MOST_RATE, Rates, rising_rates
+from tare.workloads.loads.load import LEAST_RATE, MOST_RATE, LoadDuration, Rates
 
 _HINT = "`tare show` has the whole output"
 
@@ -117,16 +117,11 @@ class KneeLoad(Workload):
     searches = True
 
     rates: Rates = (1000,)
-    duration: Annotated[Duration, Field(ge=0.1, le=600)] = 1.0
+    duration: Annotated[LoadDuration, Field(ge=0.1)] = 1.0
     runs: Annotated[int, Field(le=99), AfterValidator(_odd)] = 3
     tolerance: Annotated[Percent, Field(gt=0, le=0.5)] = 0.05
     resolution: Annotated[Percent, Field(ge=0.001, le=1)] = 0.01
     timeout: Annotated[Duration, Field(ge=0.01, le=60)] = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for rates or a number of runs that cannot be measured."""
-        rising_rates(self.rates)
-        _odd(self.runs)
 
     @property
     def rounds(self) -> int:

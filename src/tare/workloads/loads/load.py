@@ -15,6 +15,7 @@ from tare.contracts.workloads import Setup
 from tare.errors import Fault, SuiteError, TrialFailed
 from tare.hosts.host import Host
 from tare.model.trials import Image, Raw
+from tare.units import Duration
 from tare.workloads.loads.settings import rising
 
 MOST_CLIENTS = 1000
@@ -25,6 +26,7 @@ rising_rates = rising("rates a second", LEAST_RATE, MOST_RATE)
 ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
+LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
 
 
 def server_address(setup: Setup) -> str:

@@ -27,8 +27,9 @@ from pydantic import Field
 from tare.contracts.workloads import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.model.trials import Metric, Output, Raw, Sweep, Value
-from tare.units import Duration, Percent, Size, format_size
+from tare.units import Percent, Size, format_size
 from tare.workloads.loads.further import WithFurther
+from tare.workloads.loads.load import LoadDuration
 from tare.workloads.loads.search import Fate, Search, Told, Try, is_fate, told_by
 
 _FULL, _LESS = "full: ", "less: "
@@ -48,7 +49,7 @@ class UnderPressure(WithFurther):
     goal: Annotated[Percent, Field(gt=0, lt=1)] = 0.9
     precision: Annotated[Percent, Field(ge=0.01, le=0.5)] = 0.05
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 20
-    duration: Annotated[Duration, Field(gt=0, le=600)] = 0.5
+    duration: LoadDuration = 0.5
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""

@@ -25,16 +25,15 @@ from pydantic import Field
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
-from tare.units import Duration
 from tare.workloads.loads.load import (
     ClientCounts,
+    LoadDuration,
     measured_load,
-    rising_clients,
     server_address,
     server_port,
     while_sending,
 )
-from tare.workloads.loads.settings import EachOnce, each_once
+from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Operation = Literal["GET", "SET"]
@@ -63,12 +62,7 @@ class RedisLoad(Workload):
     clients: ClientCounts = (1, 50, 200)
     pipeline: Annotated[int, Field(ge=1, le=128)] = 1
     keep_alive: bool = True
-    duration: Annotated[Duration, Field(gt=0, le=600)] = 1.0  # redis-benchmark counts its requests in an int
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for operations or numbers of clients that cannot be measured."""
-        each_once(self.operations)
-        rising_clients(self.clients)
+    duration: LoadDuration = 1.0
 
     @property
     def port(self) -> int:

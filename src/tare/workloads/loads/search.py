@@ -14,6 +14,7 @@ from tare.errors import TrialFailed, printed
 from tare.model.trials import Raw
 
 Fate = Literal["answered", "swapped", "out of memory", "late", "failed"]
+_Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _FATE = "fate "
 _LOOKS = 5  # one look in five misses by chance where turns are short (30 of 158), and there are ten steps
 _FINE_BELOW = 32 << 20  # guests have whole MiB, but none is as small as this
@@ -24,10 +25,10 @@ _FINE_STEP, _STEP = 4096, 1 << 20
 class Told:
     """What is written of a try: the limit, all the memory, and how it went."""
 
-    limit_bytes: Annotated[int, Field(gt=0)]
-    full_bytes: Annotated[int, Field(gt=0)]
+    limit_bytes: Annotated[_Bytes, Field(gt=0)]
+    full_bytes: Annotated[_Bytes, Field(gt=0)]
     fate: Fate
-    swapped_bytes: Annotated[int, Field(ge=0)] = 0
+    swapped_bytes: _Bytes = 0
     reason: str = ""
 
     @property

@@ -252,11 +252,6 @@ def test_settings_that_cannot_be_measured_are_refused_with_the_reason(settings: 
         TypeAdapter(Bind).validate_python(settings)
 
 
-def test_settings_are_checked_without_a_suite_too() -> None:
-    with pytest.raises(ValueError, match="odd"):
-        Known(runs=4)
-
-
 def test_a_search_that_has_ended_learns_nothing_more() -> None:
     with pytest.raises(ValueError, match="ended"):
         Search((1000,), 1.0, low=1000, high=1100).after(followed=True)

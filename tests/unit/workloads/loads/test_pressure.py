@@ -378,6 +378,8 @@ def test_outputs_that_are_not_those_of_one_whole_search_fail_the_trial(raw: list
         '{"limit_bytes": "536870912", "full_bytes": 1073741824, "fate": "answered"}',
         '{"limit_bytes": 0, "full_bytes": 1073741824, "fate": "answered"}',
         '{"limit_bytes": NaN, "full_bytes": 1073741824, "fate": "answered"}',
+        f'{{"limit_bytes": 536870912, "full_bytes": {10**60}, "fate": "answered"}}',
+        f'{{"limit_bytes": {2**63}, "full_bytes": {2**63}, "fate": "answered"}}',
         '{"limit_bytes": 536870912, "full_bytes": 1073741824, "fate": "happy"}',
         '{"limit_bytes": 536870912, "full_bytes": 1073741824, "fate": "answered", "swapped_bytes": -1}',
     ],
