@@ -101,7 +101,7 @@ def isolate_mounts(names_shown: bool = True) -> None:
     ways: others would see only the empty files that the namespaces are mounted on, and `ip netns` complains of each.
     For that, /run/netns may have to become a mount; without `names_shown` nothing changes on the machine. On a machine
     with hybrid control groups it hides the empty version 2 tree, because container runtimes refuse the mixture; see
-    docs/decisions/private-mounts.md.
+    docs/decisions/instances.md.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     names = _shared_names(libc) if names_shown else -1

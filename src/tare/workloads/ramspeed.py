@@ -11,7 +11,7 @@ same modes. Its pass is 32 GiB in all operations; RAMspeed's copy moves twice it
 element is checked after each operation.
 
 One pass of each part is a turn, and starts the program anew: which pages it gets decides a good part of its speed
-(docs/decisions/start-per-turn.md).
+(docs/decisions/turns.md).
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, of each array; `bytes_per_pass`,
 at least; `passes`. Arrays and blocks for which the instance's memory has no room are lowered.

@@ -53,7 +53,7 @@ class Computing(Workload):
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
         Where the kernel puts a program's memory and stack can decide a tenth of its speed, and is drawn anew with each
-        start (docs/decisions/start-per-turn.md).
+        start (docs/decisions/turns.md).
         """
         if setup.instance.inside is None:
             what = f"{setup.instance.name}: {self.name} runs inside"

@@ -1,4 +1,4 @@
-"""What the benchmarks of `perf bench` share; docs/decisions/perf-bench.md says why it was chosen.
+"""What the benchmarks of `perf bench` share; docs/decisions/loads.md says why it was chosen.
 
 perf makes exactly the loops that it is told to, and times them alone. A process of perf that fails lets the others end
 early: what it writes to standard error belongs to the output, and is none of a whole result.

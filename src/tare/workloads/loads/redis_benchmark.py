@@ -6,7 +6,7 @@ Its rate decides how many requests fill the first turn, and that of each turn ho
 The connecting of the clients is not measured, but it takes time: redis-benchmark pauses for 50 ms after every 64. So
 with many clients turns are longer, and there are fewer of them: no turn connects for longer than it measures.
 
-It has one thread: with more, it counts time in steps of 250 ms (docs/decisions/load-threads.md).
+It has one thread: with more, it counts time in steps of 250 ms (docs/decisions/loads.md).
 
 Where its connections are refused, redis-benchmark 7.0 goes on at full speed and without an end (Redis's pull request
 11366 fixes that). tare ends it, as any load, when the server has ended.
