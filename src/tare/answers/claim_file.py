@@ -82,7 +82,7 @@ class _Reading:
         self.workloads = self.document.catalogue.names("workloads")
 
     def read(self) -> Claims:
-        """Read all tables; where there are faults, what it gives means nothing."""
+        """Read all tables. The result means nothing if the document has faults."""
         document = self.document
         document.refuse_unknown((), _TABLES)
         if document.at(("format",)) != FORMAT:
@@ -179,7 +179,7 @@ class _Reading:
             self.document.fault((*key, "than"), "a stack is compared with itself", "name another stack")
 
     def _check_workload(self, key: Key, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
-        """Return the metrics of the workload; None if it has what its settings say, or there is none."""
+        """Return the metrics of the workload; None if there is no such workload, or if its settings declare them."""
         name, metric = written.get("workload"), written.get("metric", "")
         if not isinstance(name, str) or not isinstance(metric, str):
             return None

@@ -1,4 +1,4 @@
-"""Published claims as values: what somebody found, and says of stacks, with all that is needed to test it here.
+"""Published claims as values: what was published about stacks, and what is needed to test it here.
 
 docs/claims.md has the format of the file that they are written in.
 """

@@ -18,12 +18,12 @@ _MACHINE = {
     "virtualization": "virtualization below",
     "clock_source": "clock source",
 }
-# How much memory Linux says that there is depends on what its kernel keeps for itself.
+# How much memory Linux reports depends on what its kernel keeps.
 _MEMORY_MAY_DIFFER = 0.05
 _PACKAGES_SHOWN = 5
 
 
-def alike(before: Run, after: Run) -> None:
+def require_one_machine(before: Run, after: Run) -> None:
     """Raise UsageError where the two runs are of unlike machines."""
     if apart := unlike(before, after):
         raise UsageError(
@@ -37,7 +37,7 @@ def unlike(before: Run, after: Run) -> tuple[str, ...]:
     machines: tuple[Facts, Facts] = (before.record.machine, after.record.machine)
     old, new = machines
     apart = [
-        f"{name}: {_said(getattr(old, fact))} before, {_said(getattr(new, fact))} after"
+        f"{name}: {_shown(getattr(old, fact))} before, {_shown(getattr(new, fact))} after"
         for fact, name in _MACHINE.items()
         if getattr(old, fact) != getattr(new, fact)
     ]
@@ -48,7 +48,7 @@ def unlike(before: Run, after: Run) -> tuple[str, ...]:
     return tuple(apart)
 
 
-def same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
+def require_same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
     """Raise UsageError where a metric of a workload that all runs have is in two units, or has two directions."""
     shared = set.intersection(*({record.name for record in run.record.workloads} for run in runs))
     declared = {
@@ -81,7 +81,7 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
         *_own_programs(old, new, stacks),
     )
     lines = [
-        f"{name}: {_said(first)} before, {_said(second)} after" for name, first, second in pairs if first != second
+        f"{name}: {_shown(first)} before, {_shown(second)} after" for name, first, second in pairs if first != second
     ]
     if old.started > new.started:
         lines.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
@@ -124,17 +124,19 @@ def _packages(before: str, after: str) -> list[str]:
 def _settings(before: Run, after: Run) -> list[str]:
     """State which settings of workloads differ, also those that only one of the runs knows."""
     old = {record.name: record.settings for record in before.record.workloads}
+    pairs = (
+        (record.name, old[record.name], record.settings) for record in after.record.workloads if record.name in old
+    )
     return [
-        f"{record.name}: {name} = {_said(old[record.name].get(name))} before, {_said(record.settings.get(name))} after"
-        for record in after.record.workloads
-        if record.name in old
-        for name in sorted(old[record.name].keys() | record.settings.keys())
-        if _plain(old[record.name].get(name)) != _plain(record.settings.get(name))
+        f"{workload}: {name} = {_shown(first.get(name))} before, {_shown(second.get(name))} after"
+        for workload, first, second in pairs
+        for name in sorted(first.keys() | second.keys())
+        if _plain(first.get(name)) != _plain(second.get(name))
     ]
 
 
 def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
-    """State what stacks say about themselves, and said otherwise before: versions, accelerators, network paths."""
+    """State which versions, accelerators and network paths of stacks differ."""
     lines = []
     for stack in sorted(stacks):
         old, new = constants(before.trials, stack), constants(after.trials, stack)
@@ -147,7 +149,7 @@ def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
 
 
 def constants(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
-    """Return what every trial of a stack says alike; what names the instance differs from one to the next."""
+    """Return what all trials of a stack report alike, and so nothing that names a single instance."""
     seen: dict[str, set[str]] = {}
     own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
     for trial in own:
@@ -167,12 +169,12 @@ def _limit(limits: Limits) -> str:
 
 
 def _plain(value: object) -> object:
-    """Make lists and tuples alike: JSON does not tell them apart."""
+    """Turn tuples into lists: JSON does not distinguish them."""
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     plain = _plain(value)
     if isinstance(plain, list):
-        return ", ".join(_said(each) for each in plain) or "none"
+        return ", ".join(_shown(each) for each in plain) or "none"
     return "unknown" if plain in ("", 0, None) else str(plain)

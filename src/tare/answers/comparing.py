@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tare.answers.comparable import alike, differences, same_units, unlike
+from tare.answers.comparable import differences, require_one_machine, require_same_units, unlike
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.journal import Run
 from tare.model.trials import Trial
@@ -76,17 +76,17 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
     known = _stacks(run)
     baseline = _known(run, asked.baseline or run.record.baseline, known)
     asked_for = tuple(_known(run, stack, known) for stack in dict.fromkeys(asked.stacks))
-    _not_itself(asked_for, baseline)
+    _refuse_baseline(asked_for, baseline)
     control = run.record.control if baseline == run.record.baseline else ""
     chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
         raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
-    same_units((run,), {baseline, *chosen})
+    require_same_units((run,), {baseline, *chosen})
     summary = summarize(_narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
     gate = _gate(asked.fail_on, cells, lost)
-    return _answer(Answer((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
+    return _checked(Answer((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
 
 
 def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
@@ -94,7 +94,7 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
         raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
     if not asked.across_machines:
-        alike(before, after)
+        require_one_machine(before, after)
     baseline = _common_baseline(before, after, asked.baseline)
     shared = [stack for stack in _stacks(before) if stack in _stacks(after)]
     for run in (before, after):
@@ -107,27 +107,27 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
             f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
             f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
         )
-    same_units((before, after), {baseline, *chosen})
+    require_same_units((before, after), {baseline, *chosen})
     margin = after.record.margin if asked.margin is None else asked.margin
     summaries = [summarize(_narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
-    earlier, apart = _comparable(*summaries)
+    earlier, left_out = _comparable(*summaries)
     own = own_changes(earlier, summaries[1], margin)
     changed = (*changes(earlier, summaries[1], margin), *(own if baseline in asked.stacks else ()))
     lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
     differ = (*unlike(before, after), *differences(before, after, {baseline, *chosen}))
-    statements = (*differ, *_only_one(before, after), *apart, *lacks)
+    statements = (*differ, *_only_one(before, after), *left_out, *lacks)
     if not changed:
-        what = "; ".join(apart) or "they have no workload in common"
+        what = "; ".join(left_out) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
     cells = tuple(each.cell for each in changed)
     moved = () if asked.stacks else _moved(asked.fail_on, own, margin)
     gate = _gate(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
     beside = () if baseline in asked.stacks else own
-    return _answer(Answer((before, after), summaries[1], cells, changed, beside, statements, gate))
+    return _checked(Answer((before, after), summaries[1], cells, changed, beside, statements, gate))
 
 
-def _answer(answer: Answer) -> Answer:
-    """Raise TareError where there is nothing to say."""
+def _checked(answer: Answer) -> Answer:
+    """Return the answer; raises TareError if nothing could be compared."""
     if any(cell.ratio is not None for cell in answer.cells) or answer.gate.lost:
         return answer
     baseline = answer.summary.baseline
@@ -225,7 +225,7 @@ def _known(run: Run, stack: str, known: Iterable[str]) -> str:
     return stack
 
 
-def _not_itself(stacks: Sequence[str], baseline: str) -> None:
+def _refuse_baseline(stacks: Sequence[str], baseline: str) -> None:
     if baseline in stacks:
         raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
 
@@ -265,16 +265,16 @@ def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
 
 
 def _comparable(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ...]]:
-    """Leave out of the earlier run the workloads that the later one measured differently, and say which."""
-    apart = []
+    """Leave out of the earlier run the workloads that the later one measured differently, and name them."""
+    left_out = []
     for workload in before.workloads:
         if workload in after.workloads:
             old, new = _measured(before, workload), _measured(after, workload)
             if old and new and old != new:
-                apart.append((workload, _points(old ^ new)))
-    names = [workload for workload, _ in apart]
+                left_out.append((workload, _points(old ^ new)))
+    names = [workload for workload, _ in left_out]
     kept = tuple(cell for cell in before.headlines if cell.workload not in names)
-    statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in apart)
+    statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in left_out)
     return replace(before, headlines=kept), statements
 
 

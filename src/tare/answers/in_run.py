@@ -61,7 +61,7 @@ class InRun:
 
     run: Run
     _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
-    _said: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _reported: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def stacks(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class InRun:
             cells = [cell for cell in every if _is_at(claim, cell.point)]
         known = [cell for cell in cells if cell.ratio is not None]
         if not known:
-            return Lack("not tested", _nothing(claim, names, cells))
+            return Lack("not tested", _why_nothing(claim, names, cells))
         return tuple(_part(claim, cell) for cell in known)
 
     def unlike(self, claim: Claim, origin: Origin, names: Names) -> str:
@@ -110,10 +110,10 @@ class InRun:
         return ""
 
     def ran(self, stack: str) -> Mapping[str, str]:
-        """Return what a stack said of itself in all of its trials, such as its version and the network's path."""
-        if stack not in self._said:
-            self._said[stack] = constants(self.run.trials, stack)
-        return self._said[stack]
+        """Return what a stack reported in all of its trials, such as its version and the network's path."""
+        if stack not in self._reported:
+            self._reported[stack] = constants(self.run.trials, stack)
+        return self._reported[stack]
 
     @cached_property
     def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
@@ -174,7 +174,7 @@ class InRun:
         if key not in self._summaries:
             run = _narrowed(self.run, workload, metric, than)
             if than_point is not None:
-                run = replace(run, trials=tuple(_beside(trial, metric, than_point) for trial in run.trials))
+                run = replace(run, trials=tuple(_relative_to_point(trial, metric, than_point) for trial in run.trials))
             self._summaries[key] = summarize(run)
         return self._summaries[key]
 
@@ -191,10 +191,10 @@ class InRun:
                 notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
                 seen = Seen(ratio.ratio, ratio.low, ratio.high, ratio.n)
                 parts.append(Part(key.point, seen, notes, cautions))
-        return tuple(parts) or Lack("not tested", _nothing(claim, names, ()))
+        return tuple(parts) or Lack("not tested", _why_nothing(claim, names, ()))
 
     def _version(self, program: str, names: Names) -> str:
-        """Return the version of a technology or a package in the run; empty if the run does not tell."""
+        """Return the version of a technology or a package in the run; empty if it is unknown."""
         for stack in (names.stack, names.than):
             if program in split(self._made_of.get(stack, stack)):
                 said = self.ran(stack)
@@ -229,7 +229,7 @@ def _footprint(trial: Trial) -> Trial:
     return replace(trial, values=values, turns=())
 
 
-def _beside(trial: Trial, metric: str, point: float) -> Trial:
+def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
     """Return a trial with the values of a metric in multiples of its own one at this point."""
     own = [each for each in trial.values if each.metric == metric]
     base = next((each.value for each in own if each.point == point and each.value > 0), None)
@@ -254,20 +254,20 @@ def _is_at(claim: Claim, point: float | None) -> bool:
 
 
 def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
-    """Return the headline's cell; of several points, it is their mean, and says so."""
-    own = (_by_itself(cell) for cell in summary.headlines if cell.stack == stack)
+    """Return the headline's cell. If it is the mean of several points, a note says so."""
+    own = (_without_fdr_note(cell) for cell in summary.headlines if cell.stack == stack)
     heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
     texts = [summary.rule(cell.headline).text for cell in heads]
     pairs = zip(heads, texts, strict=True)
     return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
 
 
-def _by_itself(cell: Cell) -> Cell:
-    """Leave out the note that e-BH has put last: how surely claims hold together is judged of all of them."""
+def _without_fdr_note(cell: Cell) -> Cell:
+    """Leave out the last note, which is e-BH's among headlines: claims are tested together with other claims."""
     return cell if cell.by_itself is None else replace(cell, notes=cell.notes[:-1])
 
 
-def _nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
+def _why_nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
     what = f"{names.workload.name}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
     if claim.value:
         what = f"{names.workload.name}: no {claim.metric} of {names.stack}"

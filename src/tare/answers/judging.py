@@ -80,11 +80,11 @@ def judge(run: Run, claims: Claims) -> Judgements:
     in_run, named = InRun(run), (name for claim in claims.claims for name in _technologies(claim))
     yours = frozenset(name for name in dict.fromkeys(named) if needs_settings(name))
     found = [_found(in_run, claim, claims.origins[claim.source], yours) for claim in claims.claims]
-    return Judgements(run, tuple(_concluded(judged) for judged in _together(found)))
+    return Judgements(run, tuple(_concluded(judged) for judged in _with_fdr_control(found)))
 
 
 def nothing_judged(judgements: Judgements) -> TareError:
-    """Return the error of a run that says nothing of any claim."""
+    """Return the error of a run by which no claim can be judged."""
     counts = ", ".join(f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.of(judgement)))
     if not judgements.fit:
         counts = f"none of {len(judgements.all)} is about what it has measured" if judgements.all else ""
@@ -127,7 +127,7 @@ def _finding(claim: Claim, part: Part, margin: float) -> Finding:
 
 
 def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
-    """Describe what else the interval tells of a claim with a direction."""
+    """Describe what else the interval shows about a claim with a direction."""
     if claim.direction not in ("more", "less"):
         return ()
     side = replace(claim, size=None, least=None, most=None)
@@ -143,8 +143,8 @@ def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[s
     return ()
 
 
-def _together(found: Sequence[Judged]) -> list[Judged]:
-    """Leave only the judgements that e-BH gives, among all points of all claims that the run has measured."""
+def _with_fdr_control(found: Sequence[Judged]) -> list[Judged]:
+    """Keep only the judgements that e-BH confirms, among all points of all claims that the run has measured."""
     every = [finding for judged in found for finding in judged.findings]
     kept = iter(e_bh(np.array([finding.evidence for finding in every], dtype=float)))
     made = []
@@ -152,7 +152,7 @@ def _together(found: Sequence[Judged]) -> list[Judged]:
         findings = []
         for finding in judged.findings:
             sure = bool(next(kept)) or finding.judgement == "undecided"
-            note = f"{finding.judgement} by itself, but not surely enough beside {len(every) - 1} others"
+            note = f"{finding.judgement} by its own interval, but not certain together with {len(every) - 1} others"
             doubted = replace(finding, judgement="undecided", notes=(*finding.notes, note))
             findings.append(finding if sure else doubted)
         made.append(replace(judged, findings=tuple(findings)))

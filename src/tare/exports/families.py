@@ -67,7 +67,7 @@ COLUMNS: dict[str, tuple[Family, Labels]] = {
     **{f"pressure_{name}": (PRESSURE, (("resource", name), ("share", "some"))) for name in ("memory", "io")},
     **{f"pressure_{name}_full": (PRESSURE, (("resource", name), ("share", "full"))) for name in ("memory", "io")},
 }
-"""The family of each column of the telemetry, and the labels that tell it from the others of that family."""
+"""The family of each column of the telemetry, and the labels that distinguish it from the others of that family."""
 
 FAMILIES = (*dict.fromkeys(family for family, _ in COLUMNS.values()), EACH_CPU)
 

@@ -49,7 +49,7 @@ class _File:
 def samples_of(run: Run) -> Iterator[Sample]:
     """Yield the samples of all trials in the journal; those of a series one after the other.
 
-    The times of older runs, whose files do not tell them, are right to about a second. Raises UsageError for a file
+    The times of older runs, whose files lack them, are right to about a second. Raises UsageError for a file
     that cannot be read, and for a run without any.
     """
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
@@ -72,13 +72,12 @@ def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterato
     columns = table.columns
     if not {"seconds", "scope"} <= {*columns}:
         raise ValueError("not the columns of a telemetry")
-    told = "trial" in table.columns  # not in older runs, before blocks had a file: there, its name tells it
-    file = _file(table, path, told, {trial.trial: trial for trial in run.trials})
+    has_trials = "trial" in table.columns  # not in older runs, before blocks had a file: there, its name is the trial's
+    file = _file(table, path, has_trials, {trial.trial: trial for trial in run.trials})
     if not file.trials:  # of a block that was stopped, and is not in the journal
         return
-    query = (
-        f"SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, {'trial, ' if told else ''}seconds"  # noqa: S608
-    )
+    order = "scope, trial, seconds" if has_trials else "scope, seconds"
+    query = f"SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY {order}"  # noqa: S608
     rows = connection.execute(query, [pattern])
     while found := rows.fetchmany(_ROWS):
         for row in found:
@@ -87,9 +86,9 @@ def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterato
                 yield _sample(fields, file, run.folder.resolve().name)
 
 
-def _file(table: DuckDBPyRelation, path: Path, told: bool, known: Mapping[str, Trial]) -> _File:
+def _file(table: DuckDBPyRelation, path: Path, has_trials: bool, known: Mapping[str, Trial]) -> _File:
     begun: list[tuple[str, float]] = [(path.stem, 0.0)]
-    if told:
+    if has_trials:
         begun = table.filter("trial IS NOT NULL").aggregate("trial, min(seconds)").fetchall()
     trials = {trial: known[trial] for trial, _ in sorted(begun) if trial in known}
     if "time" in table.columns:

@@ -17,7 +17,7 @@ _PROGRESS = Markup(
     '<progress max="1000" value="{done}" aria-label="Share of the time that has passed">{percent} %</progress>'
 )
 _LATEST = Markup("<details{opened}><summary>What turns show now</summary><dl>{rows}</dl></details>")
-_ROW = Markup("<dt>{stack}</dt><dd>{told}</dd>")
+_ROW = Markup("<dt>{stack}</dt><dd>{text}</dd>")
 _PART = Markup('<span class="{look}">{text}</span>')
 
 
@@ -70,8 +70,8 @@ def _progress(now: Now | None, moment: float) -> tuple[Markup, ...]:
 
 
 def _latest(now: Now) -> tuple[Markup, ...]:
-    """List the latest turns; they are shown by themselves in the first block, when the page has no values."""
-    rows = Markup("").join(_ROW.format(stack=stack, told=told) for stack, told in now.latest)
+    """List the latest turns; they are open in the first block, when the page has no values."""
+    rows = Markup("").join(_ROW.format(stack=stack, text=text) for stack, text in now.latest)
     return (_LATEST.format(opened=Markup(" open") if now.block == 1 else "", rows=rows),) if rows else ()
 
 

@@ -21,7 +21,7 @@ class Now:
 
     `since` is the moment at which it was so, by the monotonic clock of the machine that tare runs on, which all its
     processes share. `spent_seconds` and `left_seconds` are those of the run at that moment. `turn` counts from 1, and
-    is 0 where stacks take no turns; `turns` is 0 where nobody knows how many there will be. `latest` tells what a
+    is 0 where stacks take no turns; `turns` is 0 where nobody knows how many there will be. `latest` has what a
     recent turn of each stack has shown.
     """
 
@@ -56,7 +56,7 @@ class Board:
         os.pwrite(self._descriptor, b"%08x %s" % (crc32(text), text), 0)
 
     def close(self) -> None:
-        """Let it go; it stays until its readers have let it go, too."""
+        """Close it. Its memory is freed when its readers have closed it, too."""
         os.close(self._descriptor)
 
 

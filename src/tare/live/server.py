@@ -59,10 +59,10 @@ class Shown(Protocol):
         """Return the run folder; None as long as there is none."""
 
     def loads(self) -> None:
-        """Be told that a browser loads the page."""
+        """Record that a browser loads the page."""
 
     def asks(self, name: str, page: int) -> None:
-        """Be told that the script of a browser's page asks, and which page that is."""
+        """Record that the script of a page asks; `page` is the number of the page that it shows."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def refusal(method: str, headers: Message, port: int) -> Answer | None:
     hosts, origins = headers.get_all("Host", []), headers.get_all("Origin", [])
     if len(hosts) != 1 or hosts[0].strip().lower() not in own:
         text = f"This is http://{ADDRESS}:{port}/ and nothing else; over SSH: ssh -L {port}:{ADDRESS}:{port} MACHINE"
-        return _said(HTTPStatus.MISDIRECTED_REQUEST, text)
+        return _text(HTTPStatus.MISDIRECTED_REQUEST, text)
     if any(origin.strip().lower() != f"http://{hosts[0].strip().lower()}" for origin in origins):
-        return _said(HTTPStatus.FORBIDDEN, "Pages of other sites cannot ask here")
+        return _text(HTTPStatus.FORBIDDEN, "Pages of other sites cannot ask here")
     if method not in ("GET", "HEAD"):
-        return _said(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here", {"Allow": "GET, HEAD"})
+        return _text(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here", {"Allow": "GET, HEAD"})
     return None
 
 
@@ -116,7 +116,7 @@ class Server(ThreadingHTTPServer):
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
-        """Answer, and let the place go."""
+        """Answer, and release the place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 super().handle_one_request()
             except _TooLong:
-                self._send(_said(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header is too long"))
+                self._send(_text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header is too long"))
 
     def parse_request(self) -> bool:
         if not super().parse_request():
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Answer what is no request, without its own words."""
-        self._send(_said(HTTPStatus(code), HTTPStatus(code).phrase))
+        self._send(_text(HTTPStatus(code), HTTPStatus(code).phrase))
 
     def _answer(self) -> Answer:
         path, _, query = self.path.partition("?")
@@ -211,10 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._unless_known(Answer(HTTPStatus.OK, shown.now(), _HTML))
         folder = shown.folder()
         found = _file(folder, path) if folder else None
-        return found or _said(HTTPStatus.NOT_FOUND, "There is no such thing here")
+        return found or _text(HTTPStatus.NOT_FOUND, "There is no such thing here")
 
     def _unless_known(self, answer: Answer) -> Answer:
-        """Describe that what is asked for has not changed, where the other side has it."""
+        """Answer that the content has not changed, if the browser has it already."""
         assert isinstance(answer.content, bytes)  # noqa: S101 - no file has a tag
         tag = f'"{hashlib.sha256(answer.content).hexdigest()[:16]}"'
         more = {**answer.more, "ETag": tag}
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
 
 
-def _said(status: HTTPStatus, text: str, more: Mapping[str, str] | None = None) -> Answer:
+def _text(status: HTTPStatus, text: str, more: Mapping[str, str] | None = None) -> Answer:
     return Answer(status, f"{text}.\n".encode(), more=more or {})
 
 

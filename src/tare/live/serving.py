@@ -94,13 +94,13 @@ class Making:
     _reader: RunReader | None = None
 
     def make(self, ended: Ended | None = None) -> None:
-        """Make the page that the run folder gives now, or without one, that of a run that begins."""
+        """Make the page from the run folder, or that of a run that begins as long as there is no folder."""
         began, cpu = time.monotonic(), time.process_time()
         try:
             self.showing.show(self._made(), ended)
             self.showing.trouble = ""
         except Exception as error:  # noqa: BLE001 - a page that cannot be made must not end the run
-            self.showing.trouble = f"The page could not be made anew: {error}"
+            self.showing.trouble = f"The page could not be renewed: {error}"
             self.showing.show(self.showing.content, ended)
         self.seconds += time.monotonic() - began
         self.cpu_seconds += time.process_time() - cpu
@@ -124,16 +124,16 @@ def main(port: int, board: Path) -> None:
     try:
         server = Server(port, showing)
     except OSError as error:
-        _say(trouble=(error.strerror or str(error)).lower())
+        _reply(trouble=(error.strerror or str(error)).lower())
         return
     threading.Thread(target=_serve, args=(server,), daemon=True).start()
-    _say(port=server.server_port)
+    _reply(port=server.server_port)
     making = Making(showing, cpu_seconds=time.process_time())
     making.make()
     for line in sys.stdin:
         order = json.loads(line)
         _carry_out(order, making)
-        _say(
+        _reply(
             order=order["order"],
             trouble=showing.trouble,
             pages=showing.number,
@@ -172,7 +172,7 @@ def _await_watchers(showing: Showing, since: float) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _say(**answer: object) -> None:
+def _reply(**answer: object) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The side of the run: it starts the process that serves the live page, and tells it what happens.
+"""The side of the run: it starts the process that serves the live page, and reports to it what happens.
 
 While anything is measured, that is a note on a board, at most twice a second. Pages are made only where nothing is
 measured, after a trial or a block, and for at most a twentieth of the run's time: the run waits meanwhile.
@@ -81,7 +81,7 @@ class LivePage:
         self._board.write(now)
 
     def renew(self) -> None:
-        """Make the page anew if it is time for it; nothing is measured meanwhile."""
+        """Renew the page if it is due. Nothing is measured during that."""
         began = time.monotonic()
         if began >= self._due:
             self._order("page")
@@ -132,7 +132,7 @@ class PageReporter:
         self._noted = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Note what happens, or make the page anew where nothing is measured."""
+        """Note what happens, or renew the page while nothing is measured."""
         match event:
             case RunBegins():
                 self._workloads = event.workloads
@@ -161,14 +161,14 @@ class PageReporter:
         self._note(self._timing.trial_begins(step), workload=step.workload, stack=step.stack, following=after)
 
     def _note_turns(self, number: int, stacks: int, left: TimeLeft) -> None:
-        self._tell_of_one()
-        latest = tuple(sorted((stack, told) for stack, told in self._latest.items() if told))
+        self._read_one()
+        latest = tuple(sorted((stack, text) for stack, text in self._latest.items() if text))
         turn = {"turn": number + 1, "turns": self._timing.turns or 0, "stacks": stacks}
         self._note(left, workload=self._timing.block.workload, latest=latest, **turn)
 
-    def _tell_of_one(self) -> None:
-        untold = (stack for stack, told in self._latest.items() if not told)
-        stack = next(untold, None) or next(iter(self._latest), None)
+    def _read_one(self) -> None:
+        unread = (stack for stack, text in self._latest.items() if not text)
+        stack = next(unread, None) or next(iter(self._latest), None)
         if stack:
             del self._latest[stack]
             self._latest[stack] = self._rows.told(stack)

@@ -13,19 +13,19 @@ _MOST = 64
 
 @dataclass
 class Watchers:
-    """Those that have asked; several threads tell of them. Times are of one monotonic clock."""
+    """The browsers that have asked. Several threads record them. Times are of one monotonic clock."""
 
     _asked: dict[str, tuple[float, int]] = field(default_factory=dict)  # by name: when, and the page that it shows
     _loaded: float | None = None  # the last time, if no script has asked since: it may come, or there may be none
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def loads(self, moment: float) -> None:
-        """Take note that a browser has loaded the page."""
+        """Record that a browser has loaded the page."""
         with self._lock:
             self._loaded = moment
 
     def asks(self, name: str, page: int, moment: float) -> None:
-        """Take note that a page's script has asked, and that it shows this page."""
+        """Record that a page's script has asked, and which page it shows."""
         with self._lock:
             if name not in self._asked:
                 self._loaded = None

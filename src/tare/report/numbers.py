@@ -23,7 +23,7 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
-# What the interval says by itself, but not surely enough beside all other cells of the matrix.
+# The verdict of a cell's own interval that is not certain together with all other cells of the matrix.
 HOLLOW: Mapping[str, str] = {"better": "△", "worse": "▽", "equivalent": "~"}
 # From here on a factor is easier to read than a percentage.
 TIMES_FROM = 10.0
@@ -85,7 +85,7 @@ def interval(cell: Cell | Standing) -> str:
 
 
 def resolved(cell: Cell) -> str:
-    """Write the difference to the baseline that a cell's interval would have told from none, as `± 2.1 %`."""
+    """Write the difference to the baseline that a cell's interval could have shown, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
 
 

@@ -138,7 +138,7 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
     if any(cell.by_itself for cell in summary.headlines):
         hollow = " ".join(HOLLOW.values())
-        legend.append(f"{hollow} the same by itself, but not surely enough in a matrix of so many   ", style="default")
+        legend.append(f"{hollow} the same by its own interval, but not together with all cells   ", style="default")
     legend.append("! with cautions")
     whole.add_row(legend)
     for sentence in (*exclamations(summary), *trust(summary)):

@@ -96,7 +96,7 @@ def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> flo
 
 
 def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control by itself.
+    """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control, tested separately.
 
     The control is a check of the machine, and no answer to what was asked: it costs the stacks no evidence.
     """

@@ -49,7 +49,7 @@ class Cell:
     `trials` values have `mean`, `sd` and extremes in `unit`; `n` blocks were compared, with the `ratios` stack over
     baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
     there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
-    `by_itself` what the interval says where that is not sure enough beside the other cells, and
+    `by_itself` the verdict of its own interval where that is not certain together with the other cells, and
     `correlation` the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the interval is
     wider because blocks depend on each other, and
     `tolerated_autocorrelation` the lag-1 autocorrelation of blocks up to which the interval would still decide, None
@@ -106,12 +106,12 @@ class Cell:
 
     @property
     def resolution(self) -> float | None:
-        """The difference to the baseline, a share, that the interval would have told from none; None without one."""
+        """The smallest difference to the baseline, a share, that the interval could have shown; None without one."""
         return None if self.low is None or self.high is None else (self.high / self.low) ** 0.5 - 1
 
     @property
     def decided(self) -> bool:
-        """Whether it is known how the stack stands to the baseline."""
+        """Whether it is known how the stack compares with the baseline."""
         return self.verdict in DECIDED
 
     def has_caution(self, kind: str) -> bool:

@@ -144,7 +144,7 @@ def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
 
 
 def evidence(distance: float, before: Sample, after: Sample) -> float:
-    """Return the logarithm of the evidence against means that lie `distance` less far apart than they are seen to.
+    """Return the logarithm of the evidence against a difference of means that is `distance` off the observed one.
 
     0 where one of the samples is too small to have an interval of its own.
     """
@@ -177,7 +177,7 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
 
 
 def _sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
-    """Return logarithms in short, widened as they are known to be, or as they themselves say."""
+    """Summarize logarithms; without a known `widening`, it is estimated from them."""
     comparison = compare(logs, np.ones(logs.shape, dtype=bool))
     factor = float(comparison.widening) if widening is None else widening
     return Sample(float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1)

@@ -1,9 +1,9 @@
 """Whether what a block says depends on the block before it, and by how much intervals have to be wider then.
 
 Blocks are taken as independent. Random order within blocks makes what drifts on the whole machine cancel out; what
-drifts in one stack alone does not. The correlation of each value with the one before it tells (Kendall's correction of
-its bias: "Note on bias in the estimation of autocorrelation", Biometrika 41 (1954), 403-404). Of values that depend on
-each other as a first-order autoregression, n say as much as n (1 - r) / (1 + r) independent ones (Bayley and
+drifts in one stack alone does not. The correlation of each value with the one before shows that (Kendall's correction
+of its bias: "Note on bias in the estimation of autocorrelation", Biometrika 41 (1954), 403-404). Of values that depend
+on each other as a first-order autoregression, n say as much as n (1 - r) / (1 + r) independent ones (Bayley and
 Hammersley, "The 'effective' number of independent observations in an autocorrelated time series", Supplement to the
 Journal of the Royal Statistical Society 8 (1946), 184-197).
 
@@ -60,7 +60,7 @@ class _Sizes:
 def autocorrelation_of_rows(
     values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]
 ) -> Dependence:
-    """Estimate the lag-1 autocorrelation of each row (last axis: blocks) by itself.
+    """Estimate the lag-1 autocorrelation of each row (last axis: blocks) separately.
 
     No correlation where fewer than four values are present. Values that are not there interrupt the series.
     """
@@ -73,7 +73,7 @@ def autocorrelation_of_rows(
 def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
     """Estimate the lag-1 autocorrelation of the pooled rows of all stacks.
 
-    The axes of the logarithms are stack, others, block; the arrays that it gives have the others alone.
+    The axes of the logarithms are stack, others, block; the arrays returned have only the others.
 
     Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
     subtracted from a whole block. Where stacks drift apart, half of the variance is taken for what all blocks of a
@@ -147,8 +147,8 @@ def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
 def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
 
-    It is how a decision that was taken too early to know the correlation tells what it rests on, as one without
-    randomization tells how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
+    A decision that came too early to estimate the correlation states this number instead, as a study without
+    randomization states how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
     unobserved binary covariate in an observational study with binary outcome", Journal of the Royal Statistical
     Society B 45 (1983), 212-218).
     """

@@ -40,7 +40,7 @@ class Effects:
 
 
 def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]) -> Effects | None:
-    """Estimate the effects; the arrays have the axes stack and block. None where there is too little to tell."""
+    """Estimate the effects; the arrays have the axes stack and block. None where there are too few values."""
     from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
     stacks, blocks = usable.any(axis=1).sum(), usable.any(axis=0).sum()

@@ -1,4 +1,4 @@
-"""What differs in the file systems that a workload uses: another one than the baseline's moves values by itself."""
+"""Cautions about the file systems that a workload uses: one that is not the baseline's changes values on any stack."""
 
 from __future__ import annotations
 

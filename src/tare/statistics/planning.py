@@ -18,7 +18,7 @@ def blocks_needed(deviation: float, margin: float) -> int | None:
 
     `deviation` is the standard deviation of the log ratios within blocks, `margin` a share. It is the number at which
     half of such runs are decided: the interval, around a mean that is as far from the truth as typical, lies within the
-    margin. A difference of the margin's size is told from none somewhat sooner. None where it would be over 10,000.
+    margin. A difference of the margin's size is found somewhat sooner. None where it would be over 10,000.
     """
     counts = np.arange(least_count(), MOST_BLOCKS + 1)
     reach = (widths_per_deviation(counts) + _MEDIAN / np.sqrt(counts)) * deviation

@@ -1,4 +1,4 @@
-"""The ranking of each headline: which ranks a stack may have, as far as its blocks can tell.
+"""The ranking of each headline: which ranks a stack may have, given its blocks.
 
 Stacks are compared in pairs, inside blocks. A stack's best rank is one more than the number of those that are surely
 better, and so its worst: what cannot be distinguished shares its ranks. Pairs with the baseline have the verdict that
@@ -57,10 +57,10 @@ def rankings(summary: Summary) -> tuple[Ranking, ...]:
     kept = e_bh(np.concatenate([np.zeros(0), *(each.evidence[at] for each, at in zip(pairs, asked, strict=True))]))
     made, begin = [], 0
     for rule, own, at in zip(summary.rules, pairs, asked, strict=True):
-        told = np.zeros(own.ahead.shape, dtype=bool)
-        told[at] = kept[begin : begin + len(at[0])]
+        sure = np.zeros(own.ahead.shape, dtype=bool)
+        sure[at] = kept[begin : begin + len(at[0])]
         begin += len(at[0])
-        made.append(Ranking(rule.name, _ranked(own.cells, (told & own.ahead) | (told & ~own.ahead).T)))
+        made.append(Ranking(rule.name, _ranked(own.cells, (sure & own.ahead) | (sure & ~own.ahead).T)))
     return tuple(made)
 
 
@@ -92,18 +92,18 @@ def _baseline(head: Headline, summary: Summary) -> Sequence[Cell]:
     ]
 
 
-def _ranked(cells: Sequence[Cell], told: NDArray[np.bool_]) -> tuple[Rank, ...]:
+def _ranked(cells: Sequence[Cell], better: NDArray[np.bool_]) -> tuple[Rank, ...]:
     """Return the ranks, from which stack is surely better than which; ties in the order of the estimates."""
     for at, cell in enumerate(cells):
         if cell.verdict == "baseline":
-            told[at] = [other.verdict == "worse" for other in cells]
-            told[:, at] = [other.verdict == "better" for other in cells]
+            better[at] = [other.verdict == "worse" for other in cells]
+            better[:, at] = [other.verdict == "better" for other in cells]
     # What follows from two statements (Warshall 1962); of very many stacks, all statements are about the baseline.
     for at, cell in enumerate(cells):
         if len(cells) <= _MOST or cell.verdict == "baseline":
-            told |= told[:, at, np.newaxis] & told[np.newaxis, at]
-    told &= ~told.T  # where statements contradict each other, nothing follows
-    best, worst = 1 + told.sum(axis=0), len(cells) - told.sum(axis=1)
+            better |= better[:, at, np.newaxis] & better[np.newaxis, at]
+    better &= ~better.T  # where statements contradict each other, nothing follows
+    best, worst = 1 + better.sum(axis=0), len(cells) - better.sum(axis=1)
     ranks = [Rank(*each) for each in zip(cells, best.tolist(), worst.tolist(), strict=True)]
     return tuple(sorted(ranks, key=lambda rank: (rank.best, rank.worst, -_goodness(rank.cell))))
 

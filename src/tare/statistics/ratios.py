@@ -40,8 +40,8 @@ class Reference:
 class Ratio:
     """Stack over baseline: the geometric mean over `n` blocks and its 95 % interval.
 
-    `low` and `high` are None where there are too few blocks for an interval. `side` is what the interval says by
-    itself, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
+    `low` and `high` are None where there are too few blocks for an interval. `side` is what the interval
+    says, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
     ratio, so that the interval has no width: the measurement is coarser than its noise, or not a measurement.
     `correlation` is the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the
     interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
@@ -64,7 +64,7 @@ class Ratio:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval by itself says how the two stand to each other."""
+        """Whether the interval decides how the two compare."""
         return self.side in DECIDING
 
 
@@ -129,9 +129,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Doubts:
-    """What other stacks say against rows: the factor for standard deviations that the dependence of all comes to.
+    """What all stacks together add to the doubt about rows.
 
-    And the `offset`, a difference of logarithms that is none, because the baseline differs as much from itself.
+    `factor` widens standard deviations, as blocks depend on each other. `offset` is a difference of logarithms that
+    means nothing, because the baseline differs as much from itself.
     """
 
     factor: NDArray[np.float64]
@@ -221,7 +222,7 @@ def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float
 
 
 def with_ratio(cell: Cell, ratio: Ratio) -> Cell:
-    """Return a cell with a ratio, and the verdict that its interval says by itself."""
+    """Return a cell with a ratio, and the verdict of its interval."""
     return replace(
         cell,
         verdict=in_words(ratio.side, cell.better),

@@ -1,4 +1,4 @@
-"""What a stack's values of a block say beside the baseline's: log ratios, taken round by round.
+"""The log ratios of a stack's values to the baseline's in each block, taken round by round.
 
 In a round every stack of a block has one turn, close together in time and in random order: what disturbs the machine
 for longer than a round disturbs all of them. So the ratio is taken within each round, and the center of the rounds is

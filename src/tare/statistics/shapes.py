@@ -199,7 +199,7 @@ def _best_split(
 
     Engelman and Hartigan, "Percentage points of a test for clusters", Journal of the American Statistical Association
     64 (1969), 1647-1648; but a group has at least three values and a fifth of all, so that a few far values make none.
-    Gives the size of the lower group, that ratio (0 where there is nothing to cut), and the means of both groups.
+    Return the size of the lower group, that ratio (0 where there is nothing to cut), and the means of both groups.
     """
     sums = ordered.cumsum(axis=-1)
     below, n = np.arange(1, ordered.shape[-1] + 1), count[..., np.newaxis]
@@ -223,7 +223,7 @@ def _median(ordered: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[n
 
 
 def _percents(low: float, high: float) -> tuple[str, str]:
-    """Write two log ratios in percent, with as many decimals as tell them apart."""
+    """Write two log ratios in percent, with as many decimals as show their difference."""
     shares = (100 * backwards(low), 100 * backwards(high))
     decimals = int(np.clip(np.ceil(-np.log10(max(shares[1] - shares[0], 1e-9))), 0, 9))
     first, second = (f"{share:.{decimals}f} %" if share < 1e6 else f"{share:.3g} %" for share in shares)

@@ -114,13 +114,13 @@ def log_evidence(own: NDArray[np.int64], others: NDArray[np.int64], chance: NDAr
 
 @dataclass(frozen=True)
 class Uneven:
-    """What the turns of rows say beside their center: their mean ratio, and whether it differs by more than noise."""
+    """What the turns of rows show beside their center: their mean ratio, and whether it differs by more than noise."""
 
     slow: Slow
     mean: NDArray[np.float64]
     differs: NDArray[np.bool_]
 
-    def said_of(self, cell: Cell, place: tuple[int, ...]) -> Cell:
+    def added_to(self, cell: Cell, place: tuple[int, ...]) -> Cell:
         """Add it to the cell of this place, if it has a ratio."""
         if cell.ratio is None or cell.verdict == "baseline" or not self.slow.turns[place]:
             return cell
@@ -161,7 +161,7 @@ def unevenness(grid: Grid, reference: Reference, centers: Differences, head: Hea
 
 
 def are_apart(means: Differences, centers: Differences) -> NDArray[np.bool_]:
-    """Return where what the means of blocks (last axis) and their centers say differs by more than its noise."""
+    """Return where the means of blocks (last axis) and their centers differ by more than their noise."""
     both = means.both & centers.both
     found = compare(np.where(both, means.logs - centers.logs, 0.0), both)
     return np.asarray((np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE))

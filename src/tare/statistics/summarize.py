@@ -75,8 +75,8 @@ def summarize(run: Run) -> Summary:
         margin=run.record.margin,
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
-        cells=_doubted(cells, run.record),
-        headlines=_doubted(with_fdr_control(heads, run.record.control), run.record),
+        cells=_with_bare_metal_caution(cells, run.record),
+        headlines=_with_bare_metal_caution(with_fdr_control(heads, run.record.control), run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -108,12 +108,14 @@ def records(run: Run) -> list[WorkloadRecord]:
 
 
 def with_fdr_control(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
-    """Leave only the verdicts that e-BH gives; see `e_bh_beside_control`."""
+    """Keep only the verdicts that e-BH confirms; see `e_bh_beside_control`."""
     asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
     is_control = np.array([cell.stack == control for cell in asked], dtype=bool)
     kept = e_bh_beside_control(np.array([cell.evidence for cell in asked]), is_control)
     doubtful = {
-        id(cell): f"{cell.verdict} by itself, but not surely enough beside {(is_control == own).sum() - 1} others"
+        id(
+            cell
+        ): f"{cell.verdict} by its own interval, but not certain together with {(is_control == own).sum() - 1} others"
         for cell, own, sure in zip(asked, is_control, kept, strict=True)
         if cell.decided and not sure
     }
@@ -125,8 +127,8 @@ def with_fdr_control(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ..
     )
 
 
-def _doubted(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
-    """Doubt what is better than bare metal by more than the margin: something else than the stack differs.
+def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
+    """Add a caution to what is better than bare metal by more than the margin: something else than the stack differs.
 
     Only where the run says that its baseline is bare metal, and that the stack is not, and both run the same program.
     """
@@ -173,12 +175,12 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
-        cell = _described(blank, found, place)
+        cell = _with_description(blank, found, place)
         problem = _problem(workload, place[0], bool(refused[place] or refused[workload.row, place[1]]))
-        cell = _compared(cell, workload, ratios.at(place), problem)
-        cell = _in_steps(cell) if coarse[place] else cell
-        cell = uneven.said_of(cell, place) if uneven else cell
-        cell = _beside(cell, logs[workload.row, place[1]], away.both[workload.row, place[1]])
+        cell = _with_comparison(cell, workload, ratios.at(place), problem)
+        cell = _with_coarse_caution(cell) if coarse[place] else cell
+        cell = uneven.added_to(cell, place) if uneven else cell
+        cell = _with_usual_value(cell, logs[workload.row, place[1]], away.both[workload.row, place[1]])
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
     return cells
 
@@ -202,14 +204,14 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
             better=head.rule.better,
             headline=head.rule.name,
         )
-        cell = _described(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
+        cell = _with_description(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
         problem = _problem(workload, stack, bool(refused[stack] or refused[workload.row]))
-        cell = _compared(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
-        cell = _in_steps(cell) if coarse[stack] else cell
-        cell = uneven.said_of(cell, (stack,)) if uneven else cell
+        cell = _with_comparison(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
+        cell = _with_coarse_caution(cell) if coarse[stack] else cell
+        cell = uneven.added_to(cell, (stack,)) if uneven else cell
         if len(head.keys) == 1:
-            cell = _beside(cell, head.logs[workload.row], away.both[workload.row])
+            cell = _with_usual_value(cell, head.logs[workload.row], away.both[workload.row])
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
@@ -225,8 +227,8 @@ def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> 
     return are_coarse(away.logs, away.both) | are_coarse(logs, away.both) | of_baseline
 
 
-def _in_steps(cell: Cell) -> Cell:
-    """Doubt an interval whose values hide their noise."""
+def _with_coarse_caution(cell: Cell) -> Cell:
+    """Add a caution to an interval whose values hide their noise."""
     if cell.low is None or cell.verdict == "baseline":
         return cell
     text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm"
@@ -261,7 +263,7 @@ def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
     )
 
 
-def _described(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
+def _with_description(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
     seen = description(moments_of, index)
     if seen is None:
         return cell
@@ -289,7 +291,7 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
     return ""
 
 
-def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str) -> Cell:
+def _with_comparison(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str) -> Cell:
     """Add the ratio and the verdict, or the reason why there is none."""
     baseline = workload.grid.stacks[workload.row] if workload.reference is not None else ""
     if cell.stack == baseline and cell.trials and not problem:
@@ -309,7 +311,7 @@ def _compared(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str
     return replace(with_ratio(cell, ratio), cautions=(*cell.cautions, *_doubts(cell.stack, ratio)), notes=notes)
 
 
-def _beside(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Cell:
+def _with_usual_value(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Cell:
     """Add the usual value: the geometric mean of the baseline's values, whose logarithms these are, times the ratio."""
     if cell.ratio is None or not present.any():
         return cell
@@ -317,7 +319,7 @@ def _beside(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -
 
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
-    """Doubt an interval whose blocks depend on each other, or whose baseline differs from itself."""
+    """Return the cautions about blocks that depend on each other, and about a baseline that differs from itself."""
     cautions: list[Caution] = []
     if ratio.low is None:
         return ()

@@ -36,13 +36,13 @@ class Summary:
     own: tuple[tuple[str, str, str], ...] = ()
 
     def of(self, workload: str) -> tuple[Cell, ...]:
-        """All cells of a workload, headline apart."""
+        """Return the cells of a workload, without those of its headlines."""
         return tuple(cell for cell in self.cells if cell.workload == workload)
 
     def headline(self, name: str, stack: str) -> Cell:
-        """Find the cell of a headline on a stack, by its name, which for a workload's first headline is the workload's.
+        """Return the cell of a headline on a stack. A workload's first headline has the name of the workload.
 
-        Every pair has one, if only to say why it has no value.
+        Every pair has one. Where it has no value, its notes say why.
         """
         return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
 
@@ -51,9 +51,9 @@ class Summary:
         return self.effects[next(at for at, rule in enumerate(self.rules) if rule.name == name)]
 
     def rule(self, name: str) -> HeadlineRule:
-        """How a headline was made."""
+        """Return how a headline was made."""
         return next(rule for rule in self.rules if rule.name == name)
 
     def rules_of(self, workload: str) -> tuple[HeadlineRule, ...]:
-        """How all headlines of a workload were made."""
+        """Return how all headlines of a workload were made."""
         return tuple(rule for rule in self.rules if rule.workload == workload)

@@ -31,7 +31,7 @@ _MEMORY = "1GB"
 _MOST_THREADS = 4  # each takes 64 MB for what it reads
 _ROWS = 1000  # in memory at once
 _JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
-_DEAR = ("telemetry", "decisions")  # are empty for a query that does not name them
+_EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
 
 Result = TypeVar("Result")
 
@@ -91,8 +91,8 @@ class Answer:
             yield from found
 
     def _waited(self, call: Callable[[], Result]) -> Result:
-        """Wait for DuckDB so that Ctrl-C ends it, and turn what it says into a TareError."""
-        with _told(self._copies), ThreadPoolExecutor(1) as worker:
+        """Wait for DuckDB so that Ctrl-C ends it, and turn its errors into TareErrors."""
+        with _translated_errors(self._copies), ThreadPoolExecutor(1) as worker:
             answer = worker.submit(call)
             try:
                 return answer.result()
@@ -123,22 +123,22 @@ def ask(folders: Sequence[Path], sql: str) -> Answer:
         "python_enable_replacements": False,  # no variables of ours
     }
     connection = duckdb.connect(config=settings)
-    named = [name for name in _DEAR if name in sql.lower()]
+    named = [name for name in _EXPENSIVE if name in sql.lower()]
     found = list(sources(folders, own, "telemetry" in named))
     copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
-    with _told(copies):
-        _fill(connection, own, found, named)
+    with _translated_errors(copies):
+        _create_tables(connection, own, found, named)
         _seal(connection, own, found)
         connection.execute("BEGIN TRANSACTION READ ONLY")
         select = only_reading(connection, sql)
         return Answer(connection.sql(select), select, connection, folder, copies)
 
 
-def _fill(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:
+def _create_tables(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:
     """Make the tables; those of journals and telemetry are views."""
-    _keep(connection, own, "runs", schema.RUNS, map(_run, found))
+    _create_table(connection, own, "runs", schema.RUNS, map(_run, found))
     decided = found if "decisions" in named else ()
-    _keep(connection, own, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
+    _create_table(connection, own, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
     connection.execute("CREATE SCHEMA source")
     connection.execute("CREATE TABLE source.files (filename VARCHAR, run VARCHAR, file VARCHAR)")
     files = [(str(path), source.run, path.stem) for source in found for path in _files(source)]
@@ -163,7 +163,7 @@ def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[S
     paths = _list([empty, *(path for source in found for path in source.telemetry)])
     read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
     rest = ", ".join(name for name in TYPES if name != "trial")
-    # In older runs, a trial had a file of its own, whose name tells it.
+    # In older runs, a trial had a file of its own, named after it.
     trial = "coalesce(trial, CASE WHEN scope = 'instance' THEN file END) AS trial"
     select = f"SELECT run, file, {trial}, {rest} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
     connection.execute(f"CREATE VIEW telemetry AS {select}")
@@ -182,7 +182,7 @@ def _files(source: Source) -> list[Path]:
     return [*([] if source.journal is None else [source.journal]), *source.telemetry]
 
 
-def _keep(
+def _create_table(
     connection: DuckDBPyConnection, own: Path, name: str, columns: Mapping[str, str], rows: Iterable[dict[str, Any]]
 ) -> None:
     """Make a table of rows."""
@@ -217,8 +217,8 @@ def _quoted(text: str) -> str:
 
 
 @contextmanager
-def _told(copies: Mapping[str, str]) -> Iterator[None]:
-    """Turn what DuckDB says into a TareError."""
+def _translated_errors(copies: Mapping[str, str]) -> Iterator[None]:
+    """Turn DuckDB's errors into TareErrors."""
     import duckdb  # noqa: PLC0415 - see ask
 
     try:

@@ -10,7 +10,7 @@ from tare.tables.asking import Answer, ask
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of runs, one property each. A table is read anew each time."""
+    """The tables of runs, one property each. A table is read each time."""
 
     folders: tuple[Path, ...]
 
@@ -52,5 +52,5 @@ class Tables:
 def load(*runs: str | Path) -> Tables:
     """Return the tables of one or several run folders; raises TareError for what is none."""
     tables = Tables(tuple(Path(run) for run in runs))
-    tables.query("SELECT 1")  # so that a wrong folder is told here
+    tables.query("SELECT 1")  # so that a wrong folder is reported here
     return tables

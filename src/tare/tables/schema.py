@@ -101,19 +101,19 @@ FROM source.journal JOIN source.files USING (filename)
 """
 VALUES = """
 CREATE VIEW "values" AS
-SELECT run, trial, workload, stack, block, told.metric AS metric, told.point AS point, told."value" AS "value",
-    told.unit AS unit, told.better AS better, greatest(len(told.turns), 1) AS turns
+SELECT run, trial, workload, stack, block, entry.metric AS metric, entry.point AS point, entry."value" AS "value",
+    entry.unit AS unit, entry.better AS better, greatest(len(entry.turns), 1) AS turns
 FROM (
-    SELECT run, trial, workload, stack, block, unnest("values") AS told
+    SELECT run, trial, workload, stack, block, unnest("values") AS entry
     FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
 )
 """
 # A value is the mean of its turns, which are the outputs with its label but for those that only warmed up.
 TURNS = """
 CREATE VIEW turns AS
-SELECT run, trial, workload, stack, block, told.metric AS metric, told.point AS point,
+SELECT run, trial, workload, stack, block, entry.metric AS metric, entry.point AS point,
     CASE WHEN many THEN first_round + turn.number - 1 END AS round, turn."value" AS "value",
-    told.unit AS unit, told.better AS better, turn.taken.began AS began, turn.taken.seconds AS seconds,
+    entry.unit AS unit, entry.better AS better, turn.taken.began AS began, turn.taken.seconds AS seconds,
     turn.taken.steal AS steal
 FROM (
     SELECT *, unnest([
@@ -125,12 +125,12 @@ FROM (
         FOR number IN range(1, len(measured) + 1)
     ]) AS turn
     FROM (
-        SELECT *, len(told.turns) > 0 AS many,
-            CASE WHEN len(told.turns) > 0 THEN told.turns ELSE [told."value"] END AS measured,
-            [turn FOR turn IN turns IF turn.label = told.label AND NOT coalesce(turn.warm_up, false)] AS taken
+        SELECT *, len(entry.turns) > 0 AS many,
+            CASE WHEN len(entry.turns) > 0 THEN entry.turns ELSE [entry."value"] END AS measured,
+            [turn FOR turn IN turns IF turn.label = entry.label AND NOT coalesce(turn.warm_up, false)] AS taken
         FROM (
             SELECT run, trial, workload, stack, block, coalesce(first_round, 0) AS first_round, turns,
-                unnest("values") AS told
+                unnest("values") AS entry
             FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
         )
     )

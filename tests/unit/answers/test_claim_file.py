@@ -226,7 +226,7 @@ def test_the_format_is_described_whole() -> None:
     assert rows(section(DOCS / "claims.md", "A source")).keys() - {"key"} == {
         field.name for field in dataclasses.fields(Origin)
     }
-    assert rows(section(DOCS / "claims.md", "What is said of a claim")).keys() - {"judgement"} == {*JUDGEMENTS}
+    assert rows(section(DOCS / "claims.md", "Claims")).keys() >= {*JUDGEMENTS}
 
 
 def test_the_example_is_read_and_its_faults_are_those_shown() -> None:

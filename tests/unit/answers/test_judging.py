@@ -103,7 +103,7 @@ def test_judgements_hold_together() -> None:
     open_ones: list[dict[str, object]] = [{"size": "90%"}] * 60
     first = judge(run, claims(sure, *open_ones)).all[0]
     assert first.judgement == "undecided"
-    assert remarks(first) == ["reproduced by itself, but not surely enough beside 60 others"]
+    assert remarks(first) == ["reproduced by its own interval, but not certain together with 60 others"]
 
 
 def test_how_sure_the_report_is_of_a_headline_beside_others_is_not_said_of_a_claim() -> None:

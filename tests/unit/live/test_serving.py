@@ -143,9 +143,9 @@ def test_a_page_that_cannot_be_made_is_told_once_and_the_run_goes_on(said: list[
             watcher.ask()
             page._due = 0.0
             page.renew()
-        assert "The page could not be made anew" in watcher.ask()
+        assert "The page could not be renewed" in watcher.ask()
         assert "A run begins" in watcher.page()
-    assert [text for text in said if "could not be made" in text] == said[1:2]
+    assert [text for text in said if "could not be renewed" in text] == said[1:2]
 
 
 def test_a_process_that_is_lost_is_told_and_the_run_goes_on(said: list[str]) -> None:

@@ -57,7 +57,7 @@ def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
     assert alone.verdict == "worse"
     assert (among.verdict, among.by_itself, among.low, among.high) == ("undecided", "worse", alone.low, alone.high)
     assert (glyph(among), glyph(alone)) == ("▽", "▼")
-    assert among.notes[-1] == "worse by itself, but not surely enough beside 30 others"
+    assert among.notes[-1] == "worse by its own interval, but not certain together with 30 others"
 
 
 def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> None:

@@ -1,4 +1,4 @@
-"""The turns of each block, drawn small: for whoever looks at a cell and wants to see what was going on meanwhile."""
+"""The turns of each block, drawn small: a reader of a cell sees what happened during its blocks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _shown(summary: Summary, run: Run, workload: str, room: int) -> TurnsShown:
         present = {bar.stack for bar in strip.bars}
         rows = [stack for stack in summary.stacks if stack in present]
         anchor = f"turns-{summary.workloads.index(workload)}-{block}"
-        shown.append(BlockTurns(anchor, block + 1, _drawn(strip.bars, rows, strip.told), strip.told))
+        shown.append(BlockTurns(anchor, block + 1, _drawn(strip.bars, rows, strip.finding), strip.finding))
     return TurnsShown(tuple(shown), len(known) - len(first))
 
 

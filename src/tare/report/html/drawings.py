@@ -25,7 +25,7 @@ _MOST_STRIPS = 4
 _MANY = 4
 # A total so many times another's hides its phases on a common axis.
 _HIDES = 8.0
-# Of more trials of a workload, so few could be dots that their chart would say nothing.
+# Trials of a workload: of more, too few could be drawn as dots.
 MOST_DOTTED = 1400
 # Stacks within this factor of the baseline are drawn once more where others are far off.
 _NEAR = 1.25
@@ -97,7 +97,7 @@ def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
 
 
 def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
-    """Draw what instances cost the machine, in memory and on disk: medians over the trials that tell it."""
+    """Draw what instances cost the machine, in memory and on disk: medians over the trials in which it is known."""
     memory = figures.bars(_medians(run, summary, lambda footprint: footprint.all_memory_bytes), "memory", "bytes")
     disk = figures.bars(_medians(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
     text = (
@@ -140,8 +140,8 @@ def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
         stack,
         seen[0].name,
         format_duration(round(statistics.median(layer.seconds for layer in seen), 3)),
-        format_size(int(statistics.median(memory))) if memory else "not told",
-        format_size(int(statistics.median(disk))) if disk else "not told",
+        format_size(int(statistics.median(memory))) if memory else "unknown",
+        format_size(int(statistics.median(disk))) if disk else "unknown",
         len(seen),
     )
 

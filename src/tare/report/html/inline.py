@@ -15,7 +15,7 @@ _PLACES = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height"
 _LONG = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 _CIRCLE = re.compile(r"M([\d.]+),0A\1,\1,0,1,1,-\1,0A\1,\1,0,1,1,\1,0")
 _EMPTY = ("", "M0,0h0v0h0Z")
-# What an element need not say of itself: always, or where it is as usual.
+# Attributes that are left out: always, or where they have the usual value.
 _USUAL = {
     "class": "",
     "pointer-events": "",
@@ -83,7 +83,7 @@ def _follow_ink(element: ET.Element) -> None:
 
 
 def _shorten(element: ET.Element) -> None:
-    """Round places to a tenth of a pixel, and leave out what the whole drawing says, or nobody."""
+    """Round places to a tenth of a pixel, and leave out attributes and elements that show nothing."""
     for name in _PLACES:
         if name in element.attrib:
             element.set(name, _LONG.sub(lambda found: f"{float(found[0]):.1f}", element.attrib[name]))

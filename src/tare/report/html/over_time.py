@@ -1,4 +1,4 @@
-"""How many answers of each kind a load got along its time, as its output tells.
+"""The number of answers of each kind over the time of a load, read from its output.
 
 A load may end its output with a JSON object that has `over_time`: by the kind of answer, the number in each second.
 That of `examples/dictionary` does, for VTmark's Figure 8.

@@ -246,7 +246,7 @@ def _overall(summary: Summary, stack: str) -> Entry:
 def _entry(cell: Cell, sources: Sources) -> Entry:
     now = state(cell)
     failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_said(cell)])
+    detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_caution_texts(cell)])
     blank = Entry(
         look(now, cell),
         glyph(cell),
@@ -266,7 +266,7 @@ def _entry(cell: Cell, sources: Sources) -> Entry:
     return replace(blank, estimate=estimate(cell), interval=interval(cell), n=f"n={cell.n}")
 
 
-def _said(cell: Cell) -> list[str]:
+def _caution_texts(cell: Cell) -> list[str]:
     return [f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions]
 
 
@@ -322,7 +322,7 @@ def _reach(cell: Cell) -> tuple[str, ...]:
     """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
     said = []
     if cell.verdict == "undecided":
-        said.append(f"would have told a difference of {resolved(cell)}")
+        said.append(f"could have shown a difference of {resolved(cell)}")
     elif cell.decided:
         said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
     if cell.mean_ratio is not None:

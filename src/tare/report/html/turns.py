@@ -36,8 +36,8 @@ class Strip:
         return self._with(f"{read}; ")
 
     @property
-    def told(self) -> str:
-        """Describe what it shows, where it is said elsewhere how to read it."""
+    def finding(self) -> str:
+        """Describe what it shows, without how to read it."""
         return self._with("")
 
     def _with(self, read: str) -> str:
@@ -46,10 +46,10 @@ class Strip:
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
         named = [f"{stack} {count}" for count, stack in counts[:_NAMED]]
         named += [f"{len(counts) - _NAMED} more stacks"] if len(counts) > _NAMED else []
-        told = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW:g} % or more"
-        told += f" ({', '.join(named)})" if named else ""
+        found = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW:g} % or more"
+        found += f" ({', '.join(named)})" if named else ""
         why = f", {self.why}" if self.why else ""
-        return f"Turns of block {self.block + 1}{why}{cut}: {read}{told}."
+        return f"Turns of block {self.block + 1}{why}{cut}: {read}{found}."
 
 
 def strips(summary: Summary, run: Run, workload: str) -> tuple[Strip, ...]:
