@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, Self
 
-from tare.errors import Fault
+from tare.errors import Fault, TrialFailed
 from tare.hosts.host import Host
 from tare.model.machines import DiskBytes
 from tare.model.trials import (
@@ -79,6 +79,12 @@ class Setup:
     patience_seconds: float = 30.0
     further: Further | None = None
     start: tuple[str, ...] = ()
+
+    def inside(self, name: str) -> Host:
+        """Return the instance's inside, where a program of this name is to run; raises TrialFailed without one."""
+        if self.instance.inside is None:
+            raise TrialFailed(f"{self.instance.name}: {name} runs inside", f"leave this stack out of {name}")
+        return self.instance.inside
 
 
 @dataclass(frozen=True)

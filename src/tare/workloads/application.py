@@ -28,14 +28,16 @@ from typing import Annotated, Self
 from pydantic import Field, PlainValidator
 
 from tare.contracts.workloads import Beside, Setup, Workload
-from tare.errors import Fault, SuiteError, TrialFailed
+from tare.errors import Fault, SuiteError
 from tare.images.micro import SERVER
 from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Value
 from tare.units import Duration
-from tare.workloads.loads.application import LABEL, Application, Load, OwnService, Parameters, in_places
+from tare.workloads.loads.application import Application, Load, OwnService, Parameters, in_places
 from tare.workloads.loads.application_file import read_application
 from tare.workloads.loads.http import HTTP_PORT
 from tare.workloads.loads.load import exposed_port
+from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.own_load import LABEL
 from tare.workloads.loads.own_metrics import OwnMetric, values_of
 
 _OWN = Application(
@@ -168,8 +170,7 @@ class OfSeveral(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the metrics of the load; raises TrialFailed if one is missing, or is there twice."""
-        if [each.label for each in raw] != [LABEL]:
-            raise TrialFailed(f"expected one run of the load, found {[each.label for each in raw]}")
+        check_labels(raw, [LABEL])
         return values_of(self.application.load.metrics, raw[0].text, raw[0].errors)
 
     @property

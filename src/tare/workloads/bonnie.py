@@ -34,6 +34,7 @@ from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
 from tare.units import Size, format_size
 from tare.workloads.loads.disk import OnDisk, share_seen
+from tare.workloads.loads.outputs import check_labels
 
 _MEBIBYTE = 1024**2
 _BYTES_PER_INODE = 16384  # of ext4: a disk of so many bytes has room for one more file
@@ -103,8 +104,7 @@ class Bonnie(OnDisk):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the mean and the deviation of all runs; raises TrialFailed unless each run has a whole result."""
-        if [each.label for each in raw] != [self.name]:
-            raise TrialFailed(f"expected one output of bonnie++, found {[each.label for each in raw]}")
+        check_labels(raw, [self.name])
         head, *rows = raw[0].text.splitlines() or ("",)
         is_whole = raw[0].text.endswith("\n") and _HEAD.fullmatch(head) and len(rows) == self.runs
         if not is_whole or not all(map(self._is_result, rows)):

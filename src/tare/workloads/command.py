@@ -28,12 +28,12 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field
 
 from tare.contracts.workloads import Setup, Workload
-from tare.errors import TrialFailed
 from tare.hosts.exec import WORDS
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.own_metrics import OwnMetric, values_of
 from tare.workloads.loads.used import METRICS, measured, read_used
 
@@ -103,9 +103,7 @@ class Command(Workload):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""
-        inside = setup.instance.inside
-        if inside is None:
-            raise TrialFailed(f"{setup.instance.name}: the command runs inside", "leave this stack out")
+        inside = setup.inside(self.name)
         for _ in range(self.warm_up):
             yield replace(raw := self._run(inside, setup.start), warm_up=True)
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
@@ -120,8 +118,7 @@ class Command(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read what a run used, and the user's metrics; raises TrialFailed if one is missing, or the command failed."""
-        if [each.label for each in raw] != ["run"]:
-            raise TrialFailed(f"expected one run of the command, found {[each.label for each in raw]}")
+        check_labels(raw, ["run"])
         used = read_used(raw[0], self.exit_codes)
         return (*values_of(self.metrics, used.output, raw[0].errors), *used.values)
 

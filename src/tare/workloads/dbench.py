@@ -33,6 +33,7 @@ from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration
 from tare.workloads.loads.disk import OnDisk
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.settings import EachOnce, rising
 
 Mode = Literal["plain", "fsync", "sync"]
@@ -98,8 +99,7 @@ class Dbench(OnDisk):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read throughput and latency of each point; raises TrialFailed for a missing, broken or absurd one."""
         labels = [f"{mode} {processes}" for mode, processes in self._points()]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         pairs = zip(self._points(), raw, strict=True)
         return tuple(value for point, each in pairs for value in self._values(each.text, *point))
 

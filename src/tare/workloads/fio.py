@@ -26,13 +26,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from tare.contracts.workloads import Setup
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.disk import OnDisk, share_seen
 from tare.workloads.loads.json_report import Part, read_report
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -99,8 +99,7 @@ class Fio(OnDisk):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read rate and latencies; raises TrialFailed for anything but one whole result with these settings."""
-        if [each.label for each in raw] != [self.name]:
-            raise TrialFailed(f"expected one output of fio, found {[each.label for each in raw]}")
+        check_labels(raw, [self.name])
         rate, found = self._rate(raw[0].text), self._done(raw[0].text).part("lat_ns").part("percentile")
         latencies = [Value("latency", each, found.positive(f"{each:.6f}") / 1e9) for each in _PERCENTILES]
         if latencies != sorted(latencies, key=lambda each: each.value):

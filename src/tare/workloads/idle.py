@@ -25,6 +25,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
+from tare.workloads.loads.outputs import check_labels
 
 _MOST_BYTES = 2**63 - 1
 _Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]
@@ -74,8 +75,7 @@ class Idle(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the bytes; raises TrialFailed if any are missing or absurd."""
-        if [each.label for each in raw] != ["cost"]:
-            raise TrialFailed(f"expected a cost, found outputs of {[each.label for each in raw]}")
+        check_labels(raw, ["cost"])
         try:
             cost = _COST.validate_json(raw[0].text, strict=True)
         except ValidationError as error:

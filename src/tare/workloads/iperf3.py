@@ -25,11 +25,11 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from tare.contracts.workloads import Setup, Workload
-from tare.errors import TrialFailed
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.iperf3 import Sending, Sent, Server, read_received, send
 from tare.workloads.loads.load import server_address, server_port, while_sending
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
@@ -101,9 +101,8 @@ class Iperf3(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
-        labels, values = [each.label for each in raw], list[Value]()
-        if labels != list(self.modes):
-            raise TrialFailed(f"expected outputs of {list(self.modes)}, found {labels}")
+        check_labels(raw, self.modes)
+        values: list[Value] = []
         for mode, each in zip(self.modes, raw, strict=True):
             found = read_received(each.text, self._sending(mode, 0))
             values += (Value(metric.name, None, value) for metric, value in zip(_metrics(mode), found, strict=True))

@@ -30,6 +30,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
+from tare.workloads.loads.outputs import check_labels
 
 _GIB = 1 << 30
 _TOOLS = ("bc", "bison", "flex", "gcc", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils")
@@ -75,9 +76,7 @@ class KernelBuild(Workload):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Unpack the source, configure it, and build it again and again; raises TrialFailed if that fails."""
-        inside = setup.instance.inside
-        if inside is None:
-            raise TrialFailed(f"{setup.instance.name}: make runs inside", "leave this stack out of kernel-build")
+        inside = setup.inside(self.name)
         cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)
         jobs = self.jobs_per_cpu * cpus
         yield replace(self._run(inside, "source", "sh", "-c", _UNPACK, "sh", _FOLDER), warm_up=True)
@@ -92,8 +91,7 @@ class KernelBuild(Workload):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the mean time of the builds; raises TrialFailed unless all gave the same kernel."""
         labels = [f"build {number + 1}" for number in range(self.builds)]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         if len(kernels := {_kernel(each) for each in raw}) > 1:
             raise TrialFailed(f"the builds gave {len(kernels)} different kernels", "`tare show` has their SHA-256")
         seconds = [each.seconds for each in raw]

@@ -31,6 +31,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.settings import EachOnce, each_once
 from tare.workloads.loads.turns import SLOWEST, limit_seconds
 
@@ -85,22 +86,20 @@ class Ramspeed(Workload):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element."""
-        if setup.instance.inside is None:
-            raise TrialFailed(f"{setup.instance.name}: ramspeed runs inside", "leave this stack out of ramspeed")
+        inside = setup.inside(self.name)
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
         limit = limit_seconds(SLOWEST * self._pass_seconds)
         for _ in range(self.passes):
             for part in self._parts():
                 argv = ("/usr/lib/tare/ramspeed", *part.arguments, *once)
-                output = setup.instance.inside.run(*argv, timeout=limit)
+                output = inside.run(*argv, timeout=limit)
                 yield Raw(part.label, argv, output.text, output.seconds)
                 part.read(output.text)  # what is wrong ends the trial now, not with its last turn
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speeds of one pass; raises TrialFailed for anything but whole verified results."""
         parts = tuple(self._parts())
-        if [each.label for each in raw] != [part.label for part in parts]:
-            raise TrialFailed(f"expected outputs of {[part.label for part in parts]}, found {[r.label for r in raw]}")
+        check_labels(raw, [part.label for part in parts])
         return tuple(value for part, each in zip(parts, raw, strict=True) for value in part.read(each.text))
 
     def seconds(self) -> float:

@@ -25,6 +25,7 @@ from pydantic import FiniteFloat, TypeAdapter, ValidationError
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
+from tare.workloads.loads.outputs import check_labels
 
 _TIMELINE = TypeAdapter(list[tuple[str, FiniteFloat]])
 _HINT = "`tare show` has the whole timeline"
@@ -59,8 +60,7 @@ class Startup(Workload):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the seconds from `requested` to `ready`; raises TrialFailed if one is missing or the order is wrong."""
         labels = ["timeline", "read"] if self.starts_cold else ["timeline"]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
         if not requested < ready:
             raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s", _HINT)

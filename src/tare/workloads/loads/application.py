@@ -11,14 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tare.contracts.workloads import Beside, Setup
-from tare.errors import TimedOut, did_you_mean
+from tare.errors import did_you_mean
 from tare.model.trials import ImageWanted, Raw, Service
-from tare.units import format_duration
-from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
-from tare.workloads.loads.own_load import filled
+from tare.workloads.loads.load import client_cpus, server_address, server_port
+from tare.workloads.loads.own_load import filled, run_own
 from tare.workloads.loads.own_metrics import OwnMetric
 
-LABEL = "load"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own
 GIVEN_BY_TARE = ("address", "listen", "port")  # places that no parameter can have
 _LONGEST_LINE = 200
@@ -84,11 +82,7 @@ class Load:
         """Drive the service, once; raises TrialFailed if the load fails or does not end."""
         places = {"address": server_address(setup), "port": server_port(setup, "application", service.port)}
         argv = in_places(self.command, {**parameters, **places})
-        try:
-            raw = measured_load(setup.client, LABEL, *argv, timeout=self.timeout, cpus=client_cpus(setup.client))
-        except TimedOut as error:
-            what = f"{argv[0]}: did not end within {format_duration(self.timeout)}"
-            raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error
+        raw = run_own(setup.client, argv, self.timeout, client_cpus(setup.client))
         return replace(raw, client_limit=self.limit_in(f"{raw.text}\n{raw.errors}"))
 
     def limit_in(self, printed: str) -> str:

@@ -19,11 +19,12 @@ from pydantic import Field
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TimedOut, TrialFailed, printed
-from tare.model.trials import Metric, Output, Raw, Service, Value
+from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.http import PageSize
 from tare.workloads.loads.httperf import HttperfLoad
 from tare.workloads.loads.load import MOST_RATE, LoadDuration
+from tare.workloads.loads.outputs import as_output
 from tare.workloads.loads.pressure import UnderPressure
 
 _ROUNDS = 5
@@ -81,7 +82,7 @@ class AtRate(Workload):
             answers = self.of.answers(raw, self.rate)
             if answers.share > 0 and not answers.client:
                 return replace(raw, warm_up=warm_up)
-        output = Output(raw.argv, 0, raw.text.encode(), raw.errors.encode(), raw.seconds)
+        output = as_output(raw)
         if answers.client:
             raise TrialFailed(f"at {self.rate}/s, {answers.client}", "set a lower rate", output)
         is_silent = any(value.metric == _TIMED_OUT and value.value > 0 for value in answers.values)

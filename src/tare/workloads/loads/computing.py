@@ -14,6 +14,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
 
 _MOST_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
@@ -55,22 +56,18 @@ class Computing(Workload):
         Where the kernel puts a program's memory and stack can decide a tenth of its speed, and is drawn anew with each
         start (docs/decisions/turns.md).
         """
-        if setup.instance.inside is None:
-            what = f"{setup.instance.name}: {self.name} runs inside"
-            raise TrialFailed(what, f"leave this stack out of {self.name}")
-        seconds = self._turn_seconds
+        inside, seconds = setup.inside(self.name), self._turn_seconds
         work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
         argv = (f"/usr/lib/tare/{self.name}", *work)
         for _ in range(self.rounds):
-            output = setup.instance.inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
+            output = inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
             raw = Raw(self.name, argv, output.text, output.seconds)
             yield raw
             self.parse((raw,))  # what is wrong ends the trial now, not with its last turn
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the speed; raises TrialFailed for anything but one whole verified result."""
-        if [each.label for each in raw] != [self.name]:
-            raise TrialFailed(f"expected one output of {self.name}, found {[each.label for each in raw]}")
+        check_labels(raw, [self.name])
         match = self.result.fullmatch(raw[0].text)
         whole = match is not None and self.passes in (0, int(match["passes"]))
         speed = float(match["speed"]) * self.scale if match and whole else 0.0

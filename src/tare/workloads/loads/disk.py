@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.contracts.workloads import VOLUME, Setup, Workload
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.model.machines import DiskBytes
 
@@ -52,12 +51,10 @@ class OnDisk(Workload):
         return self.needed_bytes if self.place == "volume" else 0
 
     def inside(self, setup: Setup) -> Host:
-        """Make the folder, and give the inside; raises TrialFailed without one."""
-        if setup.instance.inside is None:
-            what = f"{setup.instance.name}: {self.name} runs inside"
-            raise TrialFailed(what, f"leave this stack out of {self.name}")
-        setup.instance.inside.run("mkdir", "-p", self.folder, timeout=60)
-        return setup.instance.inside
+        """Make the folder, and return the inside; raises TrialFailed without one."""
+        inside = setup.inside(self.name)
+        inside.run("mkdir", "-p", self.folder, timeout=60)
+        return inside
 
 
 def share_seen(setup: Setup, before: DiskBytes, moved: DiskBytes) -> float:

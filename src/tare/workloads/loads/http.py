@@ -19,9 +19,10 @@ from pydantic import AfterValidator
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Output, Raw, Sweep, Value
+from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Size
 from tare.workloads.loads.load import ClientCounts, LoadDuration, server_address, server_port
+from tare.workloads.loads.outputs import as_output, check_labels
 from tare.workloads.loads.requests import Request, put_requests
 from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 
@@ -141,8 +142,7 @@ class HttpLoad(WrkLoad):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
         labels = [f"clients {clients}" for clients in self.clients]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         return tuple(
             Value("throughput", float(clients), _rate(each.text, clients))
             for clients, each in zip(self.clients, raw, strict=True)
@@ -165,7 +165,7 @@ def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
 
     What it read has heads, too, and parts of answers at its end.
     """
-    output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
+    output = as_output(raw)
     found = _END.search(raw.text)
     if found is None:
         raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
-from tare.model.trials import Output, Raw
+from tare.model.trials import Raw
 from tare.workloads.loads.json_report import Part, read_report
 from tare.workloads.loads.load import measured_load
+from tare.workloads.loads.outputs import as_output
 
 DATAGRAM_BYTES = 1448
 _ATTEMPTS = 10
@@ -87,7 +88,7 @@ def send(client: Host, label: str, server: Server, sending: Sending, timeout: fl
     try:
         return raw, read_sent(raw.text, sending)
     except TrialFailed as error:
-        error.output = Output(argv, 0, raw.text.encode(), b"", raw.seconds)
+        error.output = as_output(raw)
         error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text) else error.hint
         raise
 

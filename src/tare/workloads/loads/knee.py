@@ -33,9 +33,10 @@ from pydantic import AfterValidator, Field
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model.trials import Output, Raw, Sweep, Value
+from tare.model.trials import Raw, Sweep, Value
 from tare.units import Duration, Percent
 from tare.workloads.loads.load import LEAST_RATE, MOST_RATE, LoadDuration, Rates
+from tare.workloads.loads.outputs import as_output
 
 _HINT = "`tare show` has the whole output"
 
@@ -222,8 +223,8 @@ def _check_some(search: Search, runs: Sequence[Answers], raw: Raw) -> None:
     """
     if (search.low and search.rate is not None) or any(answers.share > 0 or answers.client for answers in runs):
         return
-    output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
-    raise TrialFailed(f"the server gave no good answer at all at {raw.label}/s; {printed(raw.text)}", _HINT, output)
+    what = f"the server gave no good answer at all at {raw.label}/s; {printed(raw.text)}"
+    raise TrialFailed(what, _HINT, as_output(raw))
 
 
 def _medians(runs: Sequence[Answers]) -> Iterator[Value]:

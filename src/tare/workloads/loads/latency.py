@@ -25,6 +25,7 @@ from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.workloads.loads.http import WrkLoad, check_end
 from tare.workloads.loads.load import LoadDuration, Rates
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.turns import Resident, limit_seconds, rounds_of, turn_seconds
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
@@ -94,8 +95,7 @@ class LatencyLoad(WrkLoad):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
         labels = [f"rate {rate}" for rate in self.rates]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         values: list[Value] = []
         for rate, each in zip(self.rates, raw, strict=True):
             turn = _read(each.text, rate)

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tare.contracts.workloads import Setup, Workload
-from tare.errors import TimedOut, TrialFailed
+from tare.errors import TimedOut
+from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
 from tare.units import format_duration
 from tare.workloads.loads.http import HTTP_PORT, HttpLoad
 from tare.workloads.loads.latency import LatencyLoad
 from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.own_metrics import OwnMetric, values_of
 from tare.workloads.loads.requests import Request
 
 MOST_RUNS = 20
 _USUAL_SECONDS = 0.2  # of a run, which nobody knows before
-_LABEL = "load"
+LABEL = "load"
 
 
 def filled(text: str, **places: object) -> str:
@@ -88,7 +90,7 @@ class OwnLoad(Workload):
         argv = tuple(filled(word, address=address, port=port) for word in self.argv)
         cpus, spent_seconds = client_cpus(setup.client), 0.0
         for number in range(1 + self.rounds):
-            raw = self._run(setup, argv, cpus)
+            raw = run_own(setup.client, argv, self.timeout, cpus)
             yield replace(raw, warm_up=number == 0)
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
             spent_seconds += raw.seconds if number else 0.0
@@ -97,17 +99,18 @@ class OwnLoad(Workload):
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the user's metrics of a run; raises TrialFailed if one is missing, or is there twice."""
-        if [each.label for each in raw] != [_LABEL]:
-            raise TrialFailed(f"expected one run of the load, found {[each.label for each in raw]}")
+        check_labels(raw, [LABEL])
         return values_of(self.metrics, raw[0].text, raw[0].errors)
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
         return _USUAL_SECONDS + self.duration
 
-    def _run(self, setup: Setup, argv: tuple[str, ...], cpus: int) -> Raw:
-        try:
-            return measured_load(setup.client, _LABEL, *argv, timeout=self.timeout, cpus=cpus)
-        except TimedOut as error:
-            what = f"{argv[0]}: did not end within {format_duration(self.timeout)}"
-            raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error
+
+def run_own(client: Host, argv: Sequence[str], timeout: float, cpus: int) -> Raw:
+    """Run a load of the user's, once; raises TrialFailed if it fails, and TimedOut if it does not end."""
+    try:
+        return measured_load(client, LABEL, *argv, timeout=timeout, cpus=cpus)
+    except TimedOut as error:
+        what = f"{argv[0]}: did not end within {format_duration(timeout)}"
+        raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error

@@ -19,6 +19,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.turns import limit_seconds
 
 MOST_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more
@@ -74,9 +75,7 @@ class PerfBench(Workload):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run perf inside; raises TrialFailed without an inside, and for a benchmark that failed."""
-        if setup.instance.inside is None:
-            raise TrialFailed(f"{setup.instance.name}: perf runs inside", f"leave this stack out of {self.name}")
-        inside = setup.instance.inside
+        inside = setup.inside(self.name)
         command = self.command(inside)
         loops: dict[str, int] = {}
         for bench in self.benches:
@@ -91,8 +90,7 @@ class PerfBench(Workload):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the operations a second; raises TrialFailed for anything but whole results of the asked loops."""
         labels = [bench.label for bench in self.benches]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         return tuple(
             Value(bench.metric, bench.point, _rate(bench, each)) for bench, each in zip(self.benches, raw, strict=True)
         )

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Output, Raw, Sweep, Value
+from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.workloads.loads.load import (
     ClientCounts,
     LoadDuration,
@@ -28,6 +28,7 @@ from tare.workloads.loads.load import (
     server_port,
     while_sending,
 )
+from tare.workloads.loads.outputs import as_output, check_labels
 from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
@@ -155,8 +156,7 @@ class PgbenchLoad(Workload):
         """Read the transactions a second; raises TrialFailed for a missing or incomplete point."""
         points = tuple(itertools.product(self.modes, self.clients))
         labels = [f"{mode} {clients}" for mode, clients in points]
-        if [each.label for each in raw] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in raw]}")
+        check_labels(raw, labels)
         values: list[Value] = []
         for (mode, clients), each in zip(points, raw, strict=True):
             done = read_done(each.text, mode, clients, self.scale)
@@ -189,7 +189,7 @@ class PgbenchLoad(Workload):
         try:
             return raw, read_done(raw.text, call.mode, call.clients, self.scale)
         except TrialFailed as error:
-            error.output = Output(raw.argv, 0, raw.text.encode(), b"", raw.seconds)
+            error.output = as_output(raw)
             raise
 
     def _server(self, setup: Setup) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from tare.workloads.loads.load import (
     server_port,
     while_sending,
 )
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
@@ -109,8 +110,7 @@ class RedisLoad(Workload):
         measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
         points = [(operation, clients) for operation in self.operations for clients in self.clients]
         labels = [f"{operation} {clients}" for operation, clients in points]
-        if [each.label for each in measured] != labels:
-            raise TrialFailed(f"expected outputs of {labels}, found {[each.label for each in measured]}")
+        check_labels(measured, labels)
         return tuple(
             Value(operation.lower(), float(clients), _rate(each.text, operation))
             for (operation, clients), each in zip(points, measured, strict=True)

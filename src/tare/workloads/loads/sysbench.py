@@ -21,6 +21,7 @@ from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
 from tare.units import Duration
+from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 
 HEAD = (
@@ -72,15 +73,12 @@ class SysbenchTest(Workload):
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run sysbench inside; raises TrialFailed without an inside."""
-        if setup.instance.inside is None:
-            raise TrialFailed(f"{setup.instance.name}: sysbench runs inside", f"leave this stack out of {self.name}")
-        run = functools.partial(self._run, setup.instance.inside)
+        run = functools.partial(self._run, setup.inside(self.name))
         yield from filled_turns(run, self._events, self.threads, self.rounds)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the rate; raises TrialFailed for anything but one whole result with these settings."""
-        if [each.label for each in raw] != [self.name]:
-            raise TrialFailed(f"expected one output of {self.name}, found {[each.label for each in raw]}")
+        check_labels(raw, [self.name])
         events, seconds = self._work(raw[0].text)
         rate = events * self.amount / seconds if 0 < seconds < math.inf else 0.0
         if not 0 < rate < math.inf:

@@ -101,5 +101,5 @@ def test_an_instance_without_a_network_fails_the_trial() -> None:
 
 @pytest.mark.parametrize("labels", [(), ("load", "load"), ("run",)])
 def test_outputs_of_other_runs_are_refused(labels: tuple[str, ...]) -> None:
-    with pytest.raises(TrialFailed, match="expected one run of the load"):
+    with pytest.raises(TrialFailed, match="expected outputs of"):
         printing("").parse([Raw(label, (), "rate: 1\n", 1.0) for label in labels])
