@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 def test_a_command_is_tried_and_leaves_a_run_of_the_suite_that_would_be_saved(tare: Call, tmp_path: Path) -> None:
     tried = tare(*WORDS, "--out", "run", *COMMAND)
     assert tried.returncode == 0, tried.stderr
-    assert "On this machine (" in tried.stdout
+    assert " on this machine (" in tried.stdout
     trials = load(tmp_path / "run").trials
     assert {(trial.stack, trial.status) for trial in trials} == {
         ("native", "ok"),

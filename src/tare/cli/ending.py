@@ -12,9 +12,9 @@ from tare.errors import TareError, why_of
 from tare.journal import Run
 from tare.model.trials import Stop, StopReason
 from tare.report import write_report
+from tare.report.findings import findings
 from tare.report.numbers import clean
-from tare.report.terminal import matrix, usual_values
-from tare.report.words import in_brief, readiness
+from tare.report.terminal import matrix, usual_values, what_was_found
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 from tare.units import format_duration
@@ -41,7 +41,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
         out.print(matrix(summary, console.width))
         if table := usual_values(summary):
             out.print(table)
-        out.print(" ".join([*in_brief(summary, run.record.measured_on), *readiness(summary, brief=True)]))
+        out.print(what_was_found(findings(summary, run.record.measured_on)))
         report = _report(run, summary, console)
     for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red")

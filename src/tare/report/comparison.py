@@ -15,10 +15,10 @@ from rich.text import Text
 from tare import __version__
 from tare.answers.comparing import Answer, why_cannot_tell
 from tare.report.escapes import in_markdown
+from tare.report.findings import firmness, noise, own_programs, unlike_itself
 from tare.report.json import cell_fields
 from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
 from tare.report.terminal import STYLES
-from tare.report.words import by_wish, firmness, resolution
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
 from tare.units import format_quantity
@@ -79,7 +79,8 @@ def remarks(answer: Answer) -> tuple[str, ...]:
     """Return all that is to be known beside the table: differences of the runs, and doubts."""
     sentences = list(answer.statements)
     if not answer.changes:
-        sentences += [*by_wish(answer.summary), *resolution(answer.summary)]
+        sentences += [line.sentence for find in (own_programs, unlike_itself) for line in find(answer.summary)]
+        sentences += noise(answer.summary)
     shown = shown_cells(answer)
     sentences += [*_notes(shown), *firmness(answer.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in shown for caution in cell.cautions))

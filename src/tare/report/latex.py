@@ -7,8 +7,8 @@ from itertools import compress, groupby
 
 from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
+from tare.report.findings import findings
 from tare.report.numbers import cut, estimate, interval, percent, plus_minus, point, reason, relative_sd, state
-from tare.report.words import answer
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
@@ -123,7 +123,12 @@ def _notes(reasons: dict[str, int]) -> Iterator[str]:
 def _document(summary: Summary, run: Run) -> Iterator[str]:
     yield _PREAMBLE
     yield rf"\section*{{{in_latex(summary.suite)}}}"
-    yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
-    yield from (rf"\item {in_latex(sentence)}" for sentence in answer(summary, run.record.measured_on))
-    yield "\\end{itemize}\n\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
+    found = findings(summary, run.record.measured_on)
+    yield in_latex(found.opening)
+    for part in found.parts:
+        yield rf"\subsection*{{{part.title}}}"
+        yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
+        yield from (rf"\item {in_latex(sentence)}" for sentence in (*part.sentences, *part.remarks))
+        yield r"\end{itemize}"
+    yield "\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
     yield "\\end{document}\n"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tare.journal import Run
 from tare.report.comparison import row
 from tare.report.escapes import in_markdown
+from tare.report.findings import Findings, findings
 from tare.report.numbers import cut, percent, reason
-from tare.report.words import answer
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 
@@ -18,9 +20,7 @@ _LEAST_ROWS = 8_000  # letters that sentences leave for rows
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`; what is too long for a comment is cut, and says so."""
-    sentences = _cut(
-        [f"- {in_markdown(text)}\n" for text in answer(summary, run.record.measured_on)], _MOST - _LEAST_ROWS
-    )
+    sentences = _cut(list(_sentences(findings(summary, run.record.measured_on))), _MOST - _LEAST_ROWS)
     head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
     lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
     table = _line(_HEAD) + _line(["---"] * len(_HEAD))
@@ -29,6 +29,13 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
     within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")
     text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n_{within}_\n"
     return {"report.md": text.encode()}
+
+
+def _sentences(found: Findings) -> Iterator[str]:
+    yield f"{in_markdown(found.opening)}\n"
+    for part in found.parts:
+        yield f"\n**{part.title}**\n\n"
+        yield from (f"- {in_markdown(text)}\n" for text in (*part.sentences, *part.remarks))
 
 
 def _row(cell: Cell) -> str:

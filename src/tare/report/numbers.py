@@ -27,6 +27,7 @@ GLYPHS = {
 HOLLOW: Mapping[str, str] = {"better": "△", "worse": "▽", "equivalent": "~"}
 # From here on a factor is easier to read than a percentage.
 TIMES_FROM = 10.0
+_TWICE = 2.0  # in a sentence
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "B"))
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -82,6 +83,43 @@ def interval(cell: Cell | Standing) -> str:
         return f"[{_factor(cell.low)}, {_factor(cell.high)}]"
     decimals = _percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
+
+
+def roughly(ratio: float) -> str:
+    """Write a ratio as a person says it: `68 %`, or from twice on `17 times`."""
+    return f"{_few_digits(ratio)} times" if from_twice(ratio) else f"{_in_percent(ratio)} %"
+
+
+def bounds(low: float | None, high: float | None, ratio: float) -> str:
+    """Write an interval in words, in the terms of its ratio: `64 to 71 %`; empty where there is none."""
+    if low is None or high is None:
+        return ""
+    if from_twice(ratio):
+        return _ends(_few_digits(low), _few_digits(high), " times")
+    if high >= TIMES_FROM:
+        return f"{_in_percent(low)} % to {_few_digits(high)} times"
+    return _ends(_in_percent(low), _in_percent(high), " %")
+
+
+def from_twice(ratio: float) -> bool:
+    """Return whether a ratio is said as a factor, which is easier to read than a percentage."""
+    return ratio >= _TWICE
+
+
+def _ends(low: str, high: str, unit: str) -> str:
+    return f"about {low}{unit}" if low == high else f"{low} to {high}{unit}"
+
+
+def _few_digits(ratio: float) -> str:
+    return f"{float(f'{ratio:.{3 if ratio >= 100 else 2}g}'):,.10g}"
+
+
+def _in_percent(ratio: float) -> str:
+    """Write percent without decimals, but where they tell something from 0 or from 100."""
+    share = ratio * 100
+    if share < 10:
+        return f"{share:.2g}"
+    return f"{share:.1f}" if round(share) == 100 and abs(share - 100) >= 0.05 else f"{share:.0f}"
 
 
 def resolved(cell: Cell) -> str:

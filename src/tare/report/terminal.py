@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tare.report.exclamations import exclamations
-from tare.report.numbers import GLYPHS, HOLLOW, clean, cut, estimate, glyph, interval, percent, reason, state
-from tare.report.words import trust
+from tare.report.findings import Findings
+from tare.report.numbers import GLYPHS, HOLLOW, clean, estimate, glyph, interval, percent, reason, state
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 from tare.units import format_quantity
@@ -26,17 +26,7 @@ STYLES = {
 }
 WIDTH = 100
 _ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
-_FOOTNOTE = 90
-
-
-@dataclass
-class _Footnotes:
-    """Reasons, each once, and the numbers that stand for them in the cells."""
-
-    texts: dict[str, int] = field(default_factory=dict)
-
-    def number(self, text: str) -> int:
-        return self.texts.setdefault(text, len(self.texts) + 1)
+_LINES = 8  # of a part of what was found
 
 
 def matrix(summary: Summary, width: int = WIDTH) -> Table:
@@ -48,7 +38,6 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
     stacks, workloads = [clean(stack) for stack in summary.stacks], [rule.name for rule in summary.rules]
     label = min(max([len(name) for name in stacks] + [8]), 24) + 3
-    notes = _Footnotes()
     room = max((width - label) // _TWO_LINES, 1)
     turned = len(workloads) > room >= len(stacks)
     rows, columns = (workloads, list(summary.stacks)) if turned else (list(summary.stacks), workloads)
@@ -57,8 +46,23 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     tables = []
     for part in parts:
         grid = [[cells[(row, column) if turned else (column, row)] for column in part] for row in rows]
-        tables.append(_table(_Names(rows, part), grid, summary, _Look(turned, narrow, notes)))
-    return _finish(tables, summary, notes)
+        tables.append(_table(_Names(rows, part), grid, summary, _Look(turned, narrow)))
+    return _finish(tables, summary)
+
+
+def what_was_found(findings: Findings) -> Group:
+    """Write what a run found: the opening, and each part with its lines and remarks."""
+    shown: list[RenderableType] = ["", Text(clean(findings.opening))]
+    for part in findings.parts:
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        for sentence in part.sentences[:_LINES]:
+            lines.add_row("-", Text(clean(sentence)))
+        if len(part.lines) > _LINES:
+            lines.add_row("-", f"{len(part.lines) - _LINES} more are in the report.")
+        for remark in part.remarks:
+            lines.add_row("", Text(clean(remark), style="dim"))
+        shown += [Text(part.title, style="bold"), lines]
+    return Group(*shown)
 
 
 def usual_values(summary: Summary) -> Table | None:
@@ -83,7 +87,6 @@ def usual_values(summary: Summary) -> Table | None:
     whole.add_row(Text(f"{baseline}; of others that times their ratio, from the blocks of both", style="dim"))
     if any(cell.usual is None and cell.mean is not None for cell in found.values()):
         whole.add_row(Text("* mean of all trials, as there is no ratio", style="dim"))
-    whole.add_row("")
     return whole
 
 
@@ -101,7 +104,6 @@ class _Look:
 
     turned: bool
     narrow: bool
-    notes: _Footnotes
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,8 @@ def _table(names: _Names, grid: list[list[Cell]], summary: Summary, look: _Look)
     return table
 
 
-def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
-    """Put tables below each other, with the legend and the footnotes under them."""
+def _finish(tables: list[Table], summary: Summary) -> Table:
+    """Put tables below each other, with the legend under them."""
     whole = Table.grid(padding=0)
     for table in tables:
         whole.add_row(table)
@@ -139,24 +141,19 @@ def _finish(tables: list[Table], summary: Summary, notes: _Footnotes) -> Table:
     if any(cell.by_itself for cell in summary.headlines):
         hollow = " ".join(HOLLOW.values())
         legend.append(f"{hollow} the same by its own interval, but not together with all cells   ", style="default")
-    legend.append("! with cautions")
+    legend.append("! read with care")
     whole.add_row(legend)
-    for sentence in (*exclamations(summary), *trust(summary)):
-        whole.add_row(Text(clean(sentence), style="dim"))
-    for text, number in notes.texts.items():
-        whole.add_row(Text(f"{number}) {cut(text, _FOOTNOTE)}", style="dim"))
     return whole
 
 
 def _cell(cell: Cell, look: _Look) -> Text:
     is_now = state(cell)
     if is_now in ("skipped", "failed", "no value"):
-        return _without_value(cell, is_now, look.notes)
+        return _without_value(cell, is_now)
     if is_now == "baseline":
         return Text.assemble((f"{GLYPHS[is_now]} 100 %", STYLES[is_now]), (f" n={cell.n or cell.trials}", "dim"))
     if cell.ratio is None:
-        number = look.notes.number(clean("; ".join(cell.notes)))
-        return Text(f"{GLYPHS[is_now]} no pair {number})", style="dim")
+        return Text(f"{GLYPHS[is_now]} no pair", style="dim")
     shown = estimate(cell).replace(" %", "%") if look.narrow else estimate(cell)
     text = Text(f"{glyph(cell)} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
@@ -166,11 +163,9 @@ def _cell(cell: Cell, look: _Look) -> Text:
     return text.append(f" {between}" if between else "", "dim").append(count, "dim")
 
 
-def _without_value(cell: Cell, is_now: str, notes: _Footnotes) -> Text:
-    why = clean(reason(cell))
-    if why == "no trial was run":
-        return Text("·", style="dim")
-    return Text(f"{GLYPHS[is_now]} {is_now} {notes.number(f'{clean(cell.stack)}: {why}')})", style="dim")
+def _without_value(cell: Cell, is_now: str) -> Text:
+    is_open = reason(cell) == "no trial was run"
+    return Text("·" if is_open else f"{GLYPHS[is_now]} {is_now}", style="dim")
 
 
 def _arrow(summary: Summary, headline: str) -> str:

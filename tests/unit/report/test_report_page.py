@@ -222,7 +222,6 @@ def test_a_strangers_text_stays_text_everywhere() -> None:
 def test_a_run_without_a_single_trial_still_has_a_page() -> None:
     run = pairs([90], [100])
     text = Page(html_of(replace(run, trials=()))).text
-    assert "nothing could be compared: no stack has a value beside native." in text
     assert "no trial was run" in text
 
 
@@ -245,7 +244,7 @@ def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_o
     page = Page(find("html")(summarize(run), run)["index.html"].decode())
     assert "Controller, client" in page.text
     assert "Lent" in page.text
-    assert "On this machine (Cloud CPU 7, " in page.text
+    assert "on this machine (Cloud CPU 7, " in page.text
     assert page.text.count(MACHINE.cpu_model) == 1
 
 

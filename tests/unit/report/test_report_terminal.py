@@ -5,29 +5,31 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
-from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
+from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
 from tare.model.trials import Caution, Metric
+from tare.report.findings import findings
 from tare.report.numbers import cut, plus_minus
-from tare.report.terminal import matrix, usual_values
+from tare.report.terminal import matrix, usual_values, what_was_found
 from tare.statistics.summarize import summarize
 
 
-def _printed(table: RenderableType, width: int) -> list[str]:
+def _printed(width: int, *tables: RenderableType) -> list[str]:
     console = Console(width=width, file=(output := io.StringIO()), color_system=None)
-    console.print(table)
+    console.print(*tables)
     return output.getvalue().splitlines()
 
 
 def _lines(run: Run, width: int = 100) -> list[str]:
-    return _printed(matrix(summarize(run), width), width)
+    summary = summarize(run)
+    return _printed(width, matrix(summary, width), what_was_found(findings(summary, MACHINE)))
 
 
 def _means(run: Run) -> list[list[str]]:
     """The rows of the table of usual values; none where there is no such table."""
     table = usual_values(summarize(run))
-    return [line.split() for line in _printed(table, 100)] if table else []
+    return [line.split() for line in _printed(100, table)] if table else []
 
 
 def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
@@ -66,11 +68,30 @@ def test_many_workloads_on_few_stacks_become_rows() -> None:
     assert lines[1].split() == ["workload", "native", "stack-1", "stack-2"]
 
 
-def test_skipped_and_failed_stacks_have_their_reason_as_a_footnote() -> None:
+def test_skipped_and_failed_stacks_have_their_reason_once_below_the_table() -> None:
     text = "\n".join(_lines(believable_run()))
-    assert "✕ failed 1)" in text
-    assert "1) gvisor: nginx did not answer on port 8080 within 20 s" in text
+    assert "✕ failed" in text
+    assert "⊘ skipped" in text
+    assert text.count("- gvisor: in nginx: failed: nginx did not answer on port 8080 within 20 s.") == 1
     assert text.count("KVM does not boot a probe guest here") == 1
+
+
+def test_what_was_found_has_its_four_parts_each_line_with_a_dash() -> None:
+    lines = [line.strip() for line in _lines(believable_run())]
+    titles = ("No measurable cost", "Measurable cost", "Undecided", "Read with care")
+    assert [line for line in lines if line in titles] == [*titles]
+    assert "- docker: less than 3 % away from native in dhrystone and ramspeed." in lines
+
+
+def test_of_very_many_lines_the_terminal_has_the_first_and_the_report_the_others() -> None:
+    failed = [
+        replace(make_trial(f"stack-{number}", 0, ()), status="failed", reason=f"reason {number}")
+        for number in range(12)
+    ]
+    text = "\n".join(_lines(make_run([make_trial("native", 0, [measured("speed", 1.0)]), *failed])))
+    assert "- stack-7: failed: reason 7." in text
+    assert "- 4 more are in the report." in text
+    assert "reason 8" not in text
 
 
 def test_a_single_block_is_shown_without_an_interval() -> None:
@@ -81,7 +102,7 @@ def test_a_single_block_is_shown_without_an_interval() -> None:
 def test_values_with_cautions_are_marked() -> None:
     text = "\n".join(_lines(believable_run()))
     assert "n=8!" in text
-    assert "! with cautions" in text
+    assert "! read with care" in text
 
 
 def test_a_table_without_trials_is_drawn() -> None:
@@ -106,8 +127,8 @@ def test_the_remark_behind_an_exclamation_mark_is_named_with_its_stacks() -> Non
     trials = tuple(replace(trial, cautions=(doubt,)) if trial.stack == "docker" else trial for trial in run.trials)
     lines = [line.rstrip() for line in _lines(replace(run, trials=trials))]
     assert any(line.endswith("n=5!") for line in lines)
-    assert "! steal (docker): the hypervisor gave 7 % of the CPU time to others" in lines
-    assert not any(line.startswith("! steal") for line in _lines(run))
+    assert "- docker: the hypervisor gave 7 % of the CPU time to others (steal)." in lines
+    assert not any("(steal)" in line for line in _lines(run))
 
 
 def test_a_remark_names_the_workloads_where_it_is_not_of_all_and_only_some_of_many_stacks() -> None:
@@ -115,7 +136,7 @@ def test_a_remark_names_the_workloads_where_it_is_not_of_all_and_only_some_of_ma
     doubt = Caution("swap", "pages came back")
     trials = tuple(replace(each, cautions=(doubt,)) if each.workload == "work-1" else each for each in run.trials)
     text = " ".join(" ".join(_lines(replace(run, trials=trials))).split())
-    assert "! swap (native, stack-1, stack-2, stack-3 and 4 more in work-1): pages came back" in text
+    assert "- native, stack-1, stack-2 and 5 more: in work-1: pages came back (swap)." in text
 
 
 def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_matrix() -> None:

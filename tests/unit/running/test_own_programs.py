@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from fakes import bare_testbed, suite
-from runs import make_run, pairs
+from runs import MACHINE, make_run, pairs
 from tare_fake.technology import Fake
 
 from tare.contracts.workloads import Setup
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw, Trial
-from tare.report.words import trust
+from tare.report.findings import findings
 from tare.running.block import Rounds
 from tare.running.progress import report_to_nobody
 from tare.running.records import check_same
@@ -71,7 +71,8 @@ def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> Non
     cell = summary.headline("dhrystone", "docker")
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
-    assert trust(summary)[0] == "By the suite's wish, stacks run programs of their own: docker: command gzip -1."
+    text = "docker: has a program of its own by the suite's wish, which is compared, too: command gzip -1."
+    assert text in findings(summary, MACHINE).doubts.sentences
 
 
 def test_a_run_does_not_go_on_with_another_program_of_a_stack() -> None:

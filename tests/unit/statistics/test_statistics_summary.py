@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import make_run, make_trial, measured, pairs
+from runs import MACHINE, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
 from tare.model.trials import Better, Caution, Family, Trial
+from tare.report.findings import findings, firmness
 from tare.report.numbers import glyph
-from tare.report.words import firmness, trust
 from tare.statistics.cells import LASTING, Cell
 from tare.statistics.summarize import summarize
 
@@ -129,7 +129,7 @@ def test_a_decision_on_values_that_are_coarser_than_their_noise_says_so_and_is_n
     assert not cell.is_firm
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
     [sentence] = firmness([cell])
-    assert sentence.startswith("docker in dhrystone: decided on values in steps that are larger than their noise")
+    assert sentence.endswith("; not docker in dhrystone.")
 
 
 def test_values_in_steps_that_are_finer_than_their_noise_are_not_called_coarse() -> None:
@@ -153,8 +153,9 @@ def test_a_container_that_surely_beats_bare_metal_by_more_than_the_margin_gets_a
     for cell in (summary.headline("dhrystone", "docker"), summary.of("dhrystone")[1]):
         assert (cell.stack, cell.verdict) == ("docker", "better")
         assert "faster-than-bare-metal" in [caution.kind for caution in cell.cautions]
-    assert "docker in dhrystone (" in trust(summary)[-1]
-    assert trust(summary)[-1].endswith("faster than bare metal by more than 3 %: look for what differs.")
+    [doubt] = [line for line in findings(summary, MACHINE).doubts.lines if line.kind == "faster-than-bare-metal"]
+    assert doubt.names == ("docker",)
+    assert doubt.text.endswith(": nothing is faster than bare metal, so something else differs")
 
 
 @pytest.mark.parametrize(

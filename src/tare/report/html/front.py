@@ -1,4 +1,4 @@
-"""The first screen of the page: the answer in brief, and the ranking of each headline."""
+"""The first screen of the page: what the run found, and the ranking of each headline."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tare.journal import Run
-from tare.report.brief import Brief, brief, roughly
+from tare.report.findings import Findings, findings
 from tare.report.html.trials import Anchors
+from tare.report.numbers import roughly
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.ranks import Rank, Ranking, rankings
@@ -46,7 +47,7 @@ class RankingRow:
 class Front:
     """All of the first screen; `anchors` lead from the names of stacks and headlines to where more is said."""
 
-    brief: Brief
+    findings: Findings
     rankings: tuple[RankingRow, ...]
     anchors: Mapping[str, str]
 
@@ -67,7 +68,7 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
     rows = zip(summary.rules, rankings(summary), strict=True)
     return Front(
-        brief(summary, run.record.measured_on),
+        findings(summary, run.record.measured_on),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
         names,
     )

@@ -42,7 +42,7 @@ from tare.report.numbers import (
     state,
     tolerated,
 )
-from tare.report.words import answer, readiness, steadiness
+from tare.report.steadiness import steadiness
 from tare.statistics.cells import Cell, HeadlineRule, Standing
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
@@ -130,7 +130,6 @@ class Page:
     margin: str
     started: str
     front: Front
-    answer: tuple[str, ...]
     columns: tuple[tuple[str, HeadlineRule], ...]  # with the anchor of the workload
     rows: tuple[Row, ...]
     map: tuple[Drawing, ...]
@@ -142,7 +141,6 @@ class Page:
     sections: tuple[Section, ...]
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
-    ready: tuple[str, ...]
     costs: tuple[Drawing, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -165,7 +163,6 @@ def page(summary: Summary, run: Run) -> Page:
         margin=percent(summary.margin),
         started=_day(run.record.started),
         front=front(summary, run, places),
-        answer=answer(summary, run.record.measured_on),
         columns=tuple((workload_anchor(summary, rule.workload), rule) for rule in summary.rules),
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
         map=headlines_map(summary.headlines, summary.stacks, summary.baseline) if drawn else (),
@@ -177,7 +174,6 @@ def page(summary: Summary, run: Run) -> Page:
         sections=tuple(_section(summary, run, record, sources) for record in records(run)),
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
-        ready=tuple(readiness(summary)),
         costs=costs(run, summary) if drawn else (),
         layers=layers(run, summary),
         machines=_machines(run),

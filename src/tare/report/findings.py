@@ -1,0 +1,398 @@
+"""What a run found, in the words that the terminal, the page, Markdown and LaTeX print.
+
+No sentence here needs the page on the method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.model.machines import Facts
+from tare.model.trials import SERVICE_READY
+from tare.report.numbers import bounds, cut, from_twice, listing, percent, resolved, roughly
+from tare.statistics.anytime import least_count
+from tare.statistics.cells import LASTING, CautionCount, Cell, Standing
+from tare.statistics.summary import Summary
+from tare.units import format_duration, format_size
+
+_NAMED = 3  # in a sentence
+_REASON = 110
+_APART_SECONDS = 1.0  # between the readiness of servers
+_OVERALL = "overall speed"
+# What is doubted, without the words of the method; other kinds of cautions tell it plainly themselves. A baseline that
+# differs from itself, and what beats bare metal, have lines of their own.
+_IN_PLAIN_WORDS = {
+    "busy-when-idle": "it went on working while others were measured, which may have slowed them",
+    "cached": "memory answered in place of the disk, so the values are not the disk's alone",
+    "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
+    "file-system-differs": "its files lay on another file system than those that it is compared with",
+    "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
+    "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
+    "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
+    "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
+    "resumed-block": "the run was stopped and resumed, so values of different times are compared",
+    "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
+    "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
+    "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
+    "coarse-values": "the values come in large steps, so chance may be larger than it looks",
+    "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
+    "unlike-itself": "",
+    "faster-than-bare-metal": "",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is said of stacks, or of a workload: their names, how many more there are, and what follows.
+
+    `kind` is that of the caution that it is about.
+    """
+
+    names: tuple[str, ...]
+    text: str
+    kind: str = ""
+    more: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The line in one sentence, with the kind of the caution behind it."""
+        more = f" and {self.more} more" if self.more else ""
+        kind = f" ({self.kind})" if self.kind else ""
+        return f"{', '.join(self.names)}{more}: {self.text}{kind}{'' if self.text.endswith('…') and not kind else '.'}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A question of the reader, with its answer: lines, or one sentence where there are none; and remarks."""
+
+    title: str
+    lines: tuple[Line, ...]
+    otherwise: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answer, in sentences."""
+        return [line.sentence for line in self.lines] or [self.otherwise]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was measured and which stack is the cheapest, in some sentences, and the four parts."""
+
+    opening: str
+    free: Part
+    costs: Part
+    undecided: Part
+    doubts: Part
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts, in the order in which they are read."""
+        return (self.free, self.costs, self.undecided, self.doubts)
+
+
+def findings(summary: Summary, machine: Facts) -> Findings:
+    """Describe what a run found."""
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    baseline = summary.baseline
+    costs, doubts = tuple(_costs(summary, asked)), tuple(_doubts(summary, asked))
+    undecided = (*_undecided(summary, asked), *_too_few(summary))
+    return Findings(
+        opening=" ".join(filter(None, (_opening(summary, machine), _cheapest(summary)))),
+        free=Part(
+            "No measurable cost",
+            tuple(_free(summary, asked)),
+            f"Nothing was shown to cost less than {percent(summary.margin)}.",
+        ),
+        costs=Part(
+            "Measurable cost",
+            costs,
+            f"Nothing was shown to cost anything beside {baseline}.",
+            (*_how_to_read(summary, asked), *readiness(summary)),
+        ),
+        undecided=Part(
+            "Undecided",
+            (*undecided, *_without(summary, asked)),
+            f"Nothing: every stack could be compared with {baseline}.",
+            (*(["Run more blocks to decide more."] if undecided else []), *noise(summary)),
+        ),
+        doubts=Part(
+            "Read with care", doubts, "Nothing was found that speaks against the numbers.", tuple(firmness(asked))
+        ),
+    )
+
+
+def relative_to(baseline: str, cell: Cell) -> str:
+    """Describe how a stack stands to the baseline, with the interval in words: `68 % of native's speed in nginx (…)`.
+
+    Of what is better if it is less, it says how much it is, or how long.
+    """
+    ratio = cell.ratio or 1.0
+    if cell.better == "higher":
+        what = f"{'' if from_twice(ratio) else 'of '}{baseline}'s speed"
+    else:
+        what = f"as {'long' if cell.unit == 's' else 'much'} as {baseline}"
+    return f"{roughly(ratio)} {what} in {cell.name} ({bounds(cell.low, cell.high, ratio)})"
+
+
+def _opening(summary: Summary, machine: Facts) -> str:
+    stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
+    where = f" ({_place(machine)})" if _place(machine) else ""
+    several = _count(stacks, "stack"), _count(len(summary.workloads), "workload")
+    return f"{several[0]} with {several[1]} on this machine{where}, each compared with {summary.baseline}."
+
+
+def _place(machine: Facts) -> str:
+    """Name a machine in a few words; leave out what is unknown."""
+    parts = (
+        machine.cpu_model,
+        _count(machine.cpus, "CPU") if machine.cpus else "",
+        format_size(machine.memory_bytes) if machine.memory_bytes else "",
+        machine.operating_system,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _cheapest(summary: Summary) -> str:
+    """Name the cheapest of several stacks, and those that cannot be distinguished from it."""
+    standings, names = summary.overall.standings, summary.overall.workloads
+    if len(standings) < 2:
+        return ""
+    best = standings[0]
+    if len(names) == 1:
+        much = relative_to(summary.baseline, summary.headline(names[0], best.stack))
+    else:
+        much = _overall(summary.baseline, best)
+    tied = f"; {listing(summary.overall.tied)} cannot be distinguished from it" if summary.overall.tied else ""
+    return f"The cheapest is {best.stack}: {much}{tied}."
+
+
+def _overall(baseline: str, standing: Standing) -> str:
+    """Describe how a stack stands to the baseline in all workloads that count."""
+    speed = f"{roughly(standing.speed)} {'' if from_twice(standing.speed) else 'of '}{baseline}'s {_OVERALL}"
+    return f"{speed} ({bounds(standing.low, standing.high, standing.speed)})"
+
+
+def _standings(summary: Summary) -> Mapping[str, Standing]:
+    """Return how each stack stands over several workloads; of one, its cells say it."""
+    several = len(summary.overall.workloads) > 1
+    return {each.stack: each for each in summary.overall.standings} if several else {}
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _free(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Name what is as fast as the baseline, or faster without a doubt that it cannot be."""
+    baseline, standings = summary.baseline, _standings(summary)
+    for stack, cells in _by_stack(summary, asked):
+        texts = []
+        overall = standings.get(stack)
+        alike = [_OVERALL] if overall and overall.verdict == "equivalent" else []
+        alike += [cell.name for cell in cells if cell.verdict == "equivalent"]
+        if alike:
+            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {_some(alike)}")
+        if overall and overall.verdict == "better":
+            texts.append(f"better: {_overall(baseline, overall)}, look for the cause before you believe it")
+        gains = [cell for cell in cells if cell.verdict == "better" and not cell.has_caution("faster-than-bare-metal")]
+        texts += [f"better: {relative_to(baseline, cell)}" for cell in gains]
+        if texts:
+            yield Line((stack,), "; ".join(texts))
+
+
+def _costs(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Describe what each stack costs, the cheapest first."""
+    found, standings = [], _standings(summary)
+    for stack, cells in _by_stack(summary, asked):
+        worse = [cell for cell in cells if cell.verdict == "worse"]
+        overall = standings.get(stack)
+        if worse or (overall and overall.verdict == "worse"):
+            found.append((_speed(overall, worse), Line((stack,), _cost(summary, overall, worse))))
+    yield from (line for _, line in sorted(found, key=lambda each: -each[0]))
+
+
+def _cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> str:
+    """Return the overall speed with the extremes of single workloads, or these; and what is no speed."""
+    counting = sorted((cell for cell in worse if summary.rule(cell.name).overall), key=lambda cell: -_goodness(cell))
+    beside = [cell for cell in worse if not summary.rule(cell.name).overall]
+    texts = []
+    if overall and overall.verdict == "worse":
+        texts.append(_overall(summary.baseline, overall))
+        if len(counting) > 1:
+            first, last = (f"{roughly(cell.ratio or 1.0)} in {cell.name}" for cell in (counting[0], counting[-1]))
+            texts[0] += f", from {first} to {last}"
+        counting = []
+    shown = [*counting[:_NAMED], *beside[:_NAMED]]
+    texts += [relative_to(summary.baseline, cell) for cell in shown]
+    left = len(counting) + len(beside) - len(shown)
+    return "; ".join(texts) + (f"; and in {left} more" if left else "")
+
+
+def _how_to_read(summary: Summary, asked: Sequence[Cell]) -> Iterator[str]:
+    if any(cell.low is not None for cell in asked):
+        yield "In brackets is where the true value lies; of 100 such statements, 95 hold."
+    names = summary.overall.workloads
+    if _standings(summary):
+        lower = any(summary.rule(name).better == "lower" for name in names)
+        inverse = "; where less is better, the inverse counts" if lower else ""
+        yield f"The {_OVERALL} is that over {listing(names)} together{inverse}."
+
+
+def _undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Name what may cost something or nothing, with the interval."""
+    standings = _standings(summary)
+    for stack, cells in _by_stack(summary, asked):
+        overall = standings.get(stack)
+        texts = []
+        if overall and overall.verdict == "undecided":
+            texts.append(f"{_OVERALL} ({bounds(overall.low, overall.high, overall.speed)})")
+        unsure = [cell for cell in cells if cell.verdict == "undecided"]
+        texts += [f"{cell.name} ({bounds(cell.low, cell.high, cell.ratio or 1.0)})" for cell in unsure]
+        if texts:
+            yield Line((stack,), f"may cost something or nothing in {_some(texts)}")
+
+
+def _too_few(summary: Summary) -> Iterator[Line]:
+    """Name the headlines that were measured too few times, for all stacks or for some of them."""
+    need = f"{least_count()} are needed"
+    for rule in summary.rules:
+        cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.stack != summary.control]
+        few = [cell for cell in cells if cell.verdict == "too few blocks"]
+        if not few:
+            continue
+        most = max(cell.n for cell in few)
+        all_of_it = not any(cell.low is not None for cell in cells)
+        whom = "" if all_of_it else f" on {_some([cell.stack for cell in few])}"
+        how_often = f"was measured {_count(most, 'time')}{whom}, {need}"
+        yield Line((rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}")
+
+
+def _without(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Describe what has no value, and why; the same reason once."""
+    reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for stack, cells in _by_stack(summary, asked):
+        by_reason: dict[str, list[str]] = {}
+        for cell in cells:
+            if cell.verdict == "no value":
+                by_reason.setdefault(_why(cell), []).append(cell.name)
+        for why, names in by_reason.items():
+            where = () if len(names) == len(cells) else tuple(names)
+            reasons.setdefault((why, where), []).append(stack)
+    for (why, where), stacks in reasons.items():
+        yield _line(stacks, f"{f'in {_some(where)}: ' if where else ''}{why}")
+
+
+def _why(cell: Cell) -> str:
+    if cell.skipped:
+        return f"did not run: {cut(cell.skipped.removeprefix(f'{cell.stack}: '), _REASON)}"
+    if cell.failures and not cell.trials:
+        return f"failed: {cut(cell.failures[0].reason, _REASON)}"
+    return cut("; ".join(cell.notes), _REASON) or "no value"
+
+
+def noise(summary: Summary) -> list[str]:
+    """Describe which differences the noise of the machine hides, by the baseline compared with itself (A/A)."""
+    cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.resolution is not None]
+    texts = tuple(f"{resolved(cell).removeprefix('± ')} in {cell.name}" for cell in cells)
+    return [f"Noise of this machine hid what is smaller than {listing(texts)}."] if texts else []
+
+
+def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Name what speaks against numbers: what cannot be, what else differs, then each kind of caution."""
+    for cell in asked:
+        if cell.has_caution("faster-than-bare-metal"):
+            text = (
+                f"{relative_to(summary.baseline, cell)}: nothing is faster than bare metal, so something else differs"
+            )
+            yield Line((cell.stack,), text, "faster-than-bare-metal")
+    yield from unlike_itself(summary)
+    yield from own_programs(summary)
+    yield from _cautions(summary)
+
+
+def unlike_itself(summary: Summary) -> Iterator[Line]:
+    """Name the headlines in which the baseline differs from itself (A/A)."""
+    for cell in summary.headlines:
+        if cell.stack == summary.control and cell.low and cell.high and not cell.low <= 1 <= cell.high:
+            difference = f"{roughly(cell.ratio or 1.0)} of itself in {cell.name}"
+            yield Line((summary.baseline,), f"{difference}, measured twice: differences of that size may be chance")
+
+
+def own_programs(summary: Summary) -> Iterator[Line]:
+    """Name the stacks that run a program of their own: their ratios are of the programs, too."""
+    for stack, what, text in summary.own:
+        yield Line((stack,), f"has a program of its own by the suite's wish, which is compared, too: {what} {text}")
+
+
+def firmness(cells: Sequence[Cell]) -> list[str]:
+    """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
+    decided = [cell for cell in cells if cell.decided]
+    close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
+    firm = f"{len(decided) - len(close)} of {_count(len(decided), 'decision')} would hold even if noise lasted"
+    text = f"{firm} from block to block (a correlation of {LASTING:g})"
+    return [f"{text}{f'; not {_some(close)}' if close else ''}."] if decided else []
+
+
+def readiness(summary: Summary) -> list[str]:
+    """Describe when the servers were ready, which is in no other line; with a hint where stacks differ by seconds."""
+    sentences = []
+    for workload in summary.workloads:
+        cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
+        ready = sorted((cell.mean or 0.0, cell.stack) for cell in cells if cell.stack != summary.control)
+        if not ready:
+            continue
+        known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
+        text = listing(tuple(known)) if len(known) <= _NAMED else f"{known[0]} to {known[-1]}"
+        sentences.append(f"The server of {workload} was ready {text} after its start.")
+        if ready[-1][0] - ready[0][0] >= _APART_SECONDS:
+            hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
+            sentences.append(f"That differs by seconds, and no other value shows it: {hint}.")
+    return sentences
+
+
+def _cautions(summary: Summary) -> Iterator[Line]:
+    """Yield a line for each kind of caution, those of many values first."""
+    by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
+    for cell in summary.headlines:
+        for caution in cell.cautions:
+            if caution.stack == cell.stack != summary.control:
+                by_kind.setdefault(caution.kind, {})[cell.name, cell.stack] = caution
+    for kind, cells in sorted(by_kind.items(), key=lambda each: -len(each[1])):
+        names = list(dict.fromkeys(name for name, _ in cells))
+        where = "" if len(names) == len(summary.rules) else f"in {_some(names)}: "
+        usual = max(cells.values(), key=lambda caution: caution.trials).texts[0]
+        if text := _IN_PLAIN_WORDS.get(kind, usual):
+            yield _line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
+
+
+def _line(names: Sequence[str], text: str, kind: str = "") -> Line:
+    more = max(len(names) - _NAMED, 0)
+    return Line(tuple(names[: _NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
+
+
+def _by_stack(summary: Summary, asked: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+    own: dict[str, list[Cell]] = {stack: [] for stack in summary.stacks}
+    for cell in asked:
+        own[cell.stack].append(cell)
+    yield from ((stack, cells) for stack, cells in own.items() if cells)
+
+
+def _speed(overall: Standing | None, worse: Sequence[Cell]) -> float:
+    """Return what stacks are ordered by: their overall speed, or the mean of what they lose."""
+    if overall:
+        return math.log(overall.speed)
+    return sum(math.log(_goodness(cell)) for cell in worse) / len(worse)
+
+
+def _goodness(cell: Cell) -> float:
+    ratio = cell.ratio or 1.0
+    return ratio if cell.better == "higher" else 1 / ratio
+
+
+def _some(names: Sequence[str]) -> str:
+    more = (f"{len(names) - _NAMED} more",) if len(names) > _NAMED + 1 else ()
+    return listing((*names[:_NAMED], *more) if more else tuple(names))

@@ -1,0 +1,341 @@
+"""What a run found, in words; and the first screen of the page, which shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from documents import DOCS, rows, section
+from pages import Page, html_of
+from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
+
+from tare.journal import Run
+from tare.model.trials import Caution, Measured, Metric, Trial
+from tare.report import find
+from tare.report.findings import _IN_PLAIN_WORDS, Findings, Part, findings, firmness, readiness
+from tare.report.html.front import RankingRow, front
+from tare.report.html.trials import anchors
+from tare.report.numbers import bounds, roughly
+from tare.statistics.cells import CautionCount, Cell, Standing, Verdict
+from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
+
+
+def found_in(summary: Summary) -> Findings:
+    return findings(summary, MACHINE)
+
+
+def rows_of(run: Run) -> tuple[RankingRow, ...]:
+    summary = summarize(run)
+    return front(summary, run, anchors(summary, run)).rankings
+
+
+def said(part: Part) -> dict[str, str]:
+    return {", ".join(line.names): line.text for line in part.lines}
+
+
+def with_headline(summary: Summary, stack: str, **fields: object) -> Summary:
+    """Change the headline of a stack in Dhrystone."""
+
+    def changed(cell: Cell) -> Cell:
+        return replace(cell, **fields) if (cell.stack, cell.headline) == (stack, "dhrystone") else cell  # type: ignore[arg-type]
+
+    return replace(summary, headlines=tuple(changed(cell) for cell in summary.headlines))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.0372, "3.7 %"),
+        (0.68, "68 %"),
+        (0.9962, "99.6 %"),
+        (0.99999, "100 %"),
+        (1.232, "123 %"),
+        (2.0, "2 times"),
+        (6.48, "6.5 times"),
+        (76.7, "77 times"),
+        (1234.0, "1,230 times"),
+    ],
+)
+def test_a_ratio_is_written_as_a_person_says_it(ratio: float, text: str) -> None:
+    assert roughly(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ratio", "text"),
+    [
+        (0.641, 0.712, 0.676, "64 to 71 %"),
+        (0.5, 12.0, 1.5, "50 % to 12 times"),
+        (2.43, 17.22, 6.48, "2.4 to 17 times"),
+        (0.106, 0.111, 0.109, "about 11 %"),
+        (None, None, 0.9, ""),
+    ],
+)
+def test_an_interval_is_in_the_terms_of_its_ratio(
+    low: float | None, high: float | None, ratio: float, text: str
+) -> None:
+    assert bounds(low, high, ratio) == text
+
+
+def test_the_opening_says_what_was_measured_where() -> None:
+    opening = found_in(summarize(believable_run())).opening
+    machine = "(Imaginary CPU 9000, 2 CPUs, 8 GiB, Debian GNU/Linux 12)"
+    assert opening.startswith(f"8 stacks with 5 workloads on this machine {machine}, each compared with native.")
+
+
+def test_the_opening_names_the_cheapest_and_what_cannot_be_distinguished_from_it() -> None:
+    cheapest = "The cheapest is bubblewrap: 99 % of native's overall speed (99 to 100.1 %)"
+    assert found_in(summarize(believable_run())).opening.endswith(f" {cheapest}; crun cannot be distinguished from it.")
+
+
+def test_of_one_workload_the_cheapest_has_its_own_terms() -> None:
+    run = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
+    trials = tuple(replace(t, values=tuple(replace(v, unit="s") for v in t.values)) for t in run.trials)
+    slow = tuple(
+        replace(t, stack="gvisor", trial=f"gvisor-{t.trial}", values=tuple(replace(v, value=44.0) for v in t.values))
+        for t in trials
+        if t.stack == "docker"
+    )
+    record = replace(DHRYSTONE, metrics=(Metric("speed", "Time", "s", "lower"),))
+    whole = replace(run.record, workloads=(record,), stacks=("native", "docker", "gvisor"))
+    found = found_in(summarize(replace(run, record=whole, trials=(*trials, *slow))))
+    assert found.opening.endswith("The cheapest is docker: 110 % as long as native in dhrystone (107 to 113 %).")
+    assert said(found.costs)["gvisor"].startswith("4.4 times as long as native in dhrystone (")
+    assert not any("overall speed" in text for part in found.parts for text in (*part.sentences, *part.remarks))
+
+
+def test_an_overall_speed_over_times_and_speeds_says_that_it_inverts_the_times() -> None:
+    more = pairs([9.0, 9.1, 8.9, 9.05, 8.95], [10.0] * 5)
+    less = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
+    times = replace(less.record.workloads[0], name="times")
+    trials = (*more.trials, *(replace(trial, workload="times", trial=f"t-{trial.trial}") for trial in less.trials))
+    record = replace(more.record, workloads=(*more.record.workloads, times))
+    costs = found_in(summarize(replace(more, record=record, trials=trials))).costs
+    assert said(costs)["docker"].startswith("90 % of native's overall speed (")
+    assert costs.remarks[-1] == (
+        "The overall speed is that over dhrystone and times together; where less is better, the inverse counts."
+    )
+
+
+def test_what_costs_nothing_is_within_the_margin() -> None:
+    free = found_in(summarize(believable_run())).free
+    assert said(free)["bubblewrap"].startswith("less than 3 % away from native in overall speed, dhrystone, ")
+    assert "docker-bridge" not in said(free) or "redis" not in said(free)["docker-bridge"]
+
+
+def test_what_costs_something_has_its_interval_in_words_and_the_cheapest_is_first() -> None:
+    costs = found_in(summarize(believable_run())).costs
+    lines = said(costs)
+    assert re.match(
+        r"8\.\d % of native's overall speed \(.*\d to .* %\), from 1[67] % in ramspeed to ", lines["qemu-tcg"]
+    )
+    assert re.search(r"; \d+ times as long as native in startup \(\d+ to \d+ times\)$", lines["qemu-tcg"])
+    names = [line.names[0] for line in costs.lines]
+    assert names.index("docker") < names.index("docker-bridge") < names.index("qemu-tcg")
+    assert costs.remarks[-1] == "The overall speed is that over dhrystone, ramspeed, redis and nginx together."
+
+
+def test_nothing_is_said_of_the_control_but_as_the_noise_that_hid_differences() -> None:
+    found = found_in(summarize(believable_run()))
+    assert "native-again" not in {name for part in found.parts for line in part.lines for name in line.names}
+    noise = r"Noise of this machine hid what is smaller than [\d.]+ % in dhrystone, "
+    assert re.match(noise, found.undecided.remarks[-1])
+
+
+def test_what_is_undecided_says_between_which_bounds_it_lies() -> None:
+    summary = with_headline(summarize(believable_run()), "docker", verdict="undecided", low=0.95, high=1.04, ratio=0.99)
+    assert said(found_in(summary).undecided)["docker"] == "may cost something or nothing in dhrystone (95 to 104 %)"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "part", "text"),
+    [
+        ("undecided", "undecided", "may cost something or nothing in overall speed (95 to 104 %)"),
+        ("better", "free", "; better: 99 % of native's overall speed (95 to 104 %), look for the cause before you"),
+    ],
+)
+def test_an_overall_speed_that_is_undecided_or_better_is_said(verdict: Verdict, part: str, text: str) -> None:
+    summary = summarize(believable_run())
+    standing = Standing("docker", 0.99, 0.95, 1.04, verdict)
+    summary = replace(summary, overall=replace(summary.overall, standings=(standing,)))
+    assert text in said(getattr(found_in(summary), part))["docker"]
+
+
+def test_what_has_too_few_blocks_or_no_value_says_so_once() -> None:
+    untold = said(found_in(summarize(believable_run())).undecided)
+    assert untold["qemu"].startswith("did not run: KVM does not boot a probe guest here")
+    assert untold["gvisor"] == "in nginx: failed: nginx did not answer on port 8080 within 20 s"
+    few = said(found_in(summarize(believable_run(blocks=2))).undecided)
+    assert few["redis"] == "was measured 2 times, 5 are needed"
+
+
+def test_a_stack_that_was_measured_less_often_than_others_is_named() -> None:
+    assert said(found_in(summarize(believable_run())).undecided)["dhrystone"].startswith(
+        "was measured 1 time on docker/qemu"
+    )
+
+
+def test_a_caution_is_said_once_for_all_that_it_touches_and_leads_to_its_number() -> None:
+    run = believable_run()
+    doubts = found_in(summarize(run)).doubts
+    texts = [text for text in doubts.sentences if "QEMU" in text]
+    assert texts == ["qemu-tcg: QEMU emulates the CPU: this is not the cost of virtualization (emulated)."]
+    html = html_of(run)
+    assert re.search(r'not the cost of virtualization \(<a href="#caution-\d+">more</a>\)\.', html)
+
+
+def test_the_words_of_statistics_are_said_in_plain_words() -> None:
+    doubt = CautionCount("correlated-blocks", ("the interval is widened",), "docker", 8, 8)
+    summary = with_headline(summarize(believable_run()), "docker", cautions=(doubt,))
+    texts = found_in(summary).doubts.sentences
+    assert [text for text in texts if "docker" in text and "so chance may be larger than it looks" in text]
+    assert not any("interval" in line.text or "correlat" in line.text for line in found_in(summary).doubts.lines)
+
+
+def test_every_kind_of_caution_is_said_in_plain_words() -> None:
+    # These tell it plainly themselves: what was asked for and what there was, or what happened.
+    plain = {
+        *("emulated", "limits-differ", "over-time", "port-security", "shared-cpus", "steal", "swap", "throttling"),
+        "too-few-cpus",
+    }
+    known = rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"}
+    assert known == plain | _IN_PLAIN_WORDS.keys()
+    assert not plain & _IN_PLAIN_WORDS.keys()
+    method = re.compile(
+        r"turn|trial|round|block|caution|interval|baseline|correlat|confidence|client|metric", re.IGNORECASE
+    )
+    assert [text for text in _IN_PLAIN_WORDS.values() if method.search(text)] == []
+
+
+def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
+    doubt = CautionCount("faster-than-bare-metal", ("look for what differs",), "docker", 8, 8)
+    fields = {"verdict": "better", "ratio": 1.2, "low": 1.1, "high": 1.3}
+    summary = summarize(believable_run())
+    doubted = found_in(with_headline(summary, "docker", cautions=(doubt,), **fields))
+    text = "120 % of native's speed in dhrystone (110 to 130 %)"
+    assert said(doubted.doubts)["docker"] == f"{text}: nothing is faster than bare metal, so something else differs"
+    assert f"better: {text}" not in said(doubted.free).get("docker", "")
+    believed = found_in(with_headline(summary, "docker", cautions=(), **fields))
+    assert f"better: {text}" in said(believed.free)["docker"]
+
+
+def test_a_baseline_that_differs_from_itself_is_named() -> None:
+    summary = with_headline(summarize(believable_run()), "native-again", low=1.02, high=1.06, ratio=1.04)
+    text = "native: 104 % of itself in dhrystone, measured twice: differences of that size may be chance."
+    assert text in found_in(summary).doubts.sentences
+
+
+@pytest.mark.parametrize(
+    ("withstood", "text"),
+    [
+        ([], None),
+        ([0.5], "1 of 1 decision would hold {lasting}."),
+        ([0.49], "0 of 1 decision would hold {lasting}; not {names[0]}."),
+        ([0.1, 0.2, 0.9], "1 of 3 decisions would hold {lasting}; not {names[0]} and {names[1]}."),
+        ([0.1] * 7, "0 of 7 decisions would hold {lasting}; not {names[0]}, {names[1]}, {names[2]} and 4 more."),
+    ],
+)
+def test_close_decisions_are_counted_and_named(withstood: list[float], text: str | None) -> None:
+    summary = summarize(believable_run())
+    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.control]
+    cells = [replace(cell, tolerated_autocorrelation=each) for cell, each in zip(decided, withstood, strict=False)]
+    lasting = "even if noise lasted from block to block (a correlation of 0.5)"
+    names = [f"{cell.stack} in {cell.name}" for cell in cells]
+    assert firmness(cells) == ([text.format(lasting=lasting, names=names)] if text else [])
+    assert list(found_in(summary).doubts.remarks) == firmness(decided)
+
+
+def test_a_run_that_tells_nothing_says_so_in_each_part() -> None:
+    found = found_in(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])))
+    assert [part.sentences for part in found.parts] == [[part.otherwise] for part in found.parts]
+    assert found.opening.startswith("0 stacks with 1 workload on this machine")
+    assert found.free.otherwise == "Nothing was shown to cost less than 3 %."
+
+
+def test_a_part_of_very_many_lines_shows_the_first() -> None:
+    trials = [
+        replace(make_trial(f"stack-{number}", 0, ()), status="failed", reason=f"reason {number}")
+        for number in range(12)
+    ]
+    run = make_run([make_trial("native", 0, [measured("speed", 1.0)]), *trials])
+    assert len(found_in(summarize(run)).undecided.lines) == 12
+    page = Page(html_of(run)).text
+    assert page.index("reason 7") < page.index(" 4 more stack-8 : failed: reason 8") < page.index("failed: reason 11")
+
+
+def test_the_rankings_show_ties_as_ties() -> None:
+    run = believable_run()
+    rows = {row.name: row for row in rows_of(run)}
+    first, *_, last = rows["dhrystone"].ties
+    assert first.ranks == "1\N{EN DASH}6"
+    near = {"native", "crun", "bubblewrap", "docker", "docker-bridge", "gvisor"}
+    assert {each.stack for each in first.stacks} == near
+    assert [each.stack for each in last.stacks] == ["qemu-tcg"]
+    assert rows["startup"].what == "Total; less is better"
+
+
+def test_a_ranking_without_enough_blocks_says_what_it_lacks() -> None:
+    run = pairs([90.0], [100.0])
+    [row] = rows_of(run)
+    assert (row.ties, row.why) == ((), "measured 1 time, 5 are needed")
+
+
+def test_a_strangers_caution_stays_text() -> None:
+    run = pairs([90.0] * 6, [100.0] * 6)
+    attack = "<script>alert(1)</script>"
+    trials = tuple(replace(trial, cautions=(Caution(attack, attack),)) for trial in run.trials)
+    page = Page(html_of(replace(run, trials=trials)))
+    assert page.tags.count("script") == 1
+    assert attack in page.text
+
+
+def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
+    run = believable_run()
+    record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("delay", "Delay", "s", "lower")))
+    trials = [
+        replace(trial, values=(*trial.values, measured("delay", 1e6 / trial.values[0].value, better="lower")))
+        for trial in run.trials
+        if trial.workload == "dhrystone" and trial.status == "ok"
+    ]
+    run = make_run(trials, [record])
+    text = Page(html_of(run)).text
+    assert "dhrystone ↑ more is better dhrystone delay ↓ less is better" in text
+    assert "The headline of dhrystone delay is: Delay. Less is better." in text
+    assert " dhrystone delay: The largest correlation of a block's ratio" in text
+    found = json.loads(find("json")(summarize(run), run)["report.json"])["headlines"]
+    assert {(cell["headline"], cell["better"]) for cell in found} == {
+        ("dhrystone", "higher"),
+        ("dhrystone delay", "lower"),
+    }
+
+
+def served(stack: str, block: int, *ready: float) -> Trial:
+    values = [measured("speed", 100.0), *(Measured("service-ready", None, each, "s", "lower") for each in ready)]
+    return make_trial(stack, block, values)
+
+
+def test_servers_that_are_ready_seconds_apart_are_named_with_a_hint_and_decide_nothing() -> None:
+    run = make_run([served(stack, block, ready) for block in (0, 1) for stack, ready in (("native", 12.0), ("a", 2.0))])
+    summary = summarize(run)
+    assert [rule.metrics for rule in summary.rules] == [("speed",)]
+    ready, hint = readiness(summary)
+    assert ready == "The server of dhrystone was ready 2 s (a) and 12 s (native) after its start."
+    assert hint.startswith(
+        "That differs by seconds, and no other value shows it: look for what the server of dhrystone"
+    )
+    assert {ready, hint} <= set(found_in(summary).costs.remarks)
+    assert ready in Page(html_of(run)).text
+
+
+def test_servers_that_are_ready_about_together_have_no_hint_and_older_runs_say_nothing() -> None:
+    assert len(readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
+    assert readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []
+
+
+def test_of_many_servers_the_first_and_the_last_that_were_ready_are_named() -> None:
+    run = make_run([served(stack, 0, 0.1 * number) for number, stack in enumerate(("native", *"abcdef"), start=1)])
+    assert readiness(summarize(run)) == [
+        "The server of dhrystone was ready 100 ms (native) to 700 ms (f) after its start."
+    ]
