@@ -34,14 +34,6 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The stacks that have an interval for a headline, the best first; the A/A control is none of them."""
-
-    headline: str
-    ranks: tuple[Rank, ...]
-
-
-@dataclass(frozen=True)
 class _Pairs:
     """The pairs of a headline's stacks: whether the first is ahead of the second, and the evidence that they differ."""
 
@@ -50,17 +42,20 @@ class _Pairs:
     evidence: NDArray[np.float64]
 
 
-def rankings(summary: Summary) -> tuple[Ranking, ...]:
-    """Rank the stacks of each headline, in the order of the summary's rules."""
+def rankings(summary: Summary) -> tuple[tuple[Rank, ...], ...]:
+    """Rank the stacks that have an interval for each headline, in the order of the summary's rules.
+
+    The best stack is first. The A/A control is not ranked.
+    """
     pairs = [_pairs(head, summary) for head in summary.measured]
     asked = [np.triu_indices(len(each.cells), 1) for each in pairs]
     kept = e_bh(np.concatenate([np.zeros(0), *(each.evidence[at] for each, at in zip(pairs, asked, strict=True))]))
     made, begin = [], 0
-    for rule, own, at in zip(summary.rules, pairs, asked, strict=True):
+    for own, at in zip(pairs, asked, strict=True):
         sure = np.zeros(own.ahead.shape, dtype=bool)
         sure[at] = kept[begin : begin + len(at[0])]
         begin += len(at[0])
-        made.append(Ranking(rule.name, _ranked(own.cells, (sure & own.ahead) | (sure & ~own.ahead).T)))
+        made.append(_ranked(own.cells, (sure & own.ahead) | (sure & ~own.ahead).T))
     return tuple(made)
 
 

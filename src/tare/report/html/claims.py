@@ -90,7 +90,7 @@ def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
         here, interval = seen_in_words(judged, finding)
         kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
         row = _row(judged, finding.judgement, "; ".join((*finding.notes, *kinds)), finding)
-        anchor, n = places.of(judged.workload, judged.stack), str(finding.part.seen.n)
+        anchor, n = places.get((judged.workload, judged.stack), ""), str(finding.part.seen.n)
         yield replace(row, here=here, interval=interval, n=n, anchor=anchor)
 
 

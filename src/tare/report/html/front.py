@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
@@ -11,7 +11,7 @@ from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule
-from tare.statistics.ranks import Rank, Ranking, rankings
+from tare.statistics.ranks import Rank, rankings
 from tare.statistics.summary import Summary
 
 
@@ -51,16 +51,6 @@ class Front:
     rankings: tuple[RankingRow, ...]
     anchors: Mapping[str, str]
 
-    @property
-    def ranked(self) -> tuple[RankingRow, ...]:
-        """The headlines that have a ranking."""
-        return tuple(row for row in self.rankings if row.ties)
-
-    @property
-    def unranked(self) -> tuple[RankingRow, ...]:
-        """Those that have none."""
-        return tuple(row for row in self.rankings if not row.ties)
-
 
 def front(summary: Summary, run: Run, places: Anchors) -> Front:
     """Make the first screen of a run's page."""
@@ -84,9 +74,9 @@ def stack_anchor(summary: Summary, stack: str) -> str:
     return f"stack-{summary.stacks.index(stack)}"
 
 
-def _row(summary: Summary, rule: HeadlineRule, ranking: Ranking, places: Anchors) -> RankingRow:
+def _row(summary: Summary, rule: HeadlineRule, ranking: Sequence[Rank], places: Anchors) -> RankingRow:
     groups: dict[tuple[int, int], list[Rank]] = {}
-    for rank in ranking.ranks:
+    for rank in ranking:
         groups.setdefault((rank.best, rank.worst), []).append(rank)
     ties = tuple(Tie(_ranks(*ends), tuple(_placed(rank.cell, places) for rank in own)) for ends, own in groups.items())
     most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
@@ -102,4 +92,4 @@ def _ranks(best: int, worst: int) -> str:
 
 def _placed(cell: Cell, places: Anchors) -> Placed:
     share = "" if cell.verdict == "baseline" else roughly(cell.ratio or 1.0)
-    return Placed(cell.stack, share, places.of(cell.workload, cell.stack))
+    return Placed(cell.stack, share, places.get((cell.workload, cell.stack), ""))

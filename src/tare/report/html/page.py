@@ -155,7 +155,7 @@ def page(summary: Summary, run: Run) -> Page:
     """Make the page of a run."""
     numbered, places = doubts(summary), anchors(summary, run)
     drawn = len(summary.stacks) <= MOST_DRAWN
-    turns = turns_shown(summary, run) if places.names else {}
+    turns = turns_shown(summary, run) if places else {}
     sources = Sources(numbered, places, turns, trials_of(summary, run, places, turns))
     return Page(
         summary=summary,
@@ -208,7 +208,7 @@ def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
         texts.append(f"charts, as there are {len(summary.stacks)} stacks")
     elif any(len(trials) > MOST_DOTTED for trials in run.by_workload.values()):
         texts.append(f"the charts of single trials of a workload that has more than {MOST_DOTTED:,}")
-    if not places.names and any(trial.status != "skipped" for trial in run.trials):
+    if not places and any(trial.status != "skipped" for trial in run.trials):
         texts.append("trials, which values.csv has, and tare show shows")
     return f"Left out, so that the page can be read: {'; '.join(texts)}." if texts else ""
 
@@ -249,7 +249,7 @@ def _entry(cell: Cell, sources: Sources) -> Entry:
         detail=detail,
         failed=failed,
         marks=marks(cell, sources.doubts),
-        anchor=sources.places.of(cell.workload, cell.stack),
+        anchor=sources.places.get((cell.workload, cell.stack), ""),
         verdict=now,
         sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
     )

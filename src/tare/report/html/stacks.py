@@ -32,7 +32,7 @@ def stack_facts(stack: str, own: Sequence[Trial], anchor: str, places: Anchors) 
     proof = dict(entry for trial in own for entry in trial.proof)
     file_systems = tuple(dict.fromkeys(system for trial in own for system in trial.file_systems))
     workloads = dict.fromkeys(trial.workload for trial in own)
-    there = tuple((workload, at) for workload in workloads if (at := places.of(workload, stack)))
+    there = tuple((workload, at) for workload in workloads if (at := places.get((workload, stack))))
     return StackFacts(anchor, stack, listing(paths), limits, file_systems, tuple(proof.items()), there)
 
 

@@ -73,37 +73,28 @@ class Trials:
     example: InFull | None
 
 
-@dataclass(frozen=True)
-class Anchors:
-    """Where the trials of each cell are, by workload and stack."""
-
-    names: Mapping[tuple[str, str], str]
-
-    def of(self, workload: str, stack: str) -> str:
-        """Name the place; empty where there is no trial."""
-        return self.names.get((workload, stack), "")
+Anchors = Mapping[tuple[str, str], str]
+"""The place of the trials of each workload and stack; nothing for a pair without trials."""
 
 
 def anchors(summary: Summary, run: Run) -> Anchors:
     """Name the place of every cell that has trials, skipped ones apart; none where one page cannot hold so many."""
     there = {(trial.workload, trial.stack) for trial in run.trials if trial.status != "skipped"}
     if len(there) > _MOST_CELLS:
-        return Anchors({})
-    return Anchors(
-        {
-            (workload, stack): f"trials-{at}-{number}"
-            for at, workload in enumerate(summary.workloads)
-            for number, stack in enumerate(summary.stacks)
-            if (workload, stack) in there
-        }
-    )
+        return {}
+    return {
+        (workload, stack): f"trials-{at}-{number}"
+        for at, workload in enumerate(summary.workloads)
+        for number, stack in enumerate(summary.stacks)
+        if (workload, stack) in there
+    }
 
 
 def trials_of(
     summary: Summary, run: Run, known: Anchors, turns: Mapping[str, TurnsShown]
 ) -> Mapping[str, tuple[Trials, ...]]:
     """Return the trials of all cells, by workload; their blocks lead to the turns that are shown."""
-    own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known.names}
+    own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known}
     for trial in run.trials:
         if (trial.workload, trial.stack) in own:
             own[trial.workload, trial.stack].append(trial)
@@ -116,7 +107,7 @@ def trials_of(
         ok = next((trial for trial in trials if trial.status == "ok"), trials[0])
         found[workload].append(
             Trials(
-                anchor=known.of(workload, stack),
+                anchor=known[workload, stack],
                 stack=stack,
                 count=_count(trials),
                 columns=tuple(_column(value, units[workload]) for value in shown),
