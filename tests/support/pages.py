@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 from tare.journal import Run
 from tare.report import find
@@ -35,5 +37,14 @@ class Page(HTMLParser):
         return [value for name, value in self.attributes if name == attribute]
 
 
+def rendered(run: Run, name: str) -> dict[str, str]:
+    """Return the files of a report in this format, by their names."""
+    return {file: content.decode() for file, content in find(name)(summarize(run), run).items()}
+
+
 def html_of(run: Run) -> str:
-    return find("html")(summarize(run), run)["index.html"].decode()
+    return rendered(run, "html")["index.html"]
+
+
+def report_of(run: Run) -> Any:
+    return json.loads(rendered(run, "json")["report.json"])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from documents import DOCS
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from pages import rendered, report_of
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs, run_in_turns, write
 
 from tare.__main__ import run as command
@@ -64,10 +65,6 @@ RUNS: dict[str, Callable[[], Run]] = {
 }
 
 
-def rendered(run: Run, name: str) -> dict[str, str]:
-    return {file: content.decode() for file, content in find(name)(summarize(run), run).items()}
-
-
 def many_stacks(count: int) -> Run:
     stacks = ["native", *(f"stack-{number}" for number in range(count))]
     return make_run([make_trial(stack, 0, [measured("speed", 1.0 + at)]) for at, stack in enumerate(stacks)])
@@ -85,12 +82,12 @@ def schema() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_published_schema_describes_every_report(name: str, schema: dict[str, Any]) -> None:
-    document = json.loads(rendered(RUNS[name](), "json")["report.json"])
+    document = report_of(RUNS[name]())
     assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
 
 
 def test_the_published_schema_knows_every_field(schema: dict[str, Any]) -> None:
-    document = json.loads(rendered(believable_run(blocks=5), "json")["report.json"])
+    document = report_of(believable_run(blocks=5))
     known = schema["$defs"]
     assert document.keys() == schema["properties"].keys()
     assert document["cells"][0].keys() == known["cell"]["properties"].keys()
@@ -116,7 +113,7 @@ def test_the_published_schema_knows_every_field(schema: dict[str, Any]) -> None:
 def test_the_published_schema_refuses_what_is_no_report(
     path: tuple[str | int, ...], bad: object, schema: dict[str, Any]
 ) -> None:
-    document = json.loads(rendered(believable_run(blocks=2), "json")["report.json"])
+    document = report_of(believable_run(blocks=2))
     *way, last = path
     inner = document
     for step in way:

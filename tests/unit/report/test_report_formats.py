@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pages import rendered, report_of
 from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
 from tare.errors import UsageError
@@ -18,12 +18,11 @@ from tare.journal import Run, load
 from tare.model.trials import Footprint, StopReason
 from tare.report import csv as report_csv
 from tare.report import find, formats, write_report
-from tare.statistics.summarize import summarize
 
 
 def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() -> None:
     run = believable_run()
-    document = json.loads(find("json")(summarize(run), run)["report.json"])
+    document = report_of(run)
     assert document["format"] == 2
     cell = next(c for c in document["headlines"] if (c["workload"], c["stack"]) == ("redis", "docker"))
     assert (cell["decision"], cell["n"]) == ("worse", 8)
@@ -35,75 +34,67 @@ def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() ->
 
 def test_json_never_holds_what_is_no_json() -> None:
     run = pairs([float("nan"), 90, 91], [100, float("inf"), 100])
-    assert b"NaN" not in find("json")(summarize(run), run)["report.json"]
+    assert "NaN" not in rendered(run, "json")["report.json"]
 
 
 def test_csv_has_one_row_for_each_value_of_an_ok_trial() -> None:
     run = believable_run()
-    rows = _rows(find("csv")(summarize(run), run)["values.csv"])
+    rows = _rows(run, "values.csv")
     assert len(rows) == sum(len(trial.values) for trial in run.trials if trial.status == "ok")
-    first = rows[0]
-    assert (first["workload"], first["stack"], first["block"], first["metric"], first["point"]) == (
-        "dhrystone",
-        "native",
-        "0",
-        "speed",
-        "",
-    )
-    assert float(first["value"]) == run.trials[0].values[0].value
+    named = [rows[0][name] for name in ("workload", "stack", "block", "metric", "point")]
+    assert named == ["dhrystone", "native", "0", "speed", ""]
+    assert float(rows[0]["value"]) == run.trials[0].values[0].value
 
 
 def test_csv_has_one_row_for_each_value_of_a_turn_with_its_round_in_the_block() -> None:
     run = run_in_turns(clients=(1.0, 50.0), blocks=2)
     late = replace(run, trials=tuple(replace(t, first_round=10) if t.stack == "crun" else t for t in run.trials))
-    rows = [row for row in _rows(_csv(late, "turns.csv")) if (row["block"], row["point"]) == ("1", "50.0")]
+    rows = [row for row in _rows(late, "turns.csv") if (row["block"], row["point"]) == ("1", "50.0")]
     rounds = {stack: [int(row["round"]) for row in rows if row["stack"] == stack] for stack in ("native", "crun")}
     assert rounds == {"native": list(range(10)), "crun": list(range(10, 20))}
     [trial] = (trial for trial in run.trials if (trial.stack, trial.block) == ("crun", 1))
     assert [float(row["value"]) for row in rows if row["stack"] == "crun"] == list(trial.values[1].turns)
-    assert len(_rows(_csv(late, "values.csv"))) == 2 * 2 * 6  # turns are no values of their own
+    assert len(_rows(late, "values.csv")) == 2 * 2 * 6  # turns are no values of their own
 
 
 def test_csv_has_no_round_where_a_value_was_measured_at_once() -> None:
-    rows = _rows(_csv(pairs([90, 91], [100, 100]), "turns.csv"))
+    rows = _rows(pairs([90, 91], [100, 100]), "turns.csv")
     assert [(row["round"], row["value"]) for row in rows] == [("", "100"), ("", "100"), ("", "90"), ("", "91")]
 
 
 def test_json_counts_the_turns_of_each_cell() -> None:
     run = run_in_turns(clients=(1.0, 50.0), blocks=3)
-    document = json.loads(find("json")(summarize(run), run)["report.json"])
+    document = report_of(run)
     assert {cell["turns"] for cell in (*document["cells"], *document["headlines"])} == {30}
     once = believable_run(blocks=2)
-    assert {cell["turns"] for cell in json.loads(find("json")(summarize(once), once)["report.json"])["cells"]} == {0}
+    assert {cell["turns"] for cell in report_of(once)["cells"]} == {0}
 
 
 def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
     believable = believable_run()
     redis = [trial for trial in believable.trials if trial.workload == "redis" and trial.stack in ("native", "docker")]
     run = replace(believable, trials=tuple(redis))
-    text = find("papers")(summarize(run), run)["papers.md"].decode()
+    text = rendered(run, "papers")["papers.md"]
     assert text.count("one-way ANOVA: F(1, 14) = ") == len({(v.metric, v.point) for t in redis for v in t.values}) > 4
     row = next(line for line in text.splitlines() if line.startswith("| docker |"))
     assert "| 8 |" in row
     assert not re.search(r"\bnan\b", text.lower())
     early = replace(run, record=replace(run.record, stop_reason=StopReason.DECIDED))
-    assert "these tests are too sure" in find("papers")(summarize(early), early)["papers.md"].decode()
+    assert "these tests are too sure" in rendered(early, "papers")["papers.md"]
 
 
 def test_the_papers_way_says_so_too_where_a_single_stack_left_early() -> None:
     run = pairs([90, 91, 90, 91, 90], [100] * 5)
     left = replace(run, trials=tuple(t for t in run.trials if t.stack == "native" or t.block < 4))
-    texts = [find("papers")(summarize(each), each)["papers.md"].decode() for each in (run, left)]
+    texts = [rendered(each, "papers")["papers.md"] for each in (run, left)]
     assert ["these tests are too sure" in text for text in texts] == [False, True]
 
 
 def test_csv_summary_has_one_row_for_each_cell() -> None:
     run = pairs([90, 91, 90, 91, 90], [100] * 5)
-    rows = _rows(find("csv")(summarize(run), run)["summary.csv"])
-    assert [(row["stack"], row["n"], row["decision"]) for row in rows] == [
-        ("native", "5", "baseline"),
-        ("docker", "5", "worse"),
-    ]
+    rows = _rows(run, "summary.csv")
+    found = [(row["stack"], row["n"], row["decision"]) for row in rows]
+    assert found == [("native", "5", "baseline"), ("docker", "5", "worse")]
     assert rows[0]["low"] == ""
 
 
@@ -113,7 +104,7 @@ def test_csv_has_one_row_for_each_known_part_of_a_footprint_with_its_unit() -> N
     guest = replace(first, footprint=Footprint(8 << 20, None, 4096, 3, reported_bytes=5 << 20))
     failed = replace(guest, trial="failed", status="failed")
     run = replace(run, trials=(guest, *others, failed))
-    rows = _rows(_csv(run, "footprints.csv"))
+    rows = _rows(run, "footprints.csv")
     assert {(row["trial"], row["stack"], row["block"]) for row in rows} == {(first.trial, first.stack, "0")}
     assert [(row["footprint"], row["value"], row["unit"]) for row in rows] == [
         ("memory", "8388608", "bytes"),
@@ -126,7 +117,7 @@ def test_csv_has_one_row_for_each_known_part_of_a_footprint_with_its_unit() -> N
 def test_csv_lets_no_spreadsheet_run_a_strangers_formula() -> None:
     run = pairs([90, -1], [100, 100])
     run = replace(run, record=replace(run.record, suite='=HYPERLINK("x")'))
-    rows = _rows(find("csv")(summarize(run), run)["values.csv"])
+    rows = _rows(run, "values.csv")
     assert rows[0]["suite"] == '\'=HYPERLINK("x")'
     assert rows[-1]["value"] == "-1"
 
@@ -146,14 +137,8 @@ def test_a_large_table_is_in_memory_once() -> None:
 def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
     run = load(write(believable_run(tmp_path / "run", blocks=2)))
     written = write_report([run])
-    assert [path.relative_to(run.folder).as_posix() for path in written] == [
-        "report/index.html",
-        "report/values.csv",
-        "report/turns.csv",
-        "report/footprints.csv",
-        "report/summary.csv",
-        "report/report.json",
-    ]
+    names = ("index.html", "values.csv", "turns.csv", "footprints.csv", "summary.csv", "report.json")
+    assert written == [run.folder / "report" / name for name in names]
     assert all(path.stat().st_size > 100 for path in written)
 
 
@@ -183,12 +168,8 @@ def test_the_builder_is_seeded() -> None:
     assert set(COSTS) < set(believable_run().record.stacks)
 
 
-def _csv(run: Run, name: str) -> bytes:
-    return find("csv")(summarize(run), run)[name]
-
-
-def _rows(content: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(content.decode())))
+def _rows(run: Run, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(rendered(run, "csv")[name])))
 
 
 @pytest.mark.parametrize("name", ["index.html", "index.html.new"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.statistics.effects import find_effects
+from tare.statistics.effects import Effects, find_effects
 
 
 def made(seed: int, slope: float = 0.0, drift: float = 0.0, blocks: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -15,10 +15,15 @@ def made(seed: int, slope: float = 0.0, drift: float = 0.0, blocks: int = 30) ->
     return stacks + machine + slope * places + chance.normal(0, 0.02, (5, blocks)), places
 
 
+def effects(logs: np.ndarray, usable: np.ndarray, places: np.ndarray) -> Effects:
+    found = find_effects(logs, usable, places)
+    assert found is not None
+    return found
+
+
 def test_drift_and_order_are_found_as_they_were_put_in() -> None:
     logs, places = made(1, slope=0.01, drift=0.1)
-    found = find_effects(logs, np.ones(logs.shape, dtype=bool), places)
-    assert found is not None
+    found = effects(logs, np.ones(logs.shape, dtype=bool), places)
     assert found.place == pytest.approx(0.01, abs=0.004)
     assert found.blocks == pytest.approx(0.1, rel=0.4)
     assert found.error == pytest.approx(0.02, rel=0.2)
@@ -28,8 +33,7 @@ def test_drift_and_order_are_found_as_they_were_put_in() -> None:
 def test_what_is_missing_does_not_move_the_estimates() -> None:
     logs, places = made(2, slope=0.01, drift=0.1)
     usable = np.random.default_rng(3).random(logs.shape) > 0.3
-    found = find_effects(np.where(usable, logs, 1e6), usable, places)
-    assert found is not None
+    found = effects(np.where(usable, logs, 1e6), usable, places)
     assert found.place == pytest.approx(0.01, abs=0.006)
     assert found.error == pytest.approx(0.02, rel=0.25)
 
@@ -43,9 +47,7 @@ def test_the_estimate_is_that_of_least_squares() -> None:
         design[row, [stack, 5 + block]] = 1
         design[row, -1] = places[stack, block]
     wanted = np.linalg.lstsq(design, np.array([logs[row] for row in rows]), rcond=None)[0][-1]
-    found = find_effects(logs, usable, places)
-    assert found is not None
-    assert found.place == pytest.approx(wanted)
+    assert effects(logs, usable, places).place == pytest.approx(wanted)
 
 
 def test_order_is_found_by_chance_in_one_run_of_twenty() -> None:

@@ -41,11 +41,8 @@ def test_another_file_system_than_the_baselines_is_a_caution_that_says_its_natur
 
 
 def test_the_same_file_system_or_an_unknown_one_is_no_caution() -> None:
-    assert doubts(on("native", 0, OVERLAY), on("crun", 0, OVERLAY), on("osv", 0)) == {
-        "native": [],
-        "crun": [],
-        "osv": [],
-    }
+    found = doubts(on("native", 0, OVERLAY), on("crun", 0, OVERLAY), on("osv", 0))
+    assert found == {"native": [], "crun": [], "osv": []}
     assert doubts(on("crun", 0, TMPFS)) == {"crun": []}
 
 
