@@ -257,9 +257,9 @@ class Technology(ABC):
     def version(self, host: Host) -> str:
         """Return the version of the tool; empty where it is not installed."""
 
-    @abstractmethod
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what is missing on a host, each with its fix. It changes nothing and leaves nothing running."""
+        return missing_tools(host, self.tools)
 
     def advice(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most have none
         """Recommend improvements that are not required; `tare doctor` shows them where there are no problems."""

@@ -105,12 +105,12 @@ class OwnImage(Technology):
         return self.accelerator == "kvm"
 
     @property
-    def boot_disk(self) -> str:
+    def disk(self) -> str:
         """The disk of which the instance gets an overlay; empty if it has none."""
         return ""
 
     @property
-    def boot_disk_format(self) -> str:
+    def disk_format(self) -> str:
         """The format of that disk. It is given, not probed: an untrusted disk may mislead the probe."""
         return "raw"
 
@@ -177,7 +177,7 @@ class OwnImage(Technology):
             launch.timeline.mark("requested")
             around = with_monitor(launch.limits)
             group = stack.enter_context(limited(launch.ledger, launch.name, around))
-            disk = _overlay(host, launch, placed[self.boot_disk], self.boot_disk_format) if self.boot_disk else ""
+            disk = _overlay(host, launch, placed[self.disk], self.disk_format) if self.disk else ""
             tap = stack.enter_context(launch.network.tap(headers=self._monitor == QEMU))
             launch.timeline.mark("started")
             command = self.command(Boot(launch, placed[self.image], disk, tap, placed))
@@ -204,7 +204,7 @@ class OwnImage(Technology):
         return next(iter(self.tools))
 
     def _files(self) -> tuple[str, ...]:
-        return tuple(path for path in dict.fromkeys((self.image, self.boot_disk, *self.more_files)) if path)
+        return tuple(path for path in dict.fromkeys((self.image, self.disk, *self.more_files)) if path)
 
     def _setting_problems(self) -> tuple[Problem, ...]:
         table = f'write a table [stacks.NAME] with stack = "{self.name}", image = "PATH" and service = "redis"'

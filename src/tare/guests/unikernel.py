@@ -20,7 +20,7 @@ from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.hosts.host import Host, Process
-from tare.images.micro import UNIKERNELS, bring_unikernels, crate_version, unikernels_on
+from tare.images.micro import UNIKERNELS, bring_unikernels, unikernels_on
 from tare.model.trials import Caution, Image, Limits, Problem
 
 BOOT_SECONDS = 60.0
@@ -189,9 +189,7 @@ class InQemu(Unikernel):
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return a caution for emulation."""
-        if self.accelerator == "kvm":
-            return ()
-        return (EMULATED,)
+        return () if self.accelerator == "kvm" else (EMULATED,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used, where it is wanted."""
@@ -203,17 +201,18 @@ class InQemu(Unikernel):
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
         card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
         return (
+            *(kvm.PROGRAM, "-accel", self.accelerator, "-machine", self.board, *processor),
             *(
-                kvm.PROGRAM,
-                "-accel",
-                self.accelerator,
-                "-machine",
-                self.board,
-                *processor,
                 "-nodefaults",
                 "-no-user-config",
+                "-display",
+                "none",
+                "-no-reboot",
+                "-serial",
+                "stdio",
+                "-monitor",
+                "none",
             ),
-            *("-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"),
             *("-smp", "1", "-m", f"{boot.launch.limits.memory_bytes >> 20}M"),
             *("-netdev", network, "-device", card),
             *("-kernel", f"{boot.folder}/{self.file}", "-append", " ".join(boot.arguments)),
@@ -226,12 +225,6 @@ def solo5_version(host: Host) -> str:
     return line.partition("version v")[2]
 
 
-def arceos_version() -> str:
-    """Return the version of ArceOS."""
-    return crate_version("axstd")
-
-
 def _one_cpu(limits: Limits) -> tuple[Caution, ...]:
-    if len(limits.cpus) == 1:
-        return ()
-    return (Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for"),)
+    caution = Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for")
+    return () if len(limits.cpus) == 1 else (caution,)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.unikernel import InQemu, arceos_version
+from tare.guests.unikernel import InQemu
 from tare.hosts.host import Host
+from tare.images.micro import crate_version
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,4 @@ class Arceos(InQemu):
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - it is built into the unikernel
         """Return the version of ArceOS."""
-        return arceos_version()
+        return crate_version("axstd")

@@ -5,7 +5,7 @@ It makes neither control group nor network: tare gives it both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,13 +16,11 @@ from tare.contracts.technologies import (
     Launch,
     Technology,
     first_line,
-    missing_tools,
     prepared,
     ready,
 )
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
-from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,6 @@ class Bubblewrap(Technology):
     def version(self, host: Host) -> str:
         """Return bwrap's version."""
         return first_line(host, "bwrap", "--version").removeprefix("bubblewrap ")
-
-    def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether bwrap is there."""
-        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -5,7 +5,7 @@ They lack the capabilities and system calls that LXC's common configuration drop
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,14 +16,12 @@ from tare.contracts.technologies import (
     Launch,
     Technology,
     first_line,
-    missing_tools,
     prepared,
     ready,
 )
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
-from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,6 @@ class Lxc(Technology):
     def version(self, host: Host) -> str:
         """Return liblxc's version."""
         return first_line(host, "lxc-execute", "--version")
-
-    def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether LXC's tools are installed."""
-        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

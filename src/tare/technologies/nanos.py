@@ -35,14 +35,9 @@ class Nanos(OwnImage):
     disk_format: DiskFormat = "raw"
 
     @property
-    def boot_disk(self) -> str:
+    def disk(self) -> str:
         """The image is a disk."""
         return self.image
-
-    @property
-    def boot_disk_format(self) -> str:
-        """The disk's format, as it is given."""
-        return self.disk_format
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what every image needs; see `OwnImage.problems`."""

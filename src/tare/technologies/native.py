@@ -8,17 +8,16 @@ it uses the machine's own network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import CLEAN, Launch, Technology, missing_tools, prepared, ready
+from tare.contracts.technologies import CLEAN, Launch, Technology, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
-from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class Native(Technology):
     def version(self, host: Host) -> str:
         """Return the kernel's release."""
         return host.run("uname", "-r", timeout=10).text.strip()
-
-    def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether tare is root and its tool is installed."""
-        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

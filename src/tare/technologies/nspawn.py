@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools, prepared, ready
+from tare.contracts.technologies import Launch, Technology, first_line, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
-from tare.model.trials import Problem
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 
@@ -34,10 +33,6 @@ class Nspawn(Technology):
     def version(self, host: Host) -> str:
         """Return systemd's version."""
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
-
-    def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether systemd-nspawn is installed."""
-        return missing_tools(host, self.tools)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

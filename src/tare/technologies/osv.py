@@ -36,16 +36,6 @@ class Osv(OwnImage):
     disk: str = ""
     disk_format: DiskFormat = "qcow2"
 
-    @property
-    def boot_disk(self) -> str:
-        """The disk with the application."""
-        return self.disk
-
-    @property
-    def boot_disk_format(self) -> str:
-        """The disk's format, as it is given."""
-        return self.disk_format
-
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the command of scripts/run.py."""
         addresses = f"--ip=eth0,{boot.address},{NETMASK} --defaultgw={boot.gateway} --nameserver={boot.gateway}"

@@ -36,16 +36,6 @@ class Rumprun(OwnImage):
     mountpoint: str = "/data"
     environment: tuple[str, ...] = ()
 
-    @property
-    def boot_disk(self) -> str:
-        """The disk with the program's data."""
-        return self.disk
-
-    @property
-    def boot_disk_format(self) -> str:
-        """The disk's format, as it is given."""
-        return self.disk_format
-
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the command of `rumprun kvm`."""
         drive = ("-drive", f"if=virtio,file={boot.disk},format=qcow2")

@@ -84,32 +84,15 @@ class Virtualbox(VirtualPc):
         folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")
         yield "createvm", "--name", name, "--ostype", "Debian_64", "--basefolder", folder, "--register"
         yield (
-            *(
-                "modifyvm",
-                name,
-                "--cpus",
-                str(len(launch.limits.cpus)),
-                "--memory",
-                str(launch.limits.memory_bytes >> 20),
-            ),
+            *("modifyvm", name, "--cpus", str(len(launch.limits.cpus))),
+            *("--memory", str(launch.limits.memory_bytes >> 20)),
             *("--ioapic", "on", "--boot1", "dvd", "--boot2", "none"),
             *("--nic1", "bridged", "--bridgeadapter1", devices.card, "--nictype1", "virtio", "--macaddress1", mac),
             *("--uart1", "0x3F8", "4", "--uartmode1", "file", devices.serial),
         )
         bus = "scsi" if self.controller == "BusLogic" else "virtio"
         yield "storagectl", name, "--name", "SCSI", "--add", bus, "--controller", self.controller
-        yield from (
-            ("storagectl", name, "--name", "IDE", "--add", "ide", "--controller", "PIIX4"),
-            (
-                *("storageattach", name, "--storagectl", "SCSI", "--port", "0", "--device", "0"),
-                *_medium("hdd", devices.disk),
-            ),
-            (
-                *("storageattach", name, "--storagectl", "IDE", "--port", "0", "--device", "0"),
-                *_medium("dvddrive", devices.cd),
-            ),
-        )
-
-
-def _medium(kind: str, file: str) -> tuple[str, ...]:
-    return ("--type", kind, "--medium", file)
+        yield "storagectl", name, "--name", "IDE", "--add", "ide", "--controller", "PIIX4"
+        for controller, kind, file in (("SCSI", "hdd", devices.disk), ("IDE", "dvddrive", devices.cd)):
+            place = ("--storagectl", controller, "--port", "0", "--device", "0")
+            yield "storageattach", name, *place, "--type", kind, "--medium", file
