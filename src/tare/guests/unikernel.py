@@ -202,17 +202,8 @@ class InQemu(Unikernel):
         card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
         return (
             *(kvm.PROGRAM, "-accel", self.accelerator, "-machine", self.board, *processor),
-            *(
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-                "-no-reboot",
-                "-serial",
-                "stdio",
-                "-monitor",
-                "none",
-            ),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-serial", "stdio", "-monitor", "none"),
             *("-smp", "1", "-m", f"{boot.launch.limits.memory_bytes >> 20}M"),
             *("-netdev", network, "-device", card),
             *("-kernel", f"{boot.folder}/{self.file}", "-append", " ".join(boot.arguments)),

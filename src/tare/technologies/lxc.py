@@ -10,15 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import (
-    ENVIRONMENT,
-    Ground,
-    Launch,
-    Technology,
-    first_line,
-    prepared,
-    ready,
-)
+from tare.contracts.technologies import ENVIRONMENT, Ground, Launch, Technology, first_line, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
