@@ -28,12 +28,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _FOOTPRINT = Metric(FOOTPRINT, "Memory footprint", "bytes", "lower")
 
 
-@dataclass(frozen=True)
-class Lack:
-    """Why a claim cannot be judged by a run."""
+class Lack(Exception):
+    """A claim cannot be judged by a run; the text is the reason."""
 
-    judgement: Literal["not tested", "not comparable"]
-    reason: str
+    def __init__(self, judgement: Literal["not tested", "not comparable"], reason: str) -> None:
+        super().__init__(reason)
+        self.judgement = judgement
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,15 @@ class InRun:
         names = dict.fromkeys([*self.run.record.stacks, *(trial.stack for trial in self.run.trials)])
         return tuple(name for name in names if name != self.run.record.control)
 
-    def names(self, claim: Claim) -> Names | Lack:
-        """Find the stacks and the workload of a claim."""
-        workload = self._workload(claim)
-        if isinstance(workload, Lack):
-            return workload
-        stack = self._stack(claim.stack)
-        if isinstance(stack, Lack):
-            return stack
-        than = stack if claim.value else self._stack(claim.than)
-        return than if isinstance(than, Lack) else Names(stack, than, workload)
+    def names(self, claim: Claim) -> Names:
+        """Find the workload and the stacks of a claim; raises Lack."""
+        workload, stack = self._workload(claim), self._stack(claim.stack)
+        return Names(stack, stack if claim.value else self._stack(claim.than), workload)
 
-    def parts(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
-        """Return what was measured of a claim, point by point."""
+    def parts(self, claim: Claim, names: Names) -> tuple[Part, ...]:
+        """Return what was measured of a claim, point by point; raises Lack."""
         for stack in dict.fromkeys((names.stack, names.than)):
-            if lack := self._unmeasured(stack, names.workload.name):
-                return lack
+            self._require_measured(stack, names.workload.name)
         if claim.value:
             return self._values(claim, names)
         summary = self._summary(names.workload.name, claim.metric, names.than, claim.than_point)
@@ -95,19 +88,19 @@ class InRun:
             cells = [cell for cell in every if _is_at(claim, cell.point)]
         known = [cell for cell in cells if cell.ratio is not None]
         if not known:
-            return Lack("not tested", _why_nothing(claim, names, cells))
+            raise Lack("not tested", _why_nothing(claim, names, cells))
         return tuple(_part(claim, cell) for cell in known)
 
-    def unlike(self, claim: Claim, origin: Origin, names: Names) -> str:
-        """Describe why what was measured is another thing than what is claimed; empty if it is not."""
+    def require_comparable(self, claim: Claim, origin: Origin, names: Names) -> None:
+        """Raise Lack where what was measured is another thing than what is claimed."""
         cpu = self.run.record.measured_on.cpu_model
         if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
-            return f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
+            why = f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
+            raise Lack("not comparable", why)
         for program in claim.same_versions:
             theirs, ours = origin.versions[program], self._version(program, names)
             if _major(theirs) != _major(ours):
-                return f"{program} {theirs} there, {ours or 'an unknown version'} here"
-        return ""
+                raise Lack("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
 
     def ran(self, stack: str) -> Mapping[str, str]:
         """Return what a stack reported in all of its trials, such as its version and the network's path."""
@@ -136,7 +129,7 @@ class InRun:
         except (OSError, ValueError, AttributeError):  # the folder may be untrusted
             return {}
 
-    def _stack(self, wanted: str) -> str | Lack:
+    def _stack(self, wanted: str) -> str:
         """Find a stack by its name, or by what a stack with another name is made of."""
         if wanted in self.stacks:
             return wanted
@@ -146,27 +139,28 @@ class InRun:
                 return name
         for name, stack in made_of.items():
             if "/".join(layer.removesuffix(_EMULATED) for layer in split(stack)) == wanted:
-                return Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
-        return Lack("not tested", f"the run has no stack {wanted}")
+                raise Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
+        raise Lack("not tested", f"the run has no stack {wanted}")
 
-    def _workload(self, claim: Claim) -> WorkloadRecord | Lack:
+    def _workload(self, claim: Claim) -> WorkloadRecord:
         own = [record for record in self._records if record.use == claim.workload]
         for record in own:
             if not _other_settings(claim, record):
                 return record
         if own:
-            return Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
-        return Lack("not tested", f"the run has no workload {claim.workload}")
+            raise Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
+        raise Lack("not tested", f"the run has no workload {claim.workload}")
 
-    def _unmeasured(self, stack: str, workload: str) -> Lack | None:
-        """Describe why a stack has no trial of a workload, or why its processor was none."""
+    def _require_measured(self, stack: str, workload: str) -> None:
+        """Raise Lack where a stack has no good trial of a workload, or an emulated processor."""
         became = outcome(stack, self._trials.get((stack, workload), ()))
-        if became.ok:
-            emulated = [caution for caution in became.cautions if caution.kind == "emulated"]
-            return Lack("not comparable", f"{stack}: {emulated[0].texts[0]}") if emulated else None
-        failures = dict.fromkeys(failure.reason for failure in became.failures)
-        why = became.skipped or "; ".join(failures) or "no trial was run"
-        return Lack("not tested", f"{workload} on {stack}: {why}")
+        if not became.ok:
+            failures = dict.fromkeys(failure.reason for failure in became.failures)
+            why = became.skipped or "; ".join(failures) or "no trial was run"
+            raise Lack("not tested", f"{workload} on {stack}: {why}")
+        for caution in became.cautions:
+            if caution.kind == "emulated":
+                raise Lack("not comparable", f"{stack}: {caution.texts[0]}")
 
     def _summary(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
         """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
@@ -178,7 +172,7 @@ class InRun:
             self._summaries[key] = summarize(run)
         return self._summaries[key]
 
-    def _values(self, claim: Claim, names: Names) -> tuple[Part, ...] | Lack:
+    def _values(self, claim: Claim, names: Names) -> tuple[Part, ...]:
         """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
         run = _narrowed(self.run, names.workload.name, claim.metric, names.stack)
         trials = [trial for trial in latest(run.trials) if trial.stack == names.stack]
@@ -191,7 +185,9 @@ class InRun:
                 notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
                 seen = Seen(ratio.ratio, ratio.low, ratio.high, ratio.n)
                 parts.append(Part(key.point, seen, notes, cautions))
-        return tuple(parts) or Lack("not tested", _why_nothing(claim, names, ()))
+        if not parts:
+            raise Lack("not tested", _why_nothing(claim, names, ()))
+        return tuple(parts)
 
     def _version(self, program: str, names: Names) -> str:
         """Return the version of a technology or a package in the run; empty if it is unknown."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from tare import plugins
 from tare.answers.claims import Claim, Claims, Origin
-from tare.answers.in_run import InRun, Lack, Names, Part
+from tare.answers.in_run import InRun, Lack, Part
 from tare.errors import TareError
 from tare.guests.own_image import OwnImage
 from tare.journal import Run
@@ -100,22 +100,17 @@ def is_judged(judged: Judged) -> bool:
 
 def _found(in_run: InRun, claim: Claim, origin: Origin, yours: frozenset[str]) -> Judged:
     """Compare a claim with what the run has of it, point by point; `yours` are technologies that need settings."""
-    names, test = in_run.names(claim), _test(claim, origin, yours)
-    if isinstance(names, Lack):
-        return Judged(claim, origin, names.judgement, (), names.reason, test)
-    parts = in_run.parts(claim, names)
-    if not isinstance(parts, Lack) and (why := in_run.unlike(claim, origin, names)):
-        parts = Lack("not comparable", why)
-    if isinstance(parts, Lack):
-        return Judged(claim, origin, parts.judgement, (), parts.reason, test, names.stack, _other(claim, names))
+    judged = Judged(claim, origin, "undecided")
+    try:
+        names = in_run.names(claim)
+        judged = replace(judged, stack=names.stack, than="" if claim.value else names.than)
+        parts = in_run.parts(claim, names)
+        in_run.require_comparable(claim, origin, names)
+    except Lack as lack:
+        return replace(judged, judgement=lack.judgement, reason=str(lack), test=_test(claim, origin, yours))
     findings = tuple(_finding(claim, part, in_run.run.record.margin) for part in parts)
     ran = tuple(in_run.ran(names.stack).items())
-    other, workload = _other(claim, names), names.workload.name
-    return Judged(claim, origin, "undecided", findings, "", "", names.stack, other, ran, workload)
-
-
-def _other(claim: Claim, names: Names) -> str:
-    return "" if claim.value else names.than
+    return replace(judged, findings=findings, ran=ran, workload=names.workload.name)
 
 
 def _finding(claim: Claim, part: Part, margin: float) -> Finding:
