@@ -34,7 +34,7 @@ from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
-IPERF3_PORT = 15201
+IPERF3_PORT = 15201  # not the usual one, which the machine may use
 _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 
@@ -58,6 +58,7 @@ class Iperf3(Workload):
     packages = ("iperf3",)
     client_packages = ("iperf3",)
     datagrams = True
+    port = IPERF3_PORT
     usual_port = 5201
 
     modes: EachOnce[Mode] = ("tcp", "tcp-capped", "udp")
@@ -65,11 +66,6 @@ class Iperf3(Workload):
     omit: Annotated[Duration, Field(ge=0, le=3600)] = 0.1
     streams: Annotated[int, Field(ge=1, le=128)] = 1
     cap: Annotated[Size, Field(ge=100_000, le=100_000_000_000)] = 125_000_000
-
-    @property
-    def port(self) -> int:
-        """The server's port, of TCP and UDP: not iperf3's own, which the machine may use."""
-        return IPERF3_PORT
 
     @property
     def rounds(self) -> int:

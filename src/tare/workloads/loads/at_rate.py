@@ -39,14 +39,10 @@ class AtRate(Workload):
     name = "at-rate"
     title = "A server at one rate"
     metrics = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
+    rounds = _ROUNDS
 
     of: HttperfLoad
     rate: int
-
-    @property
-    def rounds(self) -> int:
-        """Runs, each of which is a turn."""
-        return _ROUNDS
 
     @property
     def port(self) -> int:

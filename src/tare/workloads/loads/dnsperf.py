@@ -29,7 +29,7 @@ from tare.model.trials import Metric, Raw, Value
 from tare.workloads.loads.knee import Answers, KneeLoad
 from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port, while_sending
 
-DNS_PORT = 15353
+DNS_PORT = 15353  # not the usual one, which the machine may use
 _QUERIES_PATH = "/srv/tare-dnsperf"
 _QUERIES_A_THREAD, _MOST_THREADS = 10_000, 100
 _BUFFER_KILOBYTES = "1024"  # of a socket, if the client's kernel allows as much
@@ -64,12 +64,8 @@ class DnsperfLoad(KneeLoad):
     client_packages = ("dnsperf",)
     usual_port = 53
     datagrams = True
+    port = DNS_PORT
     question: ClassVar[str]
-
-    @property
-    def port(self) -> int:
-        """The server's port, over UDP and TCP: not that of DNS, which the machine may use."""
-        return DNS_PORT
 
     def load(self, setup: Setup, rate: int) -> Raw:
         """Run dnsperf; its text ends with what the client dropped."""

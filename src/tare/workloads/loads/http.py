@@ -26,7 +26,7 @@ from tare.workloads.loads.outputs import as_output, check_labels
 from tare.workloads.loads.requests import Request, put_requests
 from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 
-HTTP_PORT = 18080
+HTTP_PORT = 18080  # not the usual one, which the machine may use
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
 _LEAD_SECONDS = 0.02  # of the script
@@ -66,11 +66,8 @@ class WrkLoad(Workload):
     """wrk asks a server for the same page, or for several, as a script of ours tells it."""
 
     client_packages = ("wrk",)
-
-    @property
-    def port(self) -> int:
-        """The server's TCP port: not HTTP's own, which the machine may use."""
-        return HTTP_PORT
+    port = HTTP_PORT
+    keep_alive = True  # a connection takes one request after the other, not one alone
 
     @property
     def page_bytes(self) -> int:
@@ -84,11 +81,6 @@ class WrkLoad(Workload):
     def asked(self) -> tuple[Request, ...]:
         """The requests, in their order; none for the page alone."""
         return ()
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether a connection takes one request after the other, or one alone."""
-        return True
 
     @contextmanager
     def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int) -> Iterator[Resident]:
@@ -110,15 +102,11 @@ class HttpLoad(WrkLoad):
     name: ClassVar[str]
     metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep = Sweep("clients")
+    without_pause = True
 
     clients: ClientCounts = (1, 50, 200)
     duration: LoadDuration = 1.0
     keep_alive: bool = True
-
-    @property
-    def without_pause(self) -> bool:
-        """Each of its clients asks again at once."""
-        return True
 
     @property
     def rounds(self) -> int:

@@ -79,14 +79,10 @@ class HttperfLoad(KneeLoad):
         Metric("bad-status", "Answers with a status of an error", "requests/s", "lower", headline=False),
     )
     client_packages = ("httperf",)
+    port = HTTP_PORT
     usual_port = 80
 
     size: PageSize = 1024
-
-    @property
-    def port(self) -> int:
-        """The server's TCP port: not HTTP's own, which the machine may use."""
-        return HTTP_PORT
 
     def load(self, setup: Setup, rate: int) -> Raw:
         """Run httperf, once for each CPU of the client."""

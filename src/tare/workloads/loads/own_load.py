@@ -67,6 +67,7 @@ class OwnLoad(Workload):
     name = "own-load"
     server = "service"
     title = "A load of the user's own"
+    rounds = MOST_RUNS  # there may be fewer
 
     argv: tuple[str, ...] = ()
     metrics: tuple[OwnMetric, ...] = ()
@@ -78,11 +79,6 @@ class OwnLoad(Workload):
     def all_metrics(self) -> Sequence[Metric]:
         """The user's metrics, as the report has them."""
         return tuple(each.metric for each in self.metrics)
-
-    @property
-    def rounds(self) -> int:
-        """As many turns as there may be."""
-        return MOST_RUNS
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""

@@ -32,7 +32,7 @@ from tare.workloads.loads.outputs import as_output, check_labels
 from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
-POSTGRES_PORT = 15432
+POSTGRES_PORT = 15432  # not the usual one, which the machine may use
 Mode = Literal["tpc-b", "select"]
 # Debian's /usr/bin/pgbench is a script that looks for the version. Arguments are passed on as they are.
 _PGBENCH = ("sh", "-c", 'exec /usr/lib/postgresql/*/bin/pgbench "$@"', "pgbench")
@@ -108,6 +108,7 @@ class PgbenchLoad(Workload):
     )
     sweep = Sweep("clients")
     client_packages = ("postgresql",)  # has pgbench, and its server
+    port = POSTGRES_PORT
 
     modes: EachOnce[Mode] = ("tpc-b", "select")
     clients: ClientCounts = (1, 8)
@@ -119,11 +120,6 @@ class PgbenchLoad(Workload):
         most = min(_MOST_CLIENTS, self.scale) if "tpc-b" in self.modes else _MOST_CLIENTS
         if self.clients[-1] > most:
             raise ValueError(f"{self.clients[-1]} clients are over {most}: 250, and for tpc-b no more than `scale`")
-
-    @property
-    def port(self) -> int:
-        """The server's TCP port: not PostgreSQL's own, which the machine may use."""
-        return POSTGRES_PORT
 
     @property
     def rounds(self) -> int:

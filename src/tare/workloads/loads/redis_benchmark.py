@@ -38,7 +38,7 @@ from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Operation = Literal["GET", "SET"]
-REDIS_PORT = 16379
+REDIS_PORT = 16379  # not the usual one, which the machine may use
 _PROBES = 4
 _CLOCK_SECONDS = 0.001
 _FIRST_PROBE = 250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
@@ -58,22 +58,14 @@ class RedisLoad(Workload):
     )
     sweep = Sweep("clients")
     client_packages = ("redis-tools",)
+    port = REDIS_PORT
+    without_pause = True
 
     operations: EachOnce[Operation] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)
     pipeline: Annotated[int, Field(ge=1, le=128)] = 1
     keep_alive: bool = True
     duration: LoadDuration = 1.0
-
-    @property
-    def port(self) -> int:
-        """The server's TCP port: not Redis's own, which the machine may use."""
-        return REDIS_PORT
-
-    @property
-    def without_pause(self) -> bool:
-        """Each of its clients asks again at once."""
-        return True
 
     @property
     def rounds(self) -> int:
