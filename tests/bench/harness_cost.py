@@ -160,19 +160,11 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
     return ours[1:], raw[1:], alike[1:]  # the first ones only warm caches
 
 
-@dataclass(frozen=True)
-class Words:
-    """Seconds from a word to an instance's resident process: until a new program begins, and to a running one.
+def words_of(inside: Host) -> tuple[float, float]:
+    """Return the seconds from a word to an instance's resident process until a program begins, or a running one hears.
 
     A guest's clock is not the machine's: there, both are half of the way there and back.
     """
-
-    starting: float
-    telling: float
-
-
-def words_of(inside: Host) -> Words:
-    """Measure how long a word takes to have its effect inside."""
     same_clock = inside.read(_BOOT) == _HOST.read(_BOOT) != ""
     starting, telling = [], []
     for _ in range(_WORDS):
@@ -184,7 +176,7 @@ def words_of(inside: Host) -> Words:
             began = time.monotonic()
             process.send("go\n")
             telling.append((process.read_line(60).seconds - began) / 2)
-    return Words(statistics.median(starting), statistics.median(telling))
+    return statistics.median(starting), statistics.median(telling)
 
 
 def print_words(here: Testbed, names: Sequence[str]) -> None:
@@ -194,8 +186,7 @@ def print_words(here: Testbed, names: Sequence[str]) -> None:
         with started(here, (plugins.find("technologies", name)(),), None, Notes()) as parts:
             inside = parts[0].instance.inside
             if inside is not None:
-                words = words_of(inside)
-                print(f"| {name} | {words.starting * 1e3:.2f} | {words.telling * 1e3:.2f} |", flush=True)
+                print(f"| {name} | {' | '.join(f'{each * 1e3:.2f}' for each in words_of(inside))} |", flush=True)
     print(flush=True)
 
 
