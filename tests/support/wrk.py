@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.hosts.host import Host
 from tare.model.trials import Line
 
 
@@ -37,8 +35,3 @@ class PretendedWrk:
 
     def errors(self) -> str:
         return "unable to connect"
-
-
-def setup_at(address: str | None, client: Host) -> Setup:
-    """Return what a workload measures: an instance at an address, without an inside."""
-    return Setup(Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple), client, ())

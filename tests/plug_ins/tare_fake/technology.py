@@ -146,9 +146,9 @@ def _machine(seed: int, share: float) -> Machine:
 class FakeHost:
     """The inside of a fake: a host that knows the command lines of the image's programs and nothing else."""
 
-    speed: float
-    fails: Fails
-    limits: Limits
+    speed: float = 1.0
+    fails: Fails = ""
+    limits: Limits = field(default=Limits((0,), 512 << 20, 4096))
     turns: Callable[[float], float] = field(default=lambda _: 1.0, kw_only=True)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002

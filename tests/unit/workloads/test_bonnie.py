@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.images.recipes import guest_recipe
@@ -84,9 +85,7 @@ LIMITS = Limits((0,), 512 * MIB, 4096)
 
 
 def setup(inside: Answering | None, memory_bytes: int | None = 512 * MIB, asked: Limits = LIMITS) -> Setup:
-    instance = Instance("one", inside, None, "none", processes=tuple)
-    client = Answering(1.0, "", LIMITS)
-    return Setup(instance, client, (), SetLimits(asked, SeenLimits(1, memory_bytes, 4096)))
+    return replace(running_in(inside), limits=SetLimits(asked, SeenLimits(1, memory_bytes, 4096)))
 
 
 def with_disks(inside: Answering, *moved: DiskBytes) -> Setup:
@@ -94,7 +93,7 @@ def with_disks(inside: Answering, *moved: DiskBytes) -> Setup:
 
 
 def answering(output: Output | None = None) -> Answering:
-    return Answering(1.0, "", LIMITS) if output is None else Answering(1.0, "", LIMITS, output=output)
+    return Answering(output=output) if output else Answering()
 
 
 def test_it_is_run_with_the_options_of_the_paper() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import SuiteError, TimedOut, TrialFailed
 from tare.hosts.exec import START
 from tare.model.trials import Limits, Output, Raw
@@ -126,13 +126,11 @@ class Inside(FakeHost):
 
 
 def inside(*outputs: Output) -> Inside:
-    limits = Limits((0,), 1 << 29, 4096)
-    return Inside(1.0, "", limits, outputs) if outputs else Inside(1.0, "", limits)
+    return Inside(outputs=outputs) if outputs else Inside()
 
 
 def runs(workload: Command, host: FakeHost | None, start: tuple[str, ...] = ()) -> tuple[Raw, ...]:
-    instance = Instance("one", host, None, "none", processes=lambda: ())
-    return tuple(workload.measure(Setup(instance, inside(), (), start=start)))
+    return tuple(workload.measure(replace(running_in(host), start=start)))
 
 
 def test_a_run_is_a_turn_and_as_many_count_as_begin_within_the_duration() -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
-from tare.model.trials import Limits, Output
+from tare.model.trials import Output
 from tare.running.values import read_values
 from tare.workloads.context_switch import ContextSwitch
 
@@ -37,8 +38,8 @@ class Answering(FakeHost):
 
 
 def setup_of(affinity: str, start_seconds: float = 0.0) -> tuple[Answering, Setup]:
-    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), affinity=affinity, start_seconds=start_seconds)
-    return inside, Setup(Instance("one", inside, None, "none", processes=lambda: ()), inside, ())
+    inside = Answering(affinity=affinity, start_seconds=start_seconds)
+    return inside, running_in(inside)
 
 
 @pytest.mark.parametrize(("cpus", "first"), [("0", "0"), ("3", "3"), ("1-3", "1"), ("2,5-7", "2")])

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.model.trials import Limits, Output, Raw, Value
+from tare.model.trials import Output, Raw, Value
 from tare.workloads.dbench import Dbench
 
 SAMPLES = Path(__file__).parents[2] / "samples/dbench"
@@ -58,10 +58,8 @@ class Answering(FakeHost):
 
 
 def measured(workload: Dbench, output: Output | None = None) -> tuple[Answering, tuple[Raw, ...]]:
-    limits = Limits((0,), 1 << 29, 4096)
-    inside = Answering(1.0, "", limits) if output is None else Answering(1.0, "", limits, output=output)
-    instance = Instance("one", inside, None, "none", processes=tuple)
-    setup = Setup(instance, inside, (), drop_caches=lambda: inside.calls.append(("drop",)))
+    inside = Answering(output=output) if output else Answering()
+    setup = replace(running_in(inside), drop_caches=lambda: inside.calls.append(("drop",)))
     return inside, tuple(workload.measure(setup))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.model.machines import DiskBytes
@@ -117,20 +118,18 @@ class Answering(FakeHost):
 
 
 def setup(inside: Answering | None, *says: DiskBytes) -> Setup:
-    instance = Instance("one", inside, None, "none", processes=tuple)
-    client = Answering(1.0, "", LIMITS)
     disks = iter(says)
 
     def drop() -> None:
         if inside is not None:
             inside.calls.append(("drop",))
 
-    return Setup(instance, client, (), drop_caches=drop, disks_moved=lambda: next(disks, DiskBytes(0, 0)))
+    return replace(running_in(inside), drop_caches=drop, disks_moved=lambda: next(disks, DiskBytes(0, 0)))
 
 
 @pytest.mark.parametrize(("rate", "requests"), [(100.0, 1000), (10_000.0, 2000), (500_000.0, 100_000)])
 def test_a_turn_has_as_many_requests_as_fill_it_and_as_its_highest_percentile_needs(rate: float, requests: int) -> None:
-    inside = Answering(1.0, "", LIMITS, rate)
+    inside = Answering(rate=rate)
     raw = tuple(READ.measure(setup(inside)))
     assert [each.warm_up for each in raw] == [True, *[False] * 10]
     assert inside.requests[-10:] == [pytest.approx(requests, rel=0.01)] * 10
@@ -139,14 +138,14 @@ def test_a_turn_has_as_many_requests_as_fill_it_and_as_its_highest_percentile_ne
 
 @pytest.mark.parametrize(("rate", "limit_seconds"), [(100.0, 300.0), (10_000.0, 32.0)])
 def test_the_limit_is_that_of_a_turn_unless_the_fewest_requests_take_longer(rate: float, limit_seconds: float) -> None:
-    inside = Answering(1.0, "", LIMITS, rate)
+    inside = Answering(rate=rate)
     tuple(READ.measure(setup(inside)))
     _, written, first, *_, last = inside.limits_seconds
     assert (written > 300, first, last) == (True, 300.0, limit_seconds)
 
 
 def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewhere() -> None:
-    inside = Answering(1.0, "", LIMITS)
+    inside = Answering()
     tuple(READ.measure(setup(inside)))
     made, written, *turns = inside.calls
     assert made == ("mkdir", "-p", "/srv/tare-files")
@@ -157,7 +156,7 @@ def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewh
 
 
 def test_caches_are_dropped_before_each_turn_where_they_are_not_bypassed() -> None:
-    inside = Answering(1.0, "", LIMITS)
+    inside = Answering()
     tuple(replace(READ, caches="drop").measure(setup(inside)))
     turns = inside.calls[2:]
     assert [argv[0] for argv in turns] == ["drop", "fio"] * (len(turns) // 2)
@@ -165,7 +164,7 @@ def test_caches_are_dropped_before_each_turn_where_they_are_not_bypassed() -> No
 
 
 def test_what_the_disks_move_in_a_turn_is_counted() -> None:
-    inside = Answering(1.0, "", LIMITS, 10_000.0)
+    inside = Answering()
     size = 1000 * 4096
     says = (DiskBytes(0, 0), DiskBytes(size // 4, 9 * size))
     assert next(iter(READ.measure(setup(inside, *says)))).disk_share == 0.25

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
-from tare.model.trials import Limits, Output, Raw
+from tare.model.trials import Output, Raw
 from tare.running.values import read_values
 from tare.workloads.hackbench import Hackbench
 
@@ -46,8 +47,8 @@ class Answering(FakeHost):
 
 
 def answering(end_seconds: float = 0.0, errors: str = "") -> tuple[Answering, Setup]:
-    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), end_seconds, errors)
-    return inside, Setup(Instance("one", inside, None, "none", processes=lambda: ()), inside, ())
+    inside = Answering(end_seconds=end_seconds, errors=errors)
+    return inside, running_in(inside)
 
 
 def test_each_kind_and_number_of_groups_has_its_turns() -> None:

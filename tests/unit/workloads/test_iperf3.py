@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
@@ -72,9 +72,8 @@ class Client(LocalHost):
         return self.calls[call][self.calls[call].index(name) + 1]
 
 
-def measure(workload: Iperf3, client: Client, address: str | None = "198.18.0.10") -> tuple[Raw, ...]:
-    instance = Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple)
-    return tuple(workload.measure(Setup(instance, client, ())))
+def measure(workload: Iperf3, client: Client) -> tuple[Raw, ...]:
+    return tuple(workload.measure(serving(client)))
 
 
 # --- parse
@@ -229,12 +228,3 @@ def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     throughput = {value.metric: value.value for value in values if value.unit == "bytes/s"}
     assert throughput == pytest.approx({"tcp": 1e9, "tcp-capped": 125e6, "udp": 1e9})
     assert {len(value.turns) for value in values} == {10}
-
-
-# --- service and settings
-
-
-def test_the_server_listens_where_it_is_told() -> None:
-    service = Iperf3().service("198.18.0.10")
-    assert service.argv == ("/usr/bin/iperf3", "--server", "--bind", "198.18.0.10", "--port", "15201")
-    assert (service.port, Iperf3().port, Iperf3.datagrams) == (15201, 15201, True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.model.trials import Limits, Output, SeenLimits, SetLimits
 from tare.running.values import read_values
@@ -47,13 +48,11 @@ class Building(FakeHost):
 
 
 def setup_of(inside: FakeHost | None) -> Setup:
-    instance = Instance("one", inside, None, "none", processes=lambda: ())
-    limits = SetLimits(LIMITS, SeenLimits(2, 512 << 20, 4096))
-    return Setup(instance, inside or Building(1.0, "", LIMITS), (), limits)
+    return replace(running_in(inside), limits=SetLimits(LIMITS, SeenLimits(2, 512 << 20, 4096)))
 
 
 def test_it_is_measured_as_by_kcbench_with_two_jobs_for_each_cpu() -> None:
-    inside = Building(1.0, "", LIMITS)
+    inside = Building()
     found = tuple(KernelBuild().measure(setup_of(inside)))
     assert inside.targets == ["defconfig", "vmlinux", "clean", "vmlinux", "clean", "vmlinux"]
     assert [(each.label, each.warm_up) for each in found] == [
@@ -68,7 +67,7 @@ def test_it_is_measured_as_by_kcbench_with_two_jobs_for_each_cpu() -> None:
 @pytest.mark.parametrize(("words", "lack"), [(NO_MEMORY, "memory"), (NO_DISK, "disk")])
 def test_a_build_that_lacks_memory_or_disk_says_so(words: str, lack: str) -> None:
     output = Output(("make",), 2, b"", words.encode(), 1.0)
-    inside = Building(1.0, "", LIMITS, TrialFailed("make: exit code 2: Error 1", "make", output))
+    inside = Building(error=TrialFailed("make: exit code 2: Error 1", "make", output))
     with pytest.raises(TrialFailed) as failure:
         tuple(KernelBuild().measure(setup_of(inside)))
     assert str(failure.value) == f"the instance has too little {lack} for defconfig: make: exit code 2: Error 1"
@@ -85,5 +84,5 @@ def test_a_build_that_lacks_memory_or_disk_says_so(words: str, lack: str) -> Non
 )
 def test_other_failures_are_told_as_they_are(error: TrialFailed) -> None:
     with pytest.raises(TrialFailed) as failure:
-        tuple(KernelBuild().measure(setup_of(Building(1.0, "", LIMITS, error))))
+        tuple(KernelBuild().measure(setup_of(Building(error=error))))
     assert str(failure.value) == str(error)

@@ -32,9 +32,6 @@ def address_of(serves: dict[str, int]) -> Setup:
     return Setup(instance, LocalHost(), ())
 
 
-# --- values: pages captured from the server on Linux, operations from solo5-spt ---------------------------------------
-
-
 # --- settings and server -------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import pytest
-from wrk import PretendedWrk, setup_at
+from setups import serving
+from wrk import PretendedWrk
 
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
@@ -73,7 +74,7 @@ def test_an_output_from_before_there_were_turns_is_refused_in_words(divided: boo
 
 def test_wrk_is_started_once_for_each_number_of_clients_and_told_of_each_turn() -> None:
     client = Client()
-    raw = tuple(Nginx(clients=(1, 50), duration=0.1).measure(setup_at("198.18.0.10", client)))
+    raw = tuple(Nginx(clients=(1, 50), duration=0.1).measure(serving(client)))
     how = ("wrk", "-t1", "-c50", "-d24h", "--timeout", "1s", "-s", "/srv/tare-turns.lua")
     assert [each.argv[2] for each in client.started] == ["-c1", "-c50"]
     assert client.started[1].argv == (*how, "http://198.18.0.10:18080/file", "50")
@@ -86,13 +87,13 @@ def test_wrk_is_started_once_for_each_number_of_clients_and_told_of_each_turn() 
 
 
 def test_each_turn_says_how_busy_its_load_was_and_the_first_does_not() -> None:
-    raw = tuple(Nginx(clients=(50,), duration=0.1).measure(setup_at("198.18.0.10", Client())))
+    raw = tuple(Nginx(clients=(50,), duration=0.1).measure(serving(Client())))
     assert [each.client_cpu for each in raw] == [None, *(5 * [pytest.approx(0.010280771 / 0.050001541)])]
 
 
 def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     workload = Nginx(clients=(1, 50), duration=0.1)
-    values = read_values(workload, tuple(workload.measure(setup_at("198.18.0.10", Client()))))
+    values = read_values(workload, tuple(workload.measure(serving(Client()))))
     assert [(value.point, len(value.turns)) for value in values] == [(1.0, 5), (50.0, 5)]
     assert values[1].value == pytest.approx(1254 / 0.050001541)
 
@@ -106,7 +107,7 @@ def test_what_was_measured_can_be_parsed_round_by_round() -> None:
 )
 def test_errors_that_wrk_counted_fail_the_trial_and_are_quoted(name: str, counts: str, hint: str) -> None:
     with pytest.raises(TrialFailed) as failure:
-        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end=name))))
+        tuple(Nginx(clients=(50,)).measure(serving(Client(end=name))))
     assert str(failure.value) == f"wrk with 50 clients counted errors: {counts}"
     assert failure.value.hint.startswith(hint)
     assert failure.value.output is not None
@@ -116,7 +117,7 @@ def test_errors_that_wrk_counted_fail_the_trial_and_are_quoted(name: str, counts
 @pytest.mark.parametrize(("size", "told"), [(6144, "1264 bytes an answer; the page has 6144"), (128, "has 128")])
 def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: int, told: str) -> None:
     with pytest.raises(TrialFailed, match=told) as failure:
-        tuple(Nginx(clients=(50,), size=size).measure(setup_at("198.18.0.10", Client())))
+        tuple(Nginx(clients=(50,), size=size).measure(serving(Client())))
     assert failure.value.hint
     assert f"/file of {size} bytes" in failure.value.hint
 
@@ -132,19 +133,19 @@ def test_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
 
 def test_a_wrk_that_says_nothing_of_errors_at_its_end_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="did not end as it should"):
-        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end="clients-50"))))
+        tuple(Nginx(clients=(50,)).measure(serving(Client(end="clients-50"))))
 
 
 def test_a_wrk_that_ends_in_a_turn_fails_the_trial_with_its_last_words() -> None:
     with pytest.raises(TrialFailed, match="ended; it printed") as failure:
-        tuple(Nginx(clients=(50,)).measure(setup_at("198.18.0.10", Client(end="whole-second"))))
+        tuple(Nginx(clients=(50,)).measure(serving(Client(end="whole-second"))))
     assert failure.value.output is not None
     assert failure.value.output.stderr == b"unable to connect"
 
 
 def test_wrk_ends_with_a_measurement_that_is_broken_off() -> None:
     client = Client()
-    measuring = Nginx(clients=(50,)).measure(setup_at("198.18.0.10", client))
+    measuring = Nginx(clients=(50,)).measure(serving(client))
     assert isinstance(measuring, Generator)
     assert [next(measuring).warm_up for _ in range(3)] == [True, False, False]
     assert client.running == 1
@@ -152,17 +153,9 @@ def test_wrk_ends_with_a_measurement_that_is_broken_off() -> None:
     assert client.running == 0
 
 
-@pytest.mark.parametrize("left", [1, 3])
-def test_turns_of_points_that_were_not_all_measured_are_no_values(left: int) -> None:
-    workload = Nginx(clients=(1, 50), duration=0.1)
-    raw = tuple(workload.measure(setup_at("198.18.0.10", Client())))
-    with pytest.raises(TrialFailed, match=f"gave turns unevenly: 5 of clients 1, {5 - left} of clients 50"):
-        read_values(workload, raw[:-left])
-
-
 def test_without_keep_alive_every_request_says_that_its_connection_ends() -> None:
     client = Client()
-    tuple(Nginx(clients=(50,), keep_alive=False).measure(setup_at("198.18.0.10", client)))
+    tuple(Nginx(clients=(50,), keep_alive=False).measure(serving(client)))
     assert client.started[0].argv[-4:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file", "50")
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import VOLUME, Instance, Setup
+from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
@@ -74,9 +75,8 @@ class Client(LocalHost):
         return self.calls[call][self.calls[call].index(name) + 1]
 
 
-def measure(workload: Pgbench, client: Client, address: str | None = "198.18.0.10") -> tuple[Raw, ...]:
-    instance = Instance(name="tare-x", inside=None, address=address, path="bridge", processes=tuple)
-    return tuple(workload.measure(Setup(instance, client, ())))
+def measure(workload: Pgbench, client: Client) -> tuple[Raw, ...]:
+    return tuple(workload.measure(serving(client)))
 
 
 # --- parse

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import pytest
-from fakes import LIMITS
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
 from tare.model.trials import Output
 from tare.workloads.ramspeed import Kind, Ramspeed
 
@@ -25,8 +24,8 @@ class Limited(FakeHost):
 
 @pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(Kind), passes=100)])
 def test_the_limit_is_that_of_a_turn_however_many_there_are(workload: Ramspeed) -> None:
-    inside = Limited(1.0, "", LIMITS)
-    tuple(workload.measure(Setup(Instance("one", inside, None, "none", processes=tuple), inside, ())))
+    inside = Limited()
+    tuple(workload.measure(running_in(inside)))
     [limit_seconds] = inside.limits_seconds
     assert limit_seconds == pytest.approx(30 + 50 * (4 * 96 + 8 * 64) * 2**20 / 6e9)
 

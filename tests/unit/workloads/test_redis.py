@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Output, Raw, Value
+from tare.model.trials import Output, Raw
 from tare.running.values import read_values
 from tare.workloads.redis import Redis
 
@@ -56,22 +55,7 @@ class Client(LocalHost):
 
 
 def measure(workload: Redis, client: Client) -> Sequence[Raw]:
-    instance = Instance(name="tare-x", inside=None, address="198.18.0.10", path="bridge", processes=tuple)
-    return tuple(workload.measure(Setup(instance, client, ())))
-
-
-# --- parse
-
-
-def test_a_captured_run_gives_requests_a_second_for_each_operation_and_number_of_clients() -> None:
-    assert Redis().parse([captured("fill"), captured("probe GET 1"), *(captured(label) for label in LABELS)]) == (
-        Value("get", 1.0, 23327.6),
-        Value("get", 50.0, 63891.74),
-        Value("get", 200.0, 55551.85),
-        Value("set", 1.0, 20319.17),
-        Value("set", 50.0, 45704.45),
-        Value("set", 200.0, 87392.62),
-    )
+    return tuple(workload.measure(serving(client)))
 
 
 # --- measure
@@ -122,8 +106,7 @@ def test_a_probe_too_short_for_the_clock_of_redis_benchmark_is_followed_by_a_lon
 
 def test_a_server_that_becomes_faster_gets_more_requests_in_the_next_turn() -> None:
     client = Client(1_000.0)
-    setup = Setup(Instance("tare-x", None, "198.18.0.10", "bridge", processes=tuple), client, ())
-    for raw in Redis(operations=("GET",), clients=(1,)).measure(setup):
+    for raw in Redis(operations=("GET",), clients=(1,)).measure(serving(client)):
         client.requests_per_second = 1_000.0 if raw.warm_up else 2_000.0
     assert [client.option("-n", call) for call in (-10, -9, -8)] == ["100", "100", "200"]
 
@@ -132,12 +115,6 @@ def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     workload = Redis(clients=(1, 50))
     values = read_values(workload, measure(workload, Client(3_000.0)))
     assert [(value.value, value.turns) for value in values] == 4 * [(3000.0, 10 * (3000.0,))]
-
-
-def test_a_measurement_that_was_broken_off_has_no_values() -> None:
-    workload = Redis(clients=(1, 50))
-    with pytest.raises(TrialFailed, match="gave turns unevenly: 10 of GET 1, 10 of GET 50, 10 of SET 1, 9 of SET 50"):
-        read_values(workload, measure(workload, Client(3_000.0))[:-1])
 
 
 def test_outputs_from_before_there_were_turns_are_read_as_they_were() -> None:

@@ -3,17 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from setups import running_in
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.hosts.local import LocalHost
 from tare.model.trials import Mark, Raw, Value
 from tare.workloads.startup import Startup
 
 
 def measured(*marks: Mark, cold_read_bytes: int | None = None) -> tuple[Raw, ...]:
-    instance = Instance(name="tare-x", inside=None, address=None, path="none", processes=tuple)
-    return tuple(Startup().measure(Setup(instance, LocalHost(), marks, cold_read_bytes=cold_read_bytes)))
+    setup = replace(running_in(None), timeline=marks, cold_read_bytes=cold_read_bytes)
+    return tuple(Startup().measure(setup))
 
 
 def test_a_timeline_is_kept_with_all_its_digits_and_can_be_parsed() -> None:

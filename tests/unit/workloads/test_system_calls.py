@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
-from tare.model.trials import Limits, Output, Raw, Value
+from tare.model.trials import Output, Raw, Value
 from tare.running.values import read_values
 from tare.workloads.system_calls import SystemCalls
 
@@ -57,9 +57,8 @@ class Answering(FakeHost):
 
 @pytest.mark.parametrize("rate", [1e5, 1e7, 1e9])
 def test_a_turn_has_as_many_calls_as_fill_it_whatever_the_stack_does(rate: float) -> None:
-    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), rate)
-    instance = Instance("one", inside, None, "none", processes=lambda: ())
-    raw = tuple(SystemCalls(1.0).measure(Setup(instance, inside, ())))
+    inside = Answering(rate=rate)
+    raw = tuple(SystemCalls(1.0).measure(running_in(inside)))
     assert [(each.label, each.warm_up) for each in raw] == [("rate", number == 0) for number in range(11)]
     assert inside.calls[-1][:-1] == ("perf", "bench", "syscall", "basic", "-l")
     assert [int(call[-1]) for call in inside.calls[-10:]] == 10 * [pytest.approx(0.1 * rate, rel=0.01)]
@@ -68,9 +67,8 @@ def test_a_turn_has_as_many_calls_as_fill_it_whatever_the_stack_does(rate: float
 
 
 def test_more_calls_than_perf_can_count_are_never_asked_for() -> None:
-    inside = Answering(1.0, "", Limits((0,), 1 << 29, 4096), 1e12)
-    instance = Instance("one", inside, None, "none", processes=lambda: ())
-    measuring = iter(SystemCalls(3600.0).measure(Setup(instance, inside, ())))
+    inside = Answering(rate=1e12)
+    measuring = iter(SystemCalls(3600.0).measure(running_in(inside)))
     for _ in range(3):
         next(measuring)
     assert max(int(call[-1]) for call in inside.calls) == 2**31 - 1

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw, Value
@@ -15,7 +16,7 @@ from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.loads.at_rate import AtRate
 
 SAMPLES = Path(__file__).parents[3] / "samples/httperf"
-SETUP = Setup(Instance("one", None, "192.0.2.1", "none", processes=tuple), LocalHost(), ())
+SETUP = serving(LocalHost())
 GOOD, PORTS = ("rate-1000", 0.5), ("ports", 0.5)  # captured outputs, and how long httperf was told to run
 SILENT, REFUSED = ("no-answer", 0.2), ("refused", 0.2)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
+from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
-from tare.model.trials import Limits, Output
+from tare.contracts.workloads import Setup
+from tare.model.trials import Output
 from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.loads.computing import Computing
@@ -33,8 +34,8 @@ class Computer(FakeHost):
 
 
 def setup_of(text: str) -> tuple[Computer, Setup]:
-    inside = Computer(1.0, "", Limits((0,), 1 << 29, 4096), text=text)
-    return inside, Setup(Instance("one", inside, None, "none", processes=lambda: ()), inside, ())
+    inside = Computer(text=text)
+    return inside, running_in(inside)
 
 
 @pytest.mark.parametrize(

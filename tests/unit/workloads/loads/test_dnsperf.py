@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
@@ -159,13 +159,9 @@ class Client(LocalHost):
         self.written[path] = text
 
 
-def setup_with(client: Client, address: str | None = "198.18.0.10") -> Setup:
-    return Setup(Instance("tare-x", None, address, "bridge", tuple), client, ())
-
-
 def test_dnsperf_may_have_as_many_queries_without_an_answer_as_it_sends_until_they_time_out() -> None:
     client = Client()
-    HALF_A_SECOND.load(setup_with(client), 40_000)
+    HALF_A_SECOND.load(serving(client), 40_000)
     (told,) = client.told
     options = dict(zip(told[1::2], told[2::2], strict=True))
     assert client.written == {"/srv/tare-dnsperf": "www.tare.test A\n"}
@@ -190,28 +186,28 @@ def test_dnsperf_may_have_as_many_queries_without_an_answer_as_it_sends_until_th
 def test_there_is_a_thread_for_what_one_sends_at_its_slow_start_and_for_each_cpu(
     rate: int, cpus: int, threads: int
 ) -> None:
-    HALF_A_SECOND.load(setup_with(client := Client(cpus=cpus)), rate)
+    HALF_A_SECOND.load(serving(client := Client(cpus=cpus)), rate)
     assert client.told[0][client.told[0].index("-T") + 1] == str(threads)
     assert client.told[0][client.told[0].index("-c") + 1] == str(threads)
 
 
 def test_a_few_queries_may_always_wait() -> None:
-    HALF_A_SECOND.load(setup_with(client := Client()), 10)
+    HALF_A_SECOND.load(serving(client := Client()), 10)
     assert client.told[0][client.told[0].index("-q") + 1] == "100"
 
 
 def test_what_the_client_used_of_its_cpus_and_dropped_is_kept_with_the_output() -> None:
-    raw = HALF_A_SECOND.load(setup_with(Client(cpus=2)), 1000)
+    raw = HALF_A_SECOND.load(serving(Client(cpus=2)), 1000)
     assert raw.text == sample("rate-1000", dropped="10").text
     assert (raw.client_cpu, raw.sending_seconds) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("name", ["lost", "no-answer", "stalled"])
 def test_a_load_that_looks_for_missing_answers_without_a_pause_is_not_taken_for_a_busy_one(name: str) -> None:
-    assert HALF_A_SECOND.load(setup_with(Client(prints=name)), 60_000).client_cpu is None
+    assert HALF_A_SECOND.load(serving(Client(prints=name)), 60_000).client_cpu is None
 
 
 @pytest.mark.parametrize("failure", [TrialFailed("dnsperf: killed by signal 9"), TimedOut("dnsperf: did not end")])
 def test_a_dnsperf_that_dies_or_does_not_end_fails_the_trial(failure: TrialFailed) -> None:
     with pytest.raises(type(failure), match="dnsperf: "):
-        list(Bind().measure(setup_with(Client(fails=failure))))
+        list(Bind().measure(serving(Client(fails=failure))))

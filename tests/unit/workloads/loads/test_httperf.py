@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
@@ -150,7 +150,7 @@ class Client(LocalHost):
 
 
 def told(workload: Lighttpd, rate: int, client: Client) -> tuple[str, ...]:
-    workload.load(Setup(Instance("tare-x", None, "198.18.0.10", "bridge", tuple), client, ()), rate)
+    workload.load(serving(client), rate)
     (argv,) = client.told
     assert argv[:4] == ("sh", "-c", _TOGETHER, "sh")
     return argv[4:]
@@ -192,13 +192,13 @@ def test_the_exit_code_of_a_failed_program_is_seen() -> None:
 
 def test_how_many_ports_wait_is_kept_with_the_output_and_cpu_time_is_not() -> None:
     client = Client()
-    raw = HALF_A_SECOND.load(Setup(Instance("x", None, "198.18.0.10", "bridge", tuple), client, ()), 1000)
+    raw = HALF_A_SECOND.load(serving(client), 1000)
     assert raw.text == sample("rate-1000", "ports 64512, of which wait 100").text
     assert raw.client_cpu is None, "it looks for events without a pause: it is always busy"
     assert raw.sending_seconds == 0.5
 
 
 def test_a_client_that_does_not_say_which_ports_wait_is_read_all_the_same() -> None:
-    raw = HALF_A_SECOND.load(Setup(Instance("x", None, "198.18.0.10", "bridge", tuple), Client(kernel=""), ()), 1000)
+    raw = HALF_A_SECOND.load(serving(Client(kernel="")), 1000)
     assert raw.text.endswith("client: ports unknown\n")
     assert HALF_A_SECOND.answers(raw, 1000).share == 1.0

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from setups import serving
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Metric, Raw, Value
@@ -45,7 +46,7 @@ class Known(KneeLoad):
             raise TrialFailed(f"no share: {raw.text}") from error
 
 
-SETUP = Setup(Instance("tare-x", None, "198.18.0.10", "bridge", tuple), LocalHost(), ())
+SETUP = serving(LocalHost())
 
 
 def with_capacity(capacity: int) -> Share:

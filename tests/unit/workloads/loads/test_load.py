@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from busy import SPIN
 from compiled import compiled
+from setups import serving
 from waiting import ENOUGH_SECONDS as SECONDS
 
-from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host
@@ -18,11 +18,6 @@ from tare.model.trials import Raw
 from tare.workloads.loads.load import client_cpus, measured_load, rising_clients, server_address, while_sending
 
 BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
-
-
-def setup_at(address: str | None) -> Setup:
-    instance = Instance(name="tare-x", inside=None, address=address, path="none", processes=tuple)
-    return Setup(instance, LocalHost(), ())
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +89,9 @@ def test_cpu_time_is_related_to_the_time_of_sending_without_what_the_start_took(
 
 
 def test_an_instance_without_a_network_cannot_serve() -> None:
-    assert server_address(setup_at("198.18.0.10")) == "198.18.0.10"
+    assert server_address(serving(LocalHost(), "198.18.0.10")) == "198.18.0.10"
     with pytest.raises(TrialFailed, match="tare-x: it has no network") as failure:
-        server_address(setup_at(None))
+        server_address(serving(LocalHost(), None))
     assert failure.value.hint
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from setups import running_in
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -45,8 +46,7 @@ class _Files(OnDisk):
 
 
 def _setup(inside: Host | None, *says: DiskBytes) -> Setup:
-    instance = Instance(name="tare-x", inside=inside, address=None, path="none", processes=tuple)
-    return Setup(instance, LocalHost(), (), disks_moved=iter(says).__next__)
+    return replace(running_in(inside), disks_moved=iter(says).__next__)
 
 
 def test_files_are_on_the_root_unless_the_suite_wants_a_volume() -> None:
