@@ -171,7 +171,7 @@ class PageReporter:
         stack = next(unread, None) or next(iter(self._latest), None)
         if stack:
             del self._latest[stack]
-            self._latest[stack] = self._rows.told(stack)
+            self._latest[stack] = self._rows.latest(stack)
 
     def _note(self, left: TimeLeft, **what: Any) -> None:
         self._noted = time.monotonic()

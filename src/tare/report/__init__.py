@@ -1,6 +1,6 @@
 """Reports: one format a file, found by its name.
 
-The file `report/csv.py` is the format `csv`: its function `render(summary, run)` gives the files to write, by name.
+The file `report/csv.py` is the format `csv`: its function `render(summary, run)` returns the files to write, by name.
 Other packages add theirs with an entry point in the group `tare.reports` that names such a function.
 """
 
@@ -31,7 +31,7 @@ def write_report(
     claims: Sequence[str] = (),
     summaries: Sequence[Summary] = (),
 ) -> list[Path]:
-    """Write a report of each run in each format and give the files written, the pages to read first.
+    """Write a report of each run in each format. Return the files written, the pages to read first.
 
     Without `out`, a run's report goes to `report` in its own folder. Runs are not merged: with several runs, each gets
     a folder of its own in `out`. `claims` names the files of claims that are judged, the papers' if none is named.

@@ -37,7 +37,7 @@ from tare.statistics.cells import Cell
 
 _HEIGHT = 220
 _DENSE = 12  # points from which on spreads are shaded, as lines would hide each other
-_TOLD = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
+_DESCRIBED = 150  # marks whose values a pointer shows; each takes some 200 bytes of the page
 _ORDERS = 50.0  # times and memory are drawn on a logarithmic axis from this spread on
 _PANEL, _EMPTY_PANEL = 130, 24
 _MARKED = 12  # moments of a line along time, of which one has a mark
@@ -45,7 +45,7 @@ _MARKED = 12  # moments of a line along time, of which one has a mark
 
 @dataclass(frozen=True)
 class Along:
-    """What is drawn, along what: the metric's title, the sweep, and all stacks of the run, which fix their colours."""
+    """What is drawn, along what: the metric's title, the sweep, and all stacks of the run, which fix their colors."""
 
     title: str
     swept: Sweep
@@ -142,15 +142,15 @@ def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Spec | No
         scale=log_scale(*ends),
         axis=alt.Axis(format=NUMBER, tickCount=6),
     )
-    colour, shape = _looks([each.stack for each in found], stacks)
+    color, shape = _looks([each.stack for each in found], stacks)
     base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
     layers = [
         _dashed(
-            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=color),
             [each.stack for each in found],
             stacks,
         ),
-        base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+        base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=color, shape=shape),
     ]
     return finished(alt.layer(*layers).properties(title=f"latency, {unit.label}"))
 
@@ -159,7 +159,7 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
     """Draw a panel for each kind of answer along the time of a load, on an axis that is logarithmic above one."""
     if len({rate.second for rate in rates}) < 2:
         return None
-    colour, shape = _looks([rate.stack for rate in rates], stacks)
+    color, shape = _looks([rate.stack for rate in rates], stacks)
     present = list(dict.fromkeys(rate.stack for rate in rates))
     names = list(dict.fromkeys(rate.kind for rate in rates))
     panels = []
@@ -177,16 +177,16 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Spec | None:
         title = f"{name}, each second{'' if most else ': none'}"
         height = _PANEL if most else _EMPTY_PANEL
         base = alt.Chart(data(own))
-        line = base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=colour)
-        points = alt.Chart(data(_told_apart(own, present))).mark_point(filled=True, size=45, opacity=1, aria=False)
-        marks = points.encode(x=x, y=y, color=colour, shape=shape)
+        line = base.mark_line(strokeWidth=1.4, aria=False).encode(x=x, y=y, color=color)
+        points = alt.Chart(data(_described_apart(own, present))).mark_point(filled=True, size=45, opacity=1, aria=False)
+        marks = points.encode(x=x, y=y, color=color, shape=shape)
         panels.append(
             alt.layer(_dashed(line, present, stacks), marks).properties(title=title, width=WIDTH - 20, height=height)
         )
     return finished(alt.vconcat(*panels, spacing=12))
 
 
-def _told_apart(rows: Rows, stacks: Sequence[str]) -> Rows:
+def _described_apart(rows: Rows, stacks: Sequence[str]) -> Rows:
     """Choose the moments that have the shape of their stack: some of each line, not those of the next one."""
     own = [[row for row in rows if row["stack"] == stack] for stack in stacks]
     return [row for at, line in enumerate(own) for row in line[at * _MARKED // len(own) :: _MARKED]]
@@ -220,19 +220,19 @@ def _lines(rows: Rows, along: Along, upward: _Upward, *, shaded: bool) -> list[A
     if along.swept.name == "percentile":  # 99 and 99.9 are as far from each other as 90 and 99
         x = alt.X("point:O", title=name, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.3))
     y = alt.Y("mean:Q", title=None, scale=upward.scale, axis=upward.axis)
-    colour, shape = _looks([row["stack"] for row in rows], along.stacks)
+    color, shape = _looks([row["stack"] for row in rows], along.stacks)
     base = alt.Chart(data(rows), width=WIDTH - 50, height=_HEIGHT)
     spread = base.mark_area(opacity=0.16, aria=False) if shaded else base.mark_rule(strokeWidth=1.2, aria=False)
-    told = len(rows) <= _TOLD
+    described = len(rows) <= _DESCRIBED
     return [
-        spread.encode(x=x, y=alt.Y("low:Q", title=None, scale=upward.scale), y2="high:Q", color=colour),
+        spread.encode(x=x, y=alt.Y("low:Q", title=None, scale=upward.scale), y2="high:Q", color=color),
         _dashed(
-            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=colour),
+            base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=color),
             [row["stack"] for row in rows],
             along.stacks,
         ),
-        base.mark_point(filled=True, size=55 if told else 18, opacity=1, aria=told).encode(
-            x=x, y=y, color=colour, shape=shape, **({"description": alt.Description("text:N")} if told else {})
+        base.mark_point(filled=True, size=55 if described else 18, opacity=1, aria=described).encode(
+            x=x, y=y, color=color, shape=shape, **({"description": alt.Description("text:N")} if described else {})
         ),
     ]
 
@@ -257,7 +257,7 @@ def _looks(seen: Sequence[str], stacks: Sequence[str]) -> tuple[alt.Color, alt.S
 
 
 def _dashed(line: alt.Chart, seen: Sequence[str], stacks: Sequence[str]) -> alt.Chart:
-    """Dash the lines of stacks whose colour another one has: there are more stacks than colours."""
+    """Dash the lines of stacks whose color another one has: there are more stacks than colors."""
     present = [stack for stack in stacks if stack in set(seen)]
     if len(stacks) <= len(STACKS):
         return line

@@ -67,7 +67,7 @@ class Bar(NamedTuple):
 
 
 class TurnBar(NamedTuple):
-    """A turn of a stack: its speed as a share of the usual one, the stolen share of the CPU time, and what to say."""
+    """A turn of a stack: its share of the usual speed, the stolen share of the CPU time, and its description."""
 
     stack: str
     began: float
@@ -82,7 +82,7 @@ class TurnBar(NamedTuple):
         return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
 
 
-# What an instance does until each mark of its timeline; the last colour is for marks that only one technology knows.
+# What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
 # How fast a turn was, and the row below.
@@ -131,18 +131,16 @@ def ratios(cells: Sequence[Cell], baseline: str) -> Spec | None:
         axis=alt.Axis(labelExpr=FACTORS, tickCount=6, labelOverlap=True, labelSeparation=6),
     )
     y = alt.Y("stack:N", sort=stacks, title=None)
-    colour = _by_verdict(alt.Color, 0)
+    color = _by_verdict(alt.Color, 0)
     base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT))
     layers = [
         alt.Chart(data([{"one": 1.0}]))
         .mark_rule(color=INK, strokeDash=[4, 3], aria=False)
         .encode(x=alt.X("one:Q", scale=axis)),
         alt.Chart(data(blocks)).mark_tick(color=INK, opacity=0.3, height=10, thickness=1, aria=False).encode(x=x, y=y),
-        base.mark_rule(strokeWidth=2.5, aria=False).encode(
-            x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=colour
-        ),
+        base.mark_rule(strokeWidth=2.5, aria=False).encode(x=alt.X("low:Q", scale=axis), x2="high:Q", y=y, color=color),
         base.mark_point(filled=True, size=85, opacity=1).encode(
-            x=x, y=y, color=colour, shape=_by_verdict(alt.Shape, 1), description=alt.Description("text:N")
+            x=x, y=y, color=color, shape=_by_verdict(alt.Shape, 1), description=alt.Description("text:N")
         ),
     ]
     return finished(alt.layer(*layers))
@@ -186,12 +184,12 @@ def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Spec | None:
     x = alt.X("time:Q", title=f"{unit.label} since the request", stack="zero", axis=axis)
     palette = alt.Scale(domain=names, range=[PHASES[_rank(name)] for name in names])
     legend = alt.Legend(title=None, orient="top", columns=4)
-    colour = alt.Color("phase:N", sort=names, scale=palette, legend=legend)
+    color = alt.Color("phase:N", sort=names, scale=palette, legend=legend)
     bars = alt.Chart(data(rows), width=WIDTH, height=alt.Step(ROW_HEIGHT)).mark_bar(height=15)
     texts = alt.Chart(data(ends)).mark_text(align="left", dx=5, color=INK, fontSize=11, aria=False)
     return finished(
         alt.layer(
-            bars.encode(x=x, y=y, color=colour, order=alt.Order("rank:Q")),
+            bars.encode(x=x, y=y, color=color, order=alt.Order("rank:Q")),
             texts.encode(x=alt.X("time:Q"), y=y, text="text:N"),
         )
     )
@@ -211,10 +209,10 @@ def bars(costs: Sequence[Bar], title: str, unit: str) -> Spec | None:
     x = alt.X("value:Q", title=f"{title}, {chosen.label}", axis=alt.Axis(format=NUMBER, tickCount=5))
     offset = alt.YOffset("workload:N", sort=workloads)
     palette = alt.Scale(domain=workloads, range=[STACKS[index % len(STACKS)] for index in range(len(workloads))])
-    colour = alt.Color("workload:N", sort=workloads, scale=palette, legend=alt.Legend(title=None, orient="top"))
+    color = alt.Color("workload:N", sort=workloads, scale=palette, legend=alt.Legend(title=None, orient="top"))
     base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(9)).encode(x=x, y=y, yOffset=offset)
     texts = base.mark_text(align="left", dx=4, color=INK, fontSize=9, aria=False).encode(text="text:N")
-    return finished(alt.layer(base.mark_bar().encode(color=colour), texts))
+    return finished(alt.layer(base.mark_bar().encode(color=color), texts))
 
 
 def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
@@ -241,9 +239,9 @@ def turns(bars: Sequence[TurnBar], stacks: Sequence[str]) -> Spec | None:
     }
     layers = [
         alt.Chart(data(marks), width=_WIDE_WIDTH, height=alt.Step(ROW_HEIGHT))
-        .mark_bar(aria=told)
-        .encode(**places, **({"description": alt.Description("text:N")} if told else {}))
-        for marks, told in ((usual + taken, False), (slow, True))
+        .mark_bar(aria=described)
+        .encode(**places, **({"description": alt.Description("text:N")} if described else {}))
+        for marks, described in ((usual + taken, False), (slow, True))
         if marks
     ]
     return finished(alt.layer(*layers))

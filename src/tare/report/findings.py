@@ -21,8 +21,8 @@ _NAMED = 3  # in a sentence
 _REASON = 110
 _APART_SECONDS = 1.0  # between the readiness of servers
 _OVERALL = "overall speed"
-# What is doubted, without the words of the method; other kinds of cautions tell it plainly themselves. A baseline that
-# differs from itself, and what beats bare metal, have lines of their own.
+# What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
+# those that have lines of their own: a baseline that differs from itself, and what beats bare metal.
 _IN_PLAIN_WORDS = {
     "busy-when-idle": "it went on working while others were measured, which may have slowed them",
     "cached": "memory answered in place of the disk, so the values are not the disk's alone",
@@ -128,7 +128,7 @@ def findings(summary: Summary, machine: Facts) -> Findings:
 def relative_to(baseline: str, cell: Cell) -> str:
     """Describe how a stack stands to the baseline, with the interval in words: `68 % of native's speed in nginx (…)`.
 
-    Of what is better if it is less, it says how much it is, or how long.
+    Where less is better, the text is how much it is, or how long.
     """
     ratio = cell.ratio or 1.0
     if cell.better == "higher":
@@ -177,7 +177,7 @@ def _overall(baseline: str, standing: Standing) -> str:
 
 
 def _standings(summary: Summary) -> Mapping[str, Standing]:
-    """Return how each stack stands over several workloads; of one, its cells say it."""
+    """Return how each stack stands over several workloads; none over one, which cells describe."""
     several = len(summary.overall.workloads) > 1
     return {each.stack: each for each in summary.overall.standings} if several else {}
 

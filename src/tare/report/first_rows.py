@@ -19,7 +19,7 @@ from tare.running.values import latest_values
 from tare.suites.plan import Step
 from tare.units import format_duration, format_quantity
 
-_COLUMNS = 5  # of values: those that a workload gives first
+_COLUMNS = 5  # of values: the first ones of a workload
 _LATER = "the latest turn of each stack; what can be compared comes with the first block"
 
 Outputs = dict[str, Raw]
@@ -27,7 +27,7 @@ Outputs = dict[str, Raw]
 
 @dataclass
 class _Row:
-    """A stack's latest outputs by their labels, what they tell, and how long the latest of all took."""
+    """A stack's latest outputs by their labels, the values in them, and how long the latest of all took."""
 
     workload: str
     outputs: Outputs
@@ -52,7 +52,7 @@ class FirstRows:
         row = self._rows.get(step.stack)
         before = row.outputs if row and row.workload == step.workload else {}
         counted = {label: each for label, each in before.items() if not each.warm_up}
-        if not (raw.warm_up and counted):  # what warms up says less
+        if not (raw.warm_up and counted):  # a warm-up never replaces a counted turn
             outputs = {**(before if raw.warm_up else counted), raw.label: raw}
             self._rows[step.stack] = _Row(step.workload, outputs, raw.seconds, raw.warm_up)
             self.worth_drawing |= row is None or not before or row.warms_up != raw.warm_up
@@ -60,14 +60,14 @@ class FirstRows:
 
     def line(self, step: Step) -> str:
         """Describe in a line what a stack's turn has shown."""
-        return f"{self._rows[step.stack].workload}: {clean(step.stack)}: {self.told(step.stack)}"
+        return f"{self._rows[step.stack].workload}: {clean(step.stack)}: {self.latest(step.stack)}"
 
-    def told(self, stack: str) -> str:
+    def latest(self, stack: str) -> str:
         """Describe what a stack's latest turn has shown."""
         row = self._rows[stack]
         values = [f"{_name(each)} {clean(format_quantity(each.value, each.unit))}" for each in self._values(row)]
-        told = ", ".join(values[:_COLUMNS]) or f"{format_duration(row.seconds)} in its turn"
-        return f"{told}{' (warm-up)' if row.warms_up else ''}"
+        shown = ", ".join(values[:_COLUMNS]) or f"{format_duration(row.seconds)} in its turn"
+        return f"{shown}{' (warm-up)' if row.warms_up else ''}"
 
     def table(self) -> RenderableType:
         """Make the table of the stacks that have had a turn."""
@@ -84,7 +84,7 @@ class FirstRows:
         table.add_column("")
         for stack, row in rows.items():
             values = (_shown(read[stack].get(name)) for name in names)
-            table.add_row(Text(clean(stack)), *values, Text(" ".join(_said(row, bool(read[stack]))), style="dim"))
+            table.add_row(Text(clean(stack)), *values, Text(" ".join(_remarks(row, bool(read[stack]))), style="dim"))
         return Group(table, Text(_LATER, style="dim"))
 
     def _values(self, row: _Row) -> tuple[Measured, ...]:
@@ -101,7 +101,7 @@ def _shown(value: Measured | None) -> Text:
     return Text(clean(format_quantity(value.value, value.unit)) if value else "")
 
 
-def _said(row: _Row, has_values: bool) -> Iterator[str]:
+def _remarks(row: _Row, has_values: bool) -> Iterator[str]:
     if not has_values:
         yield f"{format_duration(row.seconds)} in its turn"
     if row.warms_up:

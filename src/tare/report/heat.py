@@ -1,7 +1,7 @@
 """Heat maps of percent of the baseline, as VTmark's Figures 4 and 5: stacks against headlines or metrics.
 
-Colour is by speed: where less is better, the inverse counts. It goes from orange over grey to blue, which readers with
-the common colour blindnesses can tell apart, and every field has its number.
+Color is by speed: where less is better, the inverse counts. It goes from orange over grey to blue, which readers with
+the common color blindnesses can distinguish, and every field has its number.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tare.report.numbers import estimate, relative_sd
 from tare.statistics.cells import Cell
 
 _COLOURS = ("#a34000", "#e38b4a", "#f2efe9", "#74b3dd", "#00568a")
-_FARTHEST = math.log(4)  # from here on, colour says no more
-# A field is light in a dark page, too: its number has a colour of its own, which does not follow the page.
+_FARTHEST = math.log(4)  # from here on, color says no more
+# A field is light in a dark page, too: its number has a color of its own, which does not follow the page.
 _TEXT, _WHITE = "#1b1f25", "#ffffff"
 _DARK = 0.62  # share of that from which on a number is white
 _FIELD, _ROW = 92, 26

@@ -21,7 +21,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def document(summary: Summary, run: Run) -> dict[str, Any]:
-    """Return what `report.json` holds; `computed_by` and `journal` tell a later tare whether it still holds."""
+    """Return what `report.json` holds; by `computed_by` and `journal`, a later tare checks that it still holds."""
     return {
         "format": FORMAT,
         "tare": run.record.tare,

@@ -81,15 +81,15 @@ def _compared(cell: Cell) -> list[str]:
 def _table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Write a table that may be longer than a page; without rows, a sentence.
 
-    `head` has the names of the columns, and how many of them, the first, tell groups of rows apart. A column without a
+    `head` has the names of the columns, and how many of the first ones group the rows. A column without a
     text is left out.
     """
     if not rows:
         yield f"{caption} No value was measured.\n"
         return
-    told = [any(column) for column in zip(*rows, strict=True)]
-    rows = [list(compress(row, told)) for row in rows]
-    names, first = list(compress(head[0], told)), sum(told[: head[1]])
+    used = [any(column) for column in zip(*rows, strict=True)]
+    rows = [list(compress(row, used)) for row in rows]
+    names, first = list(compress(head[0], used)), sum(used[: head[1]])
     yield r"\begingroup\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}"
     yield rf"\begin{{longtable}}{{{''.join('l' if name in _TEXTS else 'r' for name in names)}}}"
     yield rf"\caption{{{caption}}}\\"
@@ -105,8 +105,8 @@ def _grouped(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
     """Write rows that begin alike: their names once, and on one page if they are few."""
     few = len(rows) <= _TOGETHER
     for number, row in enumerate(rows, start=1):
-        told = [*[""] * first, *row[first:]] if few and number > 1 else row
-        yield f"{_cells(told)} {_WITH_NEXT if few and number < len(rows) else _END}"
+        shown = [*[""] * first, *row[first:]] if few and number > 1 else row
+        yield f"{_cells(shown)} {_WITH_NEXT if few and number < len(rows) else _END}"
 
 
 def _cells(texts: Sequence[str]) -> str:

@@ -38,5 +38,5 @@ def limits_of(limits: SetLimits) -> tuple[Limit, ...]:
 def _limit(name: str, asked: str, values: tuple[int, int | None], write: Callable[[int], str]) -> Limit:
     wanted, seen = values
     if seen is None:
-        return Limit(name, asked, "it cannot say", differs=False)
+        return Limit(name, asked, "unknown", differs=False)
     return Limit(name, asked, write(seen), differs=seen != wanted)

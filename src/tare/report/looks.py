@@ -1,8 +1,8 @@
 """How all charts look: one style, so that a stack, a verdict and an axis are the same in each of them.
 
-Readers with each of the three colour blindnesses can tell the colours of eleven stacks apart, on a light and on a dark
+Readers with each of the three color blindnesses can distinguish the colors of eleven stacks, on a light and on a dark
 page: a test has the distances. The first six are Okabe and Ito's ("Color universal design", 2008), the others lie far
-from them and from one another. Colours never carry a meaning alone: verdicts differ in shape, stacks in shape and, from
+from them and from one another. Colors never carry a meaning alone: verdicts differ in shape, stacks in shape and, from
 the twelfth on, in the dashes of their lines.
 """
 
@@ -18,7 +18,7 @@ from altair.utils import schemapi
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
 
-# The colour of text and axes; the report replaces it, so that a chart follows the page into the dark.
+# The color of text and axes; the report replaces it, so that a chart follows the page into the dark.
 INK = "#1b1f24"
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 DOT = "#3d94cf"
@@ -70,7 +70,7 @@ def ratio_scale(ratios_seen: Sequence[float]) -> alt.Scale:
 
 
 def by_stack(present: Sequence[str], stacks: Sequence[str], looks: Sequence[str]) -> alt.Scale:
-    """Return each stack the colour or the shape that it has in every chart of the run."""
+    """Return the scale in which each stack has the color or the shape that it has in every chart of the run."""
     return alt.Scale(domain=list(present), range=[looks[stacks.index(stack) % len(looks)] for stack in present])
 
 
@@ -90,7 +90,7 @@ def data(rows: Rows) -> alt.NamedData:
 
 
 def finished(chart: alt.LayerChart | alt.FacetChart | alt.VConcatChart) -> Spec:
-    """Return a chart the style of all, as a specification."""
+    """Return the specification of a chart, with the style that all share."""
     styled = (
         chart.configure(background="transparent", font=FONT, padding=4)
         .configure_view(stroke=None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tare.statistics.cells import Cell, Standing
 
-# A verdict is told by glyph and colour both, so that neither colour blindness nor a grey print hides it.
+# A verdict has both a glyph and a color, so that neither color blindness nor a grey print hides it.
 GLYPHS = {
     "better": "▲",
     "worse": "▼",
@@ -102,7 +102,7 @@ def bounds(low: float | None, high: float | None, ratio: float) -> str:
 
 
 def from_twice(ratio: float) -> bool:
-    """Return whether a ratio is said as a factor, which is easier to read than a percentage."""
+    """Return whether a ratio is written as a factor, which is easier to read than a percentage."""
     return ratio >= _TWICE
 
 
@@ -115,7 +115,7 @@ def _few_digits(ratio: float) -> str:
 
 
 def _in_percent(ratio: float) -> str:
-    """Write percent without decimals, but where they tell something from 0 or from 100."""
+    """Write percent without decimals, except near 0 and near 100."""
     share = ratio * 100
     if share < 10:
         return f"{share:.2g}"

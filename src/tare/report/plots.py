@@ -38,12 +38,12 @@ def plots(summary: Summary, run: Run) -> list[Plot]:
 
 
 def _of(record: WorkloadRecord, drawing: Drawing) -> Drawing:
-    """Describe which workload it is of, where the caption does not begin with that: in the page, a heading does."""
-    told = drawing.caption.startswith(record.name)
-    return drawing if told else replace(drawing, caption=f"{record.title}: {drawing.caption}")
+    """Put the workload's title before a caption that does not begin with its name: in the page, a heading has it."""
+    named = drawing.caption.startswith(record.name)
+    return drawing if named else replace(drawing, caption=f"{record.title}: {drawing.caption}")
 
 
 def _named(number: str, what: str, drawings: Iterable[Drawing]) -> list[Plot]:
-    """Name charts of one kind; the number tells names apart that have only letters of no file name."""
+    """Name charts of one kind; the number keeps names different where no letter may be in a file's name."""
     name = "-".join(filter(None, (number, re.sub(r"[^A-Za-z0-9]+", "-", what)[:40].strip("-").lower())))
     return [Plot(f"{name}-{at}", each.caption, each.spec) for at, each in enumerate(drawings, start=1)]

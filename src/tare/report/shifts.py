@@ -37,10 +37,10 @@ def shifts(changes: Sequence[Change], baseline: str) -> Spec | None:
     x = alt.X("ratio:Q", title=f"percent of {baseline}, {better} is better", scale=scale, axis=axis)
     y = alt.Y("stack:N", sort=list(dict.fromkeys(row["stack"] for row in rows)), title=None)
     below = alt.YOffset("run:N", sort=list(_RUNS))
-    legend, (colours, shapes) = alt.Legend(title=None, orient="top"), zip(*_RUNS.values(), strict=True)
-    colour = alt.Color("run:N", sort=list(_RUNS), scale=alt.Scale(domain=list(_RUNS), range=colours), legend=legend)
+    legend, (colors, shapes) = alt.Legend(title=None, orient="top"), zip(*_RUNS.values(), strict=True)
+    color = alt.Color("run:N", sort=list(_RUNS), scale=alt.Scale(domain=list(_RUNS), range=colors), legend=legend)
     shape = alt.Shape("run:N", sort=list(_RUNS), scale=alt.Scale(domain=list(_RUNS), range=shapes), legend=legend)
-    base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(_HEIGHT)).encode(y=y, yOffset=below, color=colour)
+    base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(_HEIGHT)).encode(y=y, yOffset=below, color=color)
     level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
     return finished(
         alt.layer(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,6 +23,7 @@ STYLES = {
 }
 WIDTH = 100
 _ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
+_ARROWS = {"higher": "↑", "lower": "↓"}
 _LINES = 8  # of a part of what was found
 
 
@@ -36,18 +34,26 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
     columns are broken into several tables, one below the other.
     """
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
-    stacks, workloads = [clean(stack) for stack in summary.stacks], [rule.name for rule in summary.rules]
-    label = min(max([len(name) for name in stacks] + [8]), 24) + 3
+    stacks = [(stack, clean(stack)) for stack in summary.stacks]
+    workloads = [(rule.name, f"{clean(rule.name)} {_ARROWS[rule.better]}") for rule in summary.rules]
+    label = min(max([len(title) for _, title in stacks] + [8]), 24) + 3
     room = max((width - label) // _TWO_LINES, 1)
     turned = len(workloads) > room >= len(stacks)
-    rows, columns = (workloads, list(summary.stacks)) if turned else (list(summary.stacks), workloads)
+    rows, columns = (workloads, stacks) if turned else (stacks, workloads)
     narrow = label + len(columns) * _ONE_LINE > width
-    parts = [columns[at : at + room] for at in range(0, len(columns), room)] if narrow else [columns]
-    tables = []
-    for part in parts:
-        grid = [[cells[(row, column) if turned else (column, row)] for column in part] for row in rows]
-        tables.append(_table(_Names(rows, part), grid, summary, _Look(turned, narrow)))
-    return _finish(tables, summary)
+    whole = Table.grid(padding=0)
+    most = room if narrow else max(len(columns), 1)
+    for part in (columns[at : at + most] for at in range(0, len(columns), most)):
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
+        table.add_column("workload" if turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
+        for _, title in part:
+            table.add_column(Text(title), min_width=_TWO_LINES - 1)
+        for row, title in rows:
+            shown = [cells[(row, column) if turned else (column, row)] for column, _ in part]
+            table.add_row(Text(title), *(_cell(cell, narrow=narrow) for cell in shown))
+        whole.add_row(table)
+    whole.add_row(_legend(summary))
+    return whole
 
 
 def what_was_found(findings: Findings) -> Group:
@@ -74,7 +80,7 @@ def usual_values(summary: Summary) -> Table | None:
     if len(summary.workloads) != 1 or any(cell.point is not None for cell in summary.cells):
         return None
     found = {(cell.stack, cell.metric): cell for cell in summary.cells}
-    metrics = {cell.metric: "↑" if cell.better == "higher" else "↓" for cell in summary.cells}
+    metrics = {cell.metric: _ARROWS[cell.better] for cell in summary.cells}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("usual", no_wrap=True, overflow="ellipsis", max_width=26)
     for metric, arrow in metrics.items():
@@ -98,39 +104,7 @@ def _usual(cell: Cell | None) -> Text:
     return Text(clean(format_quantity(cell.usual, cell.unit)))
 
 
-@dataclass(frozen=True)
-class _Look:
-    """How one table is drawn."""
-
-    turned: bool
-    narrow: bool
-
-
-@dataclass(frozen=True)
-class _Names:
-    """What the rows and columns of one table are of."""
-
-    rows: Sequence[str]
-    columns: Sequence[str]
-
-
-def _table(names: _Names, grid: list[list[Cell]], summary: Summary, look: _Look) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
-    table.add_column("workload" if look.turned else "stack", no_wrap=True, overflow="ellipsis", max_width=26)
-    for name in names.columns:
-        heading = clean(name) if look.turned else f"{clean(name)} {_arrow(summary, name)}"
-        table.add_column(Text(heading), min_width=_TWO_LINES - 1)
-    for name, cells in zip(names.rows, grid, strict=True):
-        first = f"{clean(name)} {_arrow(summary, name)}" if look.turned else clean(name)
-        table.add_row(Text(first), *(_cell(cell, look) for cell in cells))
-    return table
-
-
-def _finish(tables: list[Table], summary: Summary) -> Table:
-    """Put tables below each other, with the legend under them."""
-    whole = Table.grid(padding=0)
-    for table in tables:
-        whole.add_row(table)
+def _legend(summary: Summary) -> Text:
     legend = Text(style="dim")
     legend.append(
         f"percent of {clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
@@ -141,12 +115,10 @@ def _finish(tables: list[Table], summary: Summary) -> Table:
     if any(cell.by_itself for cell in summary.headlines):
         hollow = " ".join(HOLLOW.values())
         legend.append(f"{hollow} the same by its own interval, but not together with all cells   ", style="default")
-    legend.append("! read with care")
-    whole.add_row(legend)
-    return whole
+    return legend.append("! read with care")
 
 
-def _cell(cell: Cell, look: _Look) -> Text:
+def _cell(cell: Cell, *, narrow: bool) -> Text:
     is_now = state(cell)
     if is_now in ("skipped", "failed", "no value"):
         return _without_value(cell, is_now)
@@ -154,11 +126,11 @@ def _cell(cell: Cell, look: _Look) -> Text:
         return Text.assemble((f"{GLYPHS[is_now]} 100 %", STYLES[is_now]), (f" n={cell.n or cell.trials}", "dim"))
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")
-    shown = estimate(cell).replace(" %", "%") if look.narrow else estimate(cell)
+    shown = estimate(cell).replace(" %", "%") if narrow else estimate(cell)
     text = Text(f"{glyph(cell)} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
     count, between = f" n={cell.n}{marks}", interval(cell)
-    if look.narrow:
+    if narrow:
         return text.append(count, "dim").append(f"\n{between}", "dim")
     return text.append(f" {between}" if between else "", "dim").append(count, "dim")
 
@@ -166,7 +138,3 @@ def _cell(cell: Cell, look: _Look) -> Text:
 def _without_value(cell: Cell, is_now: str) -> Text:
     is_open = reason(cell) == "no trial was run"
     return Text("·" if is_open else f"{GLYPHS[is_now]} {is_now}", style="dim")
-
-
-def _arrow(summary: Summary, headline: str) -> str:
-    return "↑" if summary.rule(headline).better == "higher" else "↓"

@@ -239,11 +239,11 @@ def test_a_matrix_that_is_wider_than_the_screen_scrolls_and_its_first_column_sta
 
 
 def test_the_page_is_dark_where_the_reader_wants_it_and_its_charts_too(visit: Visit) -> None:
-    colour = """() => [
+    color = """() => [
       getComputedStyle(document.body).backgroundColor,
       getComputedStyle(document.querySelector("svg text[fill=currentColor]")).fill,
     ]"""
-    light, dark = (visit(color_scheme=scheme).evaluate(colour) for scheme in ("light", "dark"))
+    light, dark = (visit(color_scheme=scheme).evaluate(color) for scheme in ("light", "dark"))
     assert light == ["rgb(251, 250, 248)", "rgb(27, 31, 36)"]
     assert dark == ["rgb(20, 23, 27)", "rgb(230, 232, 235)"]
 

@@ -1,4 +1,4 @@
-"""The papers' charts, as specifications: what is drawn, on which axes, in which colours."""
+"""The papers' charts, as specifications: what is drawn, on which axes, in which colors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_sweep_has_a_line_with_its_sd_for_each_stack() -> None:
     assert "Throughput, k requests/s (mean ± SD)" in parts(spec, "title")
 
 
-def test_a_stack_has_the_colour_of_its_place_in_the_run_in_each_chart() -> None:
+def test_a_stack_has_the_color_of_its_place_in_the_run_in_each_chart() -> None:
     stacks = ("native", "docker", "podman")
     cells = [cell("podman", at, at) for at in (1.0, 2.0)]
     spec = curves.sweep(cells, Along("Latency", RATE, stacks))
@@ -59,7 +59,7 @@ def test_a_stack_has_the_colour_of_its_place_in_the_run_in_each_chart() -> None:
     assert scales[0]["range"] == [STACKS[2]]
 
 
-def test_of_more_than_eleven_stacks_those_whose_colours_others_have_are_dashed() -> None:
+def test_of_more_than_eleven_stacks_those_whose_colors_others_have_are_dashed() -> None:
     stacks = [f"stack-{number}" for number in range(23)]
     cells = [cell(stack, at, at) for stack in stacks for at in (1.0, 2.0)]
     spec = curves.sweep(cells, Along("Latency", RATE, stacks))
@@ -294,7 +294,7 @@ def test_latencies_are_drawn_from_percentile_to_percentile_at_the_first_and_the_
     ]
 
 
-def test_a_map_has_percent_of_the_baseline_and_colours_by_what_is_better() -> None:
+def test_a_map_has_percent_of_the_baseline_and_colors_by_what_is_better() -> None:
     summary = summarize(believable_run())
     columns = [
         heat.Column(rule.name, [each for each in summary.headlines if each.headline == rule.name])

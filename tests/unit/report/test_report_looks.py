@@ -1,4 +1,4 @@
-"""The looks of charts: what colour-blind readers see of them, and that no two stacks look alike."""
+"""The looks of charts: what color-blind readers see of them, and that no two stacks look alike."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ TO_XYZ: Matrix = np.array(
 CARDS = {"light": "#ffffff", "dark": "#1b1f25"}  # behind a chart, as style.css has it
 
 
-def linear(colour: str) -> Matrix:
-    """Return the linear RGB of a colour in sRGB."""
-    shares = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+def linear(color: str) -> Matrix:
+    """Return the linear RGB of a color in sRGB."""
+    shares = np.array([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
 
 
-def lab(colour: str, seen: Matrix) -> Matrix:
-    """Return CIE L*a*b* of a colour, as somebody sees it."""
-    shares = TO_XYZ @ np.clip(seen @ linear(colour), 0, 1) / (TO_XYZ @ np.ones(3))
+def lab(color: str, seen: Matrix) -> Matrix:
+    """Return CIE L*a*b* of a color, as somebody sees it."""
+    shares = TO_XYZ @ np.clip(seen @ linear(color), 0, 1) / (TO_XYZ @ np.ones(3))
     roots = np.where(shares > (6 / 29) ** 3, np.cbrt(shares), shares / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.array([116 * roots[1] - 16, 500 * (roots[0] - roots[1]), 200 * (roots[1] - roots[2])])
 
 
-def nearest(colours: Sequence[str], seen: Matrix) -> float:
-    """Return the distance of the two colours that look most alike."""
-    return min(float(np.linalg.norm(lab(one, seen) - lab(other, seen))) for one, other in combinations(colours, 2))
+def nearest(colors: Sequence[str], seen: Matrix) -> float:
+    """Return the distance of the two colors that look most alike."""
+    return min(float(np.linalg.norm(lab(one, seen) - lab(other, seen))) for one, other in combinations(colors, 2))
 
 
 @pytest.mark.parametrize("reader", SEEN)
 @pytest.mark.parametrize(
-    "colours", [STACKS, PHASES, tuple(PACES.values())], ids=["eleven stacks", "phases of a start", "turns"]
+    "colors", [STACKS, PHASES, tuple(PACES.values())], ids=["eleven stacks", "phases of a start", "turns"]
 )
-def test_no_reader_takes_one_colour_for_another(colours: Sequence[str], reader: str) -> None:
-    assert nearest(colours, SEEN[reader]) > 15
+def test_no_reader_takes_one_color_for_another(colors: Sequence[str], reader: str) -> None:
+    assert nearest(colors, SEEN[reader]) > 15
 
 
-def test_two_colours_that_were_too_near_for_deutan_readers_are_found() -> None:
+def test_two_colors_that_were_too_near_for_deutan_readers_are_found() -> None:
     assert nearest(("#E69F00", "#c2b200"), SEEN["deutan"]) == pytest.approx(2.8, abs=0.05)
     assert nearest(("#CC79A7", "#6b7a8f"), SEEN["protan"]) == pytest.approx(7.8, abs=0.05)
 
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
-def test_every_colour_stands_out_on_the_light_and_on_the_dark_page(card: str) -> None:
-    colours = (*STACKS, *PHASES, *PACES.values(), *(colour for colour, _ in VERDICTS.values()))
+def test_every_color_stands_out_on_the_light_and_on_the_dark_page(card: str) -> None:
+    colors = (*STACKS, *PHASES, *PACES.values(), *(color for color, _ in VERDICTS.values()))
     behind = float(TO_XYZ[1] @ linear(card))
-    for colour in colours:
-        bright = float(TO_XYZ[1] @ linear(colour))
-        assert (max(bright, behind) + 0.05) / (min(bright, behind) + 0.05) > 2, colour
+    for color in colors:
+        bright = float(TO_XYZ[1] @ linear(color))
+        assert (max(bright, behind) + 0.05) / (min(bright, behind) + 0.05) > 2, color
 
 
 def test_of_as_many_stacks_as_are_drawn_no_two_look_alike() -> None:
