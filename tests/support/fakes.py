@@ -308,6 +308,15 @@ def bare_testbed(folder: Path, host: Host, slot: int = 0) -> Testbed:
     return Testbed(client, image, network, ledger, LIMITS, folder, RunResources(placement, telemetry))
 
 
+def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> Launch:
+    """Return what an instance is started with, on a network that nobody makes."""
+    network = Network(prefix, ipaddress.IPv4Network("198.18.0.0/24"), Ledger(folder / "ledger"))
+    archive, disk, kernel = folder / "root.tar", folder / "disk", folder / "kernel"
+    image = Image("0" * 64, folder / "root", archive, disk, kernel, folder / "initrd", "")
+    own = folder / f"{prefix}-1"
+    return Launch(own.name, image, limits, network, (17007,), own, network.ledger, lambda *_: None)
+
+
 def launch_on(network: Network, image: Image, folder: Path) -> Launch:
     limits = replace(LIMITS, memory_bytes=256 << 20)
     return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)

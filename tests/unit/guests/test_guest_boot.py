@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import launch_at
 from waiting import ENOUGH_SECONDS, in_time
 
 from tare.contracts.technologies import Launch, Timeline
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.guests import guest
-from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.model.trials import Image, Limits
+from tare.model.trials import Limits
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
 PANIC = "Kernel panic - not syncing: System is deadlocked on memory"
@@ -23,22 +21,7 @@ PANIC = "Kernel panic - not syncing: System is deadlocked on memory"
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    archive, disk, kernel = tmp_path / "root.tar", tmp_path / "disk", tmp_path / "kernel"
-    image = Image("0" * 64, tmp_path / "root", archive, disk, kernel, tmp_path / "initrd", "")
-    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
-    limits = Limits((1,), 64 << 20, 4096)
-    folder = tmp_path / "tare-1"
-    return Launch(
-        "tare-test-1",
-        image,
-        limits,
-        network,
-        (17007,),
-        folder,
-        network.ledger,
-        lambda *_: None,
-        start_seconds=ENOUGH_SECONDS,
-    )
+    return replace(launch_at(tmp_path, limits=Limits((1,), 64 << 20, 4096)), start_seconds=ENOUGH_SECONDS)
 
 
 def failure(launch: Launch, text: str, then: str = "") -> TrialFailed:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import ipaddress
 import os
 import subprocess
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
+from fakes import launch_at
 
 from tare import plugins
 from tare.contracts.technologies import Launch
@@ -18,15 +18,14 @@ from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest
 from tare.guests.guest import Devices
 from tare.hosts.exec import ExecHost
-from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.model.trials import Image, Limits, Problem
+from tare.model.trials import Limits, Output, Problem
 from tare.technologies.cloud_hypervisor import CloudHypervisor
 from tare.technologies.firecracker import Firecracker
 from tare.technologies.kata import Kata
 from tare.technologies.libvirt import Libvirt
 from tare.technologies.libvirt_tcg import LibvirtTcg
+from tare.technologies.uml import Uml
 from tare.technologies.virtualbox import Virtualbox
 from tare.technologies.vmware import configuration, free_vmnet
 from tare.technologies.xen import Xen
@@ -54,17 +53,13 @@ class Within(ExecHost):
     def __init__(self, *prefix: str) -> None:
         super().__init__(LocalHost(), *prefix)
 
-    def run(self, *argv: str, **options: object) -> object:  # type: ignore[override]
-        return self.outer.run(*self.prefix, *argv, **options)  # type: ignore[arg-type]
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        return self.outer.run(*self.prefix, *argv, timeout=timeout, input=input, check=check)
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    archive, disk, kernel = tmp_path / "root.tar", tmp_path / "disk", tmp_path / "kernel"
-    image = Image("0" * 64, tmp_path / "root", archive, disk, kernel, tmp_path / "initrd", "")
-    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
-    limits = Limits((1, 3), 513 << 20, 4096)
-    return Launch("tare-test-1", image, limits, network, (17007,), tmp_path / "tare-1", network.ledger, lambda *_: None)
+    return launch_at(tmp_path, limits=Limits((1, 3), 513 << 20, 4096))
 
 
 @pytest.fixture
@@ -235,24 +230,10 @@ def test_a_tool_that_is_not_there_is_named_with_where_to_get_it(name: str, what:
 
 def test_user_mode_linux_is_usable_only_where_it_runs_a_program(tool: Run) -> None:
     del tool  # only on the PATH
-    host = LocalHost()
-    fine = plugins.find("technologies", "uml")().problems(host)
-    assert [problem for problem in fine if "program" in problem.what] == []
-    broken = Within(
-        "env",
-        f"PATH={STAND_INS}:{os.environ['PATH']}",
-        "sh",
-        "-c",
-        'case $1 in linux.uml) echo bad;; *) "$@";; esac',
-        "sh",
-    )
-    assert Problem("it does not run a program on this CPU: bad", _uml_fix()) in plugins.find(
-        "technologies", "uml"
-    )().problems(broken)
-
-
-def _uml_fix() -> str:
-    return "try a newer kernel, or a CPU without AVX-512: an emulated one has none"
+    assert [problem for problem in Uml().problems(LocalHost()) if "program" in problem.what] == []
+    broken = Within("sh", "-c", 'case $1 in linux.uml) echo bad;; *) "$@";; esac', "sh")
+    fix = "try a newer kernel, or a CPU without AVX-512: an emulated one has none"
+    assert Problem("it does not run a program on this CPU: bad", fix) in Uml().problems(broken)
 
 
 @pytest.mark.parametrize(
@@ -313,33 +294,12 @@ def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", 
 
 
 def test_virtualbox_s_machines_are_registered_once_and_have_what_is_attached(tool: Run, tmp_path: Path) -> None:
-    create = (
-        "VBoxManage",
-        "createvm",
-        "--name",
-        "m",
-        "--ostype",
-        "Debian_64",
-        "--basefolder",
-        str(tmp_path),
-        "--register",
-    )
-    assert tool(*create).returncode == 0
-    assert "already exists" in tool(*create).stderr
+    create = ("VBoxManage", "createvm", "--name", "m", "--ostype", "Debian_64", "--basefolder", str(tmp_path))
+    assert tool(*create, "--register").returncode == 0
+    assert "already exists" in tool(*create, "--register").stderr
     assert "not currently running" in tool("VBoxManage", "controlvm", "m", "poweroff").stderr
-    attach = (
-        "VBoxManage",
-        "storageattach",
-        "m",
-        "--storagectl",
-        "SCSI",
-        "--port",
-        "0",
-        "--device",
-        "0",
-        "--type",
-        "hdd",
-    )
-    assert "Could not find a controller" in tool(*attach, "--medium", "/none").stderr
+    place = ("--storagectl", "SCSI", "--port", "0", "--device", "0")
+    attach = tool("VBoxManage", "storageattach", "m", *place, "--type", "hdd", "--medium", "/none")
+    assert "Could not find a controller" in attach.stderr
     assert tool("VBoxManage", "unregistervm", "m", "--delete").returncode == 0
     assert not (tmp_path / "m").exists()

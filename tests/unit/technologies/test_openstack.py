@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import openstack_stand_in as stand_in
 import pytest
-from fakes import LIMITS
+from fakes import launch_at
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
 from tare.contracts.technologies import Launch
@@ -25,7 +24,6 @@ from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
 from tare.model.trials import Image
 from tare.technologies.openstack import Openstack
 
@@ -259,11 +257,7 @@ def test_inside_another_layer_it_is_refused(launch: Launch) -> None:
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     """What a server is asked for with; its image is only needed once it is entered."""
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    network = Network("tare-cloud", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
-    nothing = Path("/nowhere")
-    image = Image("0" * 64, nothing, nothing, nothing, nothing, nothing, "")
-    return Launch("tare-cloud-1", image, LIMITS, network, (17007,), tmp_path / "tare-cloud-1", ledger, lambda *_: None)
+    return launch_at(tmp_path, "tare-cloud")
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from tare.workloads.apache_memory import ApacheMemory
 from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.lighttpd_memory import LighttpdMemory
 from tare.workloads.loads.at_rate import AtRate
-from tare.workloads.loads.pressure import UnderPressure
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_memory import NginxMemory
 from tare.workloads.redis import Redis
+from tare.workloads.redis_density import RedisDensity
 from tare.workloads.redis_memory import RedisMemory
 
 
@@ -38,9 +38,10 @@ def test_the_load_of_the_papers_servers_is_their_page_at_the_papers_rate_in_runs
         (NginxMemory(), Nginx()),
         (ApacheMemory(), Apache()),
         (LighttpdMemory(), Lighttpd()),
+        (RedisDensity(), Redis()),
     ],
 )
-def test_the_server_is_that_of_the_workload_that_is_pressed(workload: UnderPressure, of: Workload) -> None:
+def test_the_server_is_that_of_the_workload_that_drives_it(workload: Workload, of: Workload) -> None:
     assert (workload.server, workload.port, workload.usual_port) == (of.name, of.port, of.usual_port)
     assert (workload.packages, workload.client_packages, workload.paths) == (of.packages, of.client_packages, of.paths)
     assert workload.service("0.0.0.0") == of.service("0.0.0.0")  # noqa: S104 - nothing listens

@@ -10,7 +10,6 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import LimitsWanted, Output
 from tare.suites.bounds import bounded
-from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"
@@ -63,14 +62,6 @@ SET = (SAMPLES / "set-1.csv").read_text()
 def test_what_holds_no_latency_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match="gave no latency for SET"):
         RedisDensity().slow_seconds(text)
-
-
-def test_the_server_is_that_of_redis() -> None:
-    workload, redis = RedisDensity(), Redis()
-    assert (workload.server, workload.port, workload.usual_port) == ("redis", redis.port, redis.usual_port)
-    assert (workload.packages, workload.client_packages) == (redis.packages, redis.client_packages)
-    assert workload.service("0.0.0.0") == redis.service("0.0.0.0")  # noqa: S104 - nothing listens
-    assert workload.rounds == 1
 
 
 def test_a_bound_of_time_lowers_how_many_are_started_at_most() -> None:
