@@ -76,7 +76,8 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
     known = _stacks(run)
     baseline = _known(run, asked.baseline or run.record.baseline, known)
     asked_for = tuple(_known(run, stack, known) for stack in dict.fromkeys(asked.stacks))
-    _refuse_baseline(asked_for, baseline)
+    if baseline in asked_for:
+        raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
     control = run.record.control if baseline == run.record.baseline else ""
     chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
@@ -223,11 +224,6 @@ def _known(run: Run, stack: str, known: Iterable[str]) -> str:
         hint = did_you_mean(stack, names, f"it has {', '.join(names)}" if names else "it has none")
         raise UsageError(f"{run.folder}: has no stack {stack}", hint)
     return stack
-
-
-def _refuse_baseline(stacks: Sequence[str], baseline: str) -> None:
-    if baseline in stacks:
-        raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
 
 
 def _common_baseline(before: Run, after: Run, asked: str | None) -> str:

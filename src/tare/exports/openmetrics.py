@@ -55,7 +55,9 @@ def texts(samples: Iterable[Sample]) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tare-export-") as folder:
         spool = _Spool(Path(folder))
         for sample in samples:
-            _spool(spool, sample)
+            seconds = f"{sample.nanoseconds / 1e9:.3f}"
+            for family, own, value in measured(sample):
+                spool.add(family, own, f"{series(family, sample.labels, own)} {value!r} {seconds}\n")
         spool.flush()
         for family in FAMILIES:
             found = spool.texts(family)
@@ -64,12 +66,6 @@ def texts(samples: Iterable[Sample]) -> Iterator[str]:
                 yield first
                 yield from found
     yield "# EOF\n"
-
-
-def _spool(spool: _Spool, sample: Sample) -> None:
-    seconds = f"{sample.nanoseconds / 1e9:.3f}"
-    for family, own, value in measured(sample):
-        spool.add(family, own, f"{series(family, sample.labels, own)} {value!r} {seconds}\n")
 
 
 def _head(family: Family) -> str:

@@ -189,10 +189,6 @@ def _own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
     return np.asarray(head.logs[row][head.usable[row]])
 
 
-def _error_of(sample: Sample) -> float:
-    return sample.deviation**2 / sample.count
-
-
 def _lack(cell: Cell) -> str:
     return cell.skipped or "; ".join(cell.notes) or "no value"
 
@@ -203,7 +199,8 @@ def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
     if ratio.low is None and ratio.n < _LEAST:
         notes.append(f"{counts} blocks have no interval: {_LEAST} are needed in each run")
     elif ratio.low is None:
-        wild = max(zip(("before", "after"), samples, strict=True), key=lambda each: _error_of(each[1]))[0]
+        errors = [sample.deviation**2 / sample.count for sample in samples]
+        wild = "before" if errors[0] >= errors[1] else "after"
         few = f"{counts} blocks are too few for an interval"
         notes.append(f"{few}: those of the run {wild} differ far more from each other, and need to be more")
     if ratio.zero_width:

@@ -305,7 +305,8 @@ def _with_comparison(cell: Cell, workload: _Workload, ratio: Ratio | None, probl
         return replace(cell, verdict="too few blocks", notes=(*cell.notes, text))
     notes = cell.notes
     if ratio.low is None:
-        notes += (f"{_blocks(ratio.n)} {'has' if ratio.n == 1 else 'have'} no interval: {least_count()} are needed",)
+        have = "one block has" if ratio.n == 1 else f"{ratio.n} blocks have"
+        notes += (f"{have} no interval: {least_count()} are needed",)
     if ratio.zero_width:
         notes += (f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""),)
     return replace(with_ratio(cell, ratio), cautions=(*cell.cautions, *_doubts(cell.stack, ratio)), notes=notes)
@@ -332,10 +333,6 @@ def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
         text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
         cautions.append(Caution("unlike-itself", text))
     return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in cautions)
-
-
-def _blocks(count: int) -> str:
-    return "one block" if count == 1 else f"{count} blocks"
 
 
 def _ratios(cell: Cell, differences: NDArray[np.float64], both: NDArray[np.bool_]) -> tuple[float, ...]:
