@@ -1,4 +1,4 @@
-"""The contract of technologies, and what tare gives them to start an instance."""
+"""The contract of technologies, and what they start an instance with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLEAN = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))  # 
 
 @dataclass
 class Timeline:
-    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` tells them.
+    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` reports them.
 
     `before_request` is called right before the moment `requested`.
     """
@@ -127,7 +127,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Ground:
-    """What tare gives an instance whose technology has neither: a control group and a fresh root.
+    """What tare makes for an instance whose technology has neither: a control group and a fresh root.
 
     The footprint is that of the group's processes; the disk is what was written over the image. `volume` is a folder
     for the technology to mount at `VOLUME`; None if the instance needs none.
@@ -210,8 +210,8 @@ class Technology(ABC):
     emulated machine, or only against a program that stands in for it; `tested_in` is the folder or file of the
     tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
     starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
-    `Launch.volume_bytes` asks for one. With `built_in_address`, its instances cannot be told
-    their address: of stacks that are alive together, it gets one of the first slots. `starts_quickly`: an instance
+    `Launch.volume_bytes` asks for one. With `built_in_address`, its instances cannot be given
+    an address: of stacks that are alive together, it gets one of the first slots. `starts_quickly`: an instance
     answers within a few seconds, so that `tare try` takes it without being asked.
     """
 

@@ -37,11 +37,11 @@ VOLUME = "/srv/tare-volume"  # where an instance has its data volume
 class Instance:
     """One started environment.
 
-    `inside` is None for a unikernel, `address` without a network. `processes` gives the numbers of its processes on the
-    host, and is called ten times a second. `proof` says what really runs, read from inside and outside. `disk` gives
-    the bytes that it has written; `image` those on the host's disk of what it was started from, which instances share,
-    in the form that its technology keeps. `serves` names the workloads whose server is built in, each with its TCP
-    port. `storage` is the file of its disk on the host, if `qemu-img` can read it; the suffix is its format.
+    `inside` is None for a unikernel, `address` without a network. `processes` returns the numbers of its processes on
+    the host, and is called ten times a second. `proof` describes what really runs, read from inside and outside. `disk`
+    returns the bytes that it has written; `image` those on the host's disk of what it was started from, which instances
+    share, in the form that its technology keeps. `serves` names the workloads whose server is built in, each with its
+    TCP port. `storage` is the file of its disk on the host, if `qemu-img` can read it; the suffix is its format.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Setup:
     """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits.
 
     `drop_caches` writes back and drops the file caches of the instance and of all machines that it runs on.
-    `disks_moved` gives what the disks of the machine under test have moved so far.
-    `cold_read_bytes` is what the disks of the machine under test have read during a cold start; None for a warm one.
-    A command that drives the server has `patience_seconds` beyond the time that it should take. `further` is for
-    workloads of one round, whose instance is the only one alive; None for others. `start` is what runs a command in an
-    image that others have built as that says: its user, environment and folder, and its entry point before the words.
+    `disks_moved` returns what the disks of the machine under test have moved so far. `cold_read_bytes` is what the
+    disks of the machine under test have read during a cold start; None for a warm one. A command that drives the server
+    has `patience_seconds` beyond the time that it should take. `further` is for workloads of one round, whose instance
+    is the only one alive; None for others. `start` is what runs a command in an image that others have built, with that
+    image's settings: its user, environment and folder, and its entry point before the words.
     """
 
     instance: Instance
@@ -144,8 +144,8 @@ class Workload(ABC):
     the images, not `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the
     other stacks. With one round, stacks are measured one after the other. `searches`: it chooses its points while it
     measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial. `own_server`: its
-    server is the user's, which an image that others have built starts as that says. `writes_anywhere`: its program is
-    the user's, so that nobody knows its `paths` before it has run; tare then looks for what it has written.
+    server is the user's, which an image that others have built starts with its own settings. `writes_anywhere`: its
+    program is the user's, so that nobody knows its `paths` before it has run; tare then looks for what it has written.
 
     What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
     """
@@ -196,9 +196,9 @@ class Workload(ABC):
         return None
 
     def in_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no server of the user's
-        """Return it as it runs in the image that is to be measured, which may say on which port its server listens.
+        """Return it as it runs in the image that is to be measured, which may set the port of its server.
 
-        Raises TareError where nobody says it.
+        Raises TareError where nobody sets it.
         """
         return self
 

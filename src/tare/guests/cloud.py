@@ -172,7 +172,7 @@ class Cloud:
         )
 
     def _active(self, server: Any, timeout_seconds: float) -> Any:
-        """Wait until a server runs; raises TrialFailed with the reason that the cloud gives."""
+        """Wait until a server runs; raises TrialFailed with the reason of the cloud."""
         compute, began = self._api.compute, time.monotonic()
         while True:
             server = compute.get_server(server.id)
@@ -267,7 +267,7 @@ def _pause(began: float) -> None:
 def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
     try:
         resource = find(name)
-    except sdk().exceptions.NotFoundException:  # from version 6 on, it is said to do this instead
+    except sdk().exceptions.NotFoundException:  # from version 6 on, it raises this, as documented
         resource = None
     if resource is None:
         names = sorted(str(each.name) for each in every())

@@ -98,7 +98,7 @@ def watch_boot(console: Process, launch: Launch) -> str:
     """Read the console until the guest's door is open, and mark the moments of its boot; return its kernel's release.
 
     Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again, and
-    OutOfMemory if its kernel says that this is why.
+    OutOfMemory if its kernel reports that as the reason.
     """
     said = _Said()
     while True:

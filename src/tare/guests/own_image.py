@@ -73,7 +73,7 @@ DiskFormat = Literal["raw", "qcow2"]
 
 @dataclass(frozen=True)
 class OwnImage(Technology):
-    """Boots the user's image. Each technology of this kind gives the command line."""
+    """Boots the user's image. Each technology of this kind builds the command line."""
 
     family = "unikernel"
     isolates = "a kernel with one application in it, on virtual hardware"

@@ -1,7 +1,7 @@
 """Our own application as a unikernel: what all technologies that start it share.
 
 It is `micro` (tare/images/micro.py), built once, before the first instance. It has started when it answers the client
-on the port of `init`. If its console does not say within 60 s that it serves, it has failed. It has one CPU and no
+on the port of `init`. If its console does not report within 60 s that it serves, it has failed. It has one CPU and no
 limit of open files.
 """
 
@@ -93,7 +93,7 @@ class Unikernel(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        """Start the unikernel in a control group and wait until its console says that it serves."""
+        """Start the unikernel in a control group and wait until its console reports that it serves."""
         folder = bring_unikernels(launch.ledger.host, lambda _: None)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
         address = launch.network.instance_address
@@ -120,7 +120,7 @@ class Unikernel(Technology):
             )
 
     def _watch(self, console: Process, launch: Launch) -> None:
-        """Read the console until the application says that it serves; after a firmware, mark its first line.
+        """Read the console until the application reports that it serves; after a firmware, mark its first line.
 
         Raises TrialFailed with the last line if the monitor ends or 60 s have passed.
         """

@@ -1,6 +1,6 @@
 """Bubblewrap: the sandbox of Flatpak, one small program that makes namespaces.
 
-It makes neither control group nor network: tare gives it both.
+It makes neither control group nor network: tare makes both.
 """
 
 from __future__ import annotations

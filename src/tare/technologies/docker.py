@@ -154,7 +154,7 @@ class Docker(Technology):
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             with host.spawn(*command, life_line=True) as client:
-                client.read_line(launch.start_seconds)  # `init` says that it is ready
+                client.read_line(launch.start_seconds)  # `init` reports that it is ready
                 ready.append((client, client.errors()))
                 yield client
 
@@ -167,7 +167,7 @@ class Docker(Technology):
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
 
     def _removed(self, host: Host, name: str) -> bool:
-        """Remove a container that has ended well, and tell whether that could be done."""
+        """Remove a container that has ended well, and return whether that could be done."""
         try:
             return host.run(self.program, "rm", "--volumes", name, timeout=_SECONDS, check=False).exit_code == 0
         except TrialFailed:  # the host does not answer, or the engine does not: the ledger has what to do then
@@ -242,7 +242,7 @@ class Docker(Technology):
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
     def _image_bytes(self, host: Host, launch: Launch) -> int:
-        """Return the bytes of the image as the engine tells them."""
+        """Return the bytes of the image as the engine reports them."""
         inspect = (self.program, "image", "inspect", "--format", "{{.Size}}", launch.image.tag)
         return int(host.run(*inspect, timeout=_SECONDS).text)
 

@@ -32,7 +32,7 @@ rm -f $notes
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
-# Where a network is described, by CNI and by netavark: Podman takes a tenth of a second to tell the same.
+# Where a network is described, by CNI and by netavark: Podman takes a tenth of a second to print the same.
 _DESCRIBED = {"/etc/cni/net.d": "conflist", "/etc/containers/networks": "json"}
 _BRIDGE = re.compile(r'"(?:bridge|network_interface)": *"([^"]+)"')
 # Of a tare that was killed, CNI cannot take its rules back either. They name the network in a comment; the number of a

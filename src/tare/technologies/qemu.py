@@ -71,7 +71,7 @@ class Qemu(Technology):
 
 def _machine(launch: Launch, devices: guest.Devices) -> tuple[str, ...]:
     network = f"tap,id=net0,ifname={devices.card},script=no,downscript=no"
-    # The machine keeps the file in no cache of its own: its disk sees what the guest's disk is told to do.
+    # The machine keeps the file in no cache of its own: its disk sees each request to the guest's disk.
     volume = ("-drive", f"file={devices.volume},if=virtio,format=raw,cache=none") if devices.volume else ()
     return (
         *("-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),

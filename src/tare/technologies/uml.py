@@ -25,7 +25,7 @@ _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU
 _TOLD = "tare-uml-runs-programs"
 _CONSOLE = ("con0=null,fd:1", "con=null", "ssl=null")
-# The machine's own root, read only, and a program of it that says a word.
+# The machine's own root, read only, and a program of it that prints a word.
 _PROBE = ("mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "init=/bin/echo", *_CONSOLE)
 
 

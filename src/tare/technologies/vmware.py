@@ -5,7 +5,7 @@ Written to VMware's documentation, and never run on the real thing: "Using vmrun
 file /etc/vmware/networking and `vmware-networks`); the keys of the .vmx file as Workstation 15.5, VTmark's version,
 writes them. The settings are those of VTmark (section 4.3): a bridged network, a disk that is allocated in full behind
 the SCSI controller that VMware recommends, no display. The kernel cannot be given directly: a CD boots it. Each further
-bridge starts VMware's networks anew, which interrupts machines that are alive already: in a block, that is before the
+bridge restarts VMware's networks, which interrupts machines that are alive already: in a block, that is before the
 first turn.
 """
 

@@ -8,7 +8,7 @@ their settings and its format of access log, which goes to /dev/null, so that it
 tare's own. Its workers run as www-data, which the instance must have.
 
 Values: the knee; over the rate the answers a second, the response time and its standard deviation, and each class of
-errors. loads.knee says what the knee is and how it is found, loads.httperf what the client cannot do.
+errors. loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
 share of requests that may be without a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the

@@ -6,7 +6,7 @@ describes in `application.toml` (see docs/decisions/applications.md). The servic
 every stack. What runs beside it is the same for all stacks: plain instances on the client's side, of images of their
 own, with the client's CPUs. All services find one another by their names.
 
-Each trial starts all of it anew: the instance under test, then the services beside, each when the one before it is
+Each trial starts all of it again: the instance under test, then the services beside, each when the one before it is
 ready, then the service under test, and then the load, once. A service that ends fails the trial. The load is a command
 on the client with metrics of its own; its whole output is kept. There are no turns: the stacks of a block are measured
 one after the other. The application brings the image of its service, so that the suite has no `[image]`.
@@ -136,9 +136,9 @@ class OfSeveral(Workload):
         return replace(self, folder=replace(application, under_test=replace(application.under_test, command=command)))
 
     def in_image(self, image: Image) -> Self:
-        """Return it with the port that the image of the service under test exposes, where the application says none.
+        """Return it with the port that the image of the service under test exposes, where the application sets none.
 
-        Raises SuiteError where nobody says one.
+        Raises SuiteError where neither sets one.
         """
         application = self.application
         if application.under_test.port:
@@ -179,7 +179,7 @@ class OfSeveral(Workload):
         return ""
 
     def seconds(self) -> float:
-        """Return the seconds that the load is said to take."""
+        """Return the seconds that the load takes, as the suite or the application states."""
         return self.duration or self.application.load.duration
 
 

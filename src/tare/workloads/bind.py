@@ -8,8 +8,8 @@ several runs. Every stack runs the same BIND, with as many threads as it sees CP
 2022, as in Debian 12, it ends as it starts, by an assertion on the range of ports.
 
 Values: the knee; over the rate the answers a second, their mean latency and its standard deviation, lost queries, and
-answers other than NOERROR. loads.knee says what the knee is and how it is found, loads.dnsperf what the
-client cannot do.
+answers other than NOERROR. loads.knee defines the knee and its search, loads.dnsperf lists the limits
+of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
 share of queries that may be without a good answer; `resolution` of the knee; `timeout` of an answer.

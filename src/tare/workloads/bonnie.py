@@ -11,7 +11,7 @@ half second that Bonnie++ needs for a result: here it is `characters`. If `files
 
 The file is twice as large as `memory`; a suite that gives the instance more memory is refused. Caches are dropped
 before each trial, but Bonnie++ reads what it has just written, and its own way around them (`-D`) is for writing alone,
-and breaks that of single bytes. So tare counts what the machine's disks move, and a caution tells what they did not
+and breaks that of single bytes. So tare counts what the machine's disks move, and a caution has what they did not
 see. Bonnie++ syncs the file after each part, which counts. It cannot pause, so stacks are measured one after the other.
 
 Settings: `place`, the root of the instance or a data volume; `memory`; `characters`, the bytes that are moved singly;
@@ -146,8 +146,8 @@ class Bonnie(OnDisk):
         """Return whether a line is a result with these settings; it names the size in M or in G."""
         fields, size = row.split(","), self._file_bytes // _MEBIBYTE
         sizes = (f"{size}M", f"{size // 1024}G" if size % 1024 == 0 else "")
-        told = len(fields) == _FIELDS and [fields[0], *fields[2:5]] == ["1.98", "tare", "1", str(self.seed)]
-        return told and fields[5] in sizes
+        is_asked = len(fields) == _FIELDS and [fields[0], *fields[2:5]] == ["1.98", "tare", "1", str(self.seed)]
+        return is_asked and fields[5] in sizes
 
 
 def _speed(field: str, name: str) -> float:

@@ -1,7 +1,7 @@
 """Context switches: how often a second one CPU goes from one process to another.
 
-`perf bench sched pipe` lets two processes pass a number to and fro over two pipes. Each has to wait for the other, so
-every trip there and back is two switches, with the write and the read that cause them. Both are kept on one CPU, the
+`perf bench sched pipe` lets two processes pass a number back and forth over two pipes. Each has to wait for the other,
+so every trip there and back is two switches, with the write and the read that cause them. Both are kept on one CPU, the
 first that the instance may use: on two, what is measured is the waking of an idle CPU, which took 17 times as long on a
 virtual machine, and changes with where the scheduler puts them.
 

@@ -130,7 +130,7 @@ class Dbench(OnDisk):
 
 
 def _reason(text: str) -> str:
-    """Return why an output is no result: it says the important thing first, and much afterwards."""
+    """Return why an output is no result: the first trouble in it is the important one."""
     if trouble := _TROUBLE.search(text):
         line = trouble[0][:300]
         return f"the disk may be full: {line}" if " expected to write " in line else line

@@ -1,13 +1,13 @@
 """fio: reads or writes of one size, in sequence or at random, and how long a request takes.
 
-VTmark (2021, its Table 2) measures disks with Bonnie++ and DBENCH; fio is what people take today, and tells the slow
+VTmark (2021, its Table 2) measures disks with Bonnie++ and DBENCH; fio is what people take today, and shows the slow
 requests from the usual ones: `latency` has a point for each percentile of a turn, from when a request is made.
 
-The files are written before the first turn. Each turn starts fio anew, with as many requests as fill it at the rate so
+The files are written before the first turn. Each turn starts fio again, with as many requests as fill it at the rate so
 far, but 1000 at least, of which the highest percentile leaves out one. Writes end when the disk has them.
 
 O_DIRECT bypasses the caches of files, or they are dropped on all machines of a stack before each turn. It may have no
-effect, as in gVisor: tare counts what the machine's disks move, and a caution tells what they did not see.
+effect, as in gVisor: tare counts what the machine's disks move, and a caution has what they did not see.
 
 Settings: `place`, the root of the instance or a data volume; `pattern`; `block`, the size of a request; `size` of each
 file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` of them on the way, fewer where
@@ -127,9 +127,9 @@ class Fio(OnDisk):
 
     def _command(self, job_bytes: int, seed: int) -> tuple[str, ...]:
         options = {**self._options, "directory": self.folder, "io_size": job_bytes, "randseed": seed}
-        told = (*(f"--{name}={value}" for name, value in options.items()), "--group_reporting=1", "--disk_util=0")
+        settings = (*(f"--{name}={value}" for name, value in options.items()), "--group_reporting=1", "--disk_util=0")
         points = f"--percentile_list={':'.join(f'{each:g}' for each in _PERCENTILES)}"
-        return ("fio", "--name=tare", *told, "--lat_percentiles=1", points, "--output-format=json")
+        return ("fio", "--name=tare", *settings, "--lat_percentiles=1", points, "--output-format=json")
 
     def _turn(self, setup: Setup, inside: Host, requests: int, seed: int) -> Raw:
         if self.caches == "drop":
@@ -149,13 +149,13 @@ class Fio(OnDisk):
         """Find what the one job of these settings did; fio may print remarks before its JSON."""
         report = read_report(re.sub(r"\A.*?^(?=\{$)", "", text, count=1, flags=re.MULTILINE | re.DOTALL), "fio", _HINT)
         job = report.only("jobs")
-        told, done = job.part("job options"), job.part(self._way)
+        options, done = job.part("job options"), job.part(self._way)
         if not report.word("fio version").startswith("fio-3."):
             report.refuse("is of another version")
-        if any(told.value(name) != str(value) for name, value in self._options.items()):
-            told.refuse("is of other settings")
+        if any(options.value(name) != str(value) for name, value in self._options.items()):
+            options.refuse("is of other settings")
         moved, requests = done.positive("io_bytes"), done.positive("total_ios")
         failed = job.number("error") + done.number("short_ios") + done.number("drop_ios")
-        if failed or moved != requests * self.block or told.word("io_size") != f"{moved / self.jobs:.0f}":
+        if failed or moved != requests * self.block or options.word("io_size") != f"{moved / self.jobs:.0f}":
             done.refuse("has requests that failed or are missing")
         return done

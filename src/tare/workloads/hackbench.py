@@ -6,8 +6,8 @@ with its numbers; published results mostly are the seconds of a fixed number of 
 
 Every turn makes the same number of `loops` on every stack, 100 of which are perf's and hackbench's own default. The
 start of the processes is not measured, but their end is, as in all of hackbench's numbers: with few loops it would be
-most of what is measured. perf tells the time in whole milliseconds, 1 to 3 % of such a turn; to resolve less, give more
-loops.
+most of what is measured. perf prints the time in whole milliseconds, 1 to 3 % of such a turn; to resolve less, give
+more loops.
 
 Settings: `kinds`, what carries the messages; `groups`, their numbers, rising; `loops`; `repetitions`, the turns of each
 kind and number.

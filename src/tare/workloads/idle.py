@@ -4,7 +4,7 @@ VTmark (section 5, "Idle State", Table 4) gives the share of the machine's memor
 VMware adds what the guest reports to what the machine uses without it. Here one figure is taken of every technology in
 the same way: the proportional set size of all processes that the instance costs the host, its monitor among them, and
 the kernel memory that its control group is charged where the kernel counts that. Beside it is what the guest itself
-reports as used, where it has a kernel of its own: that says nothing of its monitor, nor of pages that it once used.
+reports as used, where it has a kernel of its own: that leaves out its monitor, and pages that it once used.
 
 The image's size is that of the form in which the technology keeps it: a folder, an engine's layer, or a disk with its
 kernel. The caches of files count in neither.
@@ -33,7 +33,7 @@ _Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]
 
 @dataclass(frozen=True)
 class Cost:
-    """What is written of an idle instance; None where the host does not tell."""
+    """The bytes of an idle instance; None where the host does not report them."""
 
     memory_bytes: _Bytes
     kernel_bytes: Annotated[int, Field(ge=0, le=_MOST_BYTES)] | None
@@ -63,13 +63,13 @@ class Idle(Workload):
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
-        """Wait, and read what the instance costs and reports; raises TrialFailed where the host does not tell."""
+        """Wait, and read what the instance costs and reports; raises TrialFailed where the host does not report it."""
         if setup.further is None:
             raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it has a single round")
         setup.client.run("sleep", f"{self.settle:g}", timeout=self.settle + 30)
         found = setup.further.cost()
         if found.memory_bytes is None:
-            raise TrialFailed(f"{setup.instance.name}: its host does not tell the memory of its processes")
+            raise TrialFailed(f"{setup.instance.name}: its host does not report the memory of its processes")
         cost = Cost(found.memory_bytes, found.kernel_bytes, found.reported_bytes, setup.instance.image())
         yield Raw("cost", (), json.dumps(asdict(cost)) + "\n", 0.0)
 

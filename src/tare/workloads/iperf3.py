@@ -79,8 +79,8 @@ class Iperf3(Workload):
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Send in each mode; raises TrialFailed if iperf3 reports an error.
 
-        What comes before the first round holds no values: a run as short as can be, which tells what its start costs,
-        and for each mode a turn of probes, and those that `omit` asks for.
+        What comes before the first round holds no values: a run as short as can be, which measures the cost of its
+        start, and for each mode a turn of probes, and those that `omit` asks for.
         """
         least, _ = self._run(setup, "start", self._sending("tcp", 1))
         start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends

@@ -47,7 +47,7 @@ _RESULT = re.compile(rf"(?P<kernel>[0-9a-f]{{64}})  {re.escape(_KERNEL)}\n", re.
 _DISK_BYTES = {"defconfig": 4 * _GIB, "tinyconfig": 2 * _GIB}
 _CPU_SECONDS = {"defconfig": 1200.0, "tinyconfig": 120.0}
 _PATIENCE = 20  # times as long as one CPU takes: an emulated one needs that
-_LACKS = {  # what the commands say, and what helps
+_LACKS = {  # what the commands print, and the hint
     "memory": (("Killed", "annot allocate memory", "ut of memory"), "give the instances more `memory` in [limits]"),
     "disk": (("No space left on device", "Disk quota exceeded"), "make room where the instances have their disks"),
 }

@@ -6,7 +6,7 @@ on OSv and Apache on Linux, for ten seconds at each rate up to about 5000/s, whe
 Here every stack runs the same lighttpd, with the modules of Debian's default, as root and without a log.
 
 Values: the knee; over the rate the answers a second, the response time and its standard deviation, and each class of
-errors. loads.knee says what the knee is and how it is found, loads.httperf what the client cannot do.
+errors. loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
 share of requests that may be without a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the

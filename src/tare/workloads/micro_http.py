@@ -4,7 +4,7 @@ It compares unikernels with everything else: the server is one source with one t
 the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `nginx`: wrk on the client requests the
 page without a pause over `clients` connections. The page comes from memory, so no file system takes part. The 2017
 paper (section V-A) compared nginx on Rumprun with nginx on Linux. Here the server is small and has one source for all,
-so what differs is what is around it; its numbers are none of the paper's.
+so only its environment differs; its numbers cannot be compared with the paper's.
 
 A refused or broken connection, a status other than 200 to 399, a page that is not of 1 KiB, or no answer for half a
 minute fails the trial.

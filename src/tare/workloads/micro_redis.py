@@ -3,7 +3,7 @@
 It compares unikernels with everything else: the server is one source with one thread (programs/unikernel), which uses
 the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `redis`, by redis-benchmark. The 2017
 paper (section V-B) compared Redis on OSv and Rumprun with Redis on Linux. Here the server is small and has one source
-for all; its numbers are none of the paper's.
+for all; its numbers cannot be compared with the paper's.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
 request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.

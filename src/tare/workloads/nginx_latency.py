@@ -6,7 +6,7 @@ schedule that does not wait for answers, so that the waits which a stall of the 
 latency is what throughput leaves of it.
 
 A turn has a thousand requests at least, so it may be longer than those of others. A percentile is that of a turn, and
-turns are compared within rounds. `answered` tells whether the server kept up with the rate: where it did not, requests
+turns are compared within rounds. `answered` shows whether the server kept up with the rate: where it did not, requests
 pile up, and latencies grow with the turn. With fewer `connections` than requests under way, they wait for one.
 
 An error answer, a broken connection or a page of another size fails the trial.

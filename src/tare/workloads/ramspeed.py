@@ -10,7 +10,7 @@ six kinds (RAMspeed's own list ends at 18), `bytes_per_pass = "32GiB"` and 5 pas
 same modes. Its pass is 32 GiB in all operations; RAMspeed's copy moves twice its `-g`, its add three times. Every
 element is checked after each operation.
 
-One pass of each part is a turn, and starts the program anew: which pages it gets decides a good part of its speed
+One pass of each part is a turn, and starts the program again: which pages it gets decides a good part of its speed
 (docs/decisions/turns.md).
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, of each array; `bytes_per_pass`,

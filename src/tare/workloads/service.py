@@ -47,7 +47,7 @@ from tare.workloads.loads.requests import Request, Requests, as_path
 
 
 class _Unsaid(int):
-    """A port that the suite does not say."""
+    """A port that the suite does not set."""
 
 
 _UNSAID = _Unsaid(HTTP_PORT)
@@ -124,7 +124,7 @@ class ServerOfYours(Workload):
         return words_of(self.command)[:1]
 
     def started_in(self, image: ImageWanted) -> Self:
-        """Return it with the command of an image that others have built, where the suite does not say one."""
+        """Return it with the command of an image that others have built, where the suite does not set one."""
         return replace(self, command="") if image.source and self.command == _OWN else self
 
     def commanded(self, command: tuple[str, ...]) -> Self:
@@ -132,7 +132,7 @@ class ServerOfYours(Workload):
         return replace(self, command=command)
 
     def in_image(self, image: Image) -> Self:
-        """Return it with the command and the port of an image of others, where the suite does not say them.
+        """Return it with the command and the port of an image of others, where the suite does not set them.
 
         Raises SuiteError where that exposes several ports.
         """
@@ -145,7 +145,7 @@ class ServerOfYours(Workload):
         return replace(own, port=exposed_port(image, own.port))
 
     def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:
-        """Refuse a port that a server of the user's is not told; see `Workload.faults_in`.
+        """Refuse a port that no setting passes to the user's server; see `Workload.faults_in`.
 
         A server in an image that others have built, or among files that the suite adds to it, may have its own port.
         """

@@ -74,7 +74,7 @@ class SysbenchMemory(SysbenchTest):
         return (*sizes, *how, f"--memory-scope={self.scope}")
 
     def read(self, text: str) -> re.Match[str] | None:
-        """Match a whole output with these settings; it does not tell `access`."""
+        """Match a whole output with these settings; sysbench does not print `access`."""
         found = _RESULT.fullmatch(text)
         asked = (self.block_size // _KIB, self.operation, self.scope)
         return found if found and (int(found["block"]), found["operation"], found["scope"]) == asked else None

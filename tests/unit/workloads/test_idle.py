@@ -78,7 +78,7 @@ def test_what_the_host_does_not_tell_is_missing_and_not_zero() -> None:
 
 
 def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="does not tell the memory"):
+    with pytest.raises(TrialFailed, match="does not report the memory"):
         measured(setup(costs=replace(COST, memory_bytes=None)))
 
 

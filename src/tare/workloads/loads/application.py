@@ -40,7 +40,7 @@ class OwnService:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its command line, as far as the application says it: an entry point of its own, and its command."""
+        """Its command line, as far as the application sets it: an entry point of its own, and its command."""
         own = self.image.source.started.entry_point if self.image.source else None
         return (*(own or ()), *self.command)
 
@@ -86,7 +86,7 @@ class Load:
         return replace(raw, client_limit=self.limit_in(f"{raw.text}\n{raw.errors}"))
 
     def limit_in(self, printed: str) -> str:
-        """Return the line in which the load says that it was the bottleneck; empty without one."""
+        """Return the line in which the load reports that it was the bottleneck; empty without one."""
         found = re.search(self.bottleneck, printed, re.MULTILINE) if self.bottleneck else None
         if found is None:
             return ""

@@ -76,7 +76,7 @@ class _ApplicationTable:
 
 @dataclass(frozen=True)
 class _ServiceTable:
-    """A table `[services.NAME]`. `from` is a word of Python, and is read apart."""
+    """A table `[services.NAME]`. `from` is a word of Python, and is read separately."""
 
     packages: Packages = ()
     files: Files = field(default_factory=dict)

@@ -88,7 +88,7 @@ class AtRate(Workload):
 
 @dataclass(frozen=True)
 class UnderPressureAtRate(UnderPressure):
-    """Looks for the smallest memory of a server at one rate. A plug-in says `of` which workload."""
+    """Looks for the smallest memory of a server at one rate. A plug-in sets `of`, the workload."""
 
     client_packages = HttperfLoad.client_packages
     usual_port = HttperfLoad.usual_port

@@ -53,7 +53,7 @@ class Computing(Workload):
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
-        Where the kernel puts a program's memory and stack can decide a tenth of its speed, and is drawn anew with each
+        Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each
         start (docs/decisions/turns.md).
         """
         inside, seconds = setup.inside(self.name), self._turn_seconds

@@ -7,7 +7,7 @@ kernel ends for lack of memory, or that does not start or answer in time; where 
 memory than `spare`; and with `most`. Then nobody knows how many fit, and `instances` is missing.
 
 The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
-footprint. What they share counts once. An instance that fails otherwise fails the trial: it says nothing of a number.
+footprint. What they share counts once. An instance that fails otherwise fails the trial: it does not count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class Density(WithFurther):
-    """Counts instances of a server. A plug-in gives the server, a short load, and how its output tells a latency."""
+    """Counts instances of a server. A plug-in provides the server, a short load, and the reader of its latency."""
 
     metrics = (
         Metric("further", "Memory of each further instance", "bytes", "lower", overall=False),
@@ -69,7 +69,7 @@ class Density(WithFurther):
         """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
-        """Start one instance after the other, and ask them all; the last output tells why it has ended."""
+        """Start one instance after the other, and ask them all; the last output has the reason of the end."""
         try:
             end, reason = (yield from self._filled(setup, self.further(setup))), ""
         except (OutOfMemory, TimedOut) as error:
@@ -100,7 +100,7 @@ class Density(WithFurther):
         return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
 
     def _filled(self, setup: Setup, further: Further) -> Generator[Raw, None, str]:
-        """Start one more until something ends it, and tell what; all but the trial's own are then gone."""
+        """Start one more until something ends it, and return what; all but the trial's own are then gone."""
         alive = [setup]
         with ExitStack() as exits:
             while True:
@@ -151,7 +151,7 @@ def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
 def _memory(further: Further, count: int) -> Raw:
     memory_bytes = further.cost().all_memory_bytes
     if memory_bytes is None:
-        raise TrialFailed("the host does not tell the memory of the instances' processes")
+        raise TrialFailed("the host does not report the memory of the instances' processes")
     return Raw(f"memory of {count}", (), f"{memory_bytes}\n", 0.0)
 
 

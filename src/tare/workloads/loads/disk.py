@@ -2,7 +2,7 @@
 
 `place` is `root`, the file system that the instance has anyway, or `volume`, a data volume beside it, as people mount
 one for a database. Caches are bypassed (O_DIRECT), or dropped on every machine of the stack before a measurement. What
-the machine's disks have moved meanwhile tells whether that worked: gVisor, and a monitor's file, may have caches still.
+the machine's disks have moved meanwhile shows whether that worked: gVisor, and a monitor's file, may have caches still.
 """
 
 from __future__ import annotations

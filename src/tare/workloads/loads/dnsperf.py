@@ -9,8 +9,8 @@ What dnsperf cannot do, as of version 2.10:
 - Queries without an answer are not in its latency: they are in `lost`.
 - It prints the deviation of the latency from two answers on: a rate with a single one has no `latency-sd`.
 - What the client's kernel drops, as dnsperf does not read it in time, is counted, and is no loss of the server.
-- While an answer is missing, it looks for it without a pause: its CPU time then says nothing, and is not kept. A client
-  without CPU time to spare is seen by what it did not send, and by what its kernel dropped.
+- While an answer is missing, it looks for it without a pause: its CPU time then means nothing, and is not kept. A
+  client without CPU time to spare is seen by what it did not send, and by what its kernel dropped.
 
 What the server still answers after a run counts: up to a socket's buffer of queries, some hundreds.
 """
@@ -120,7 +120,7 @@ class DnsperfLoad(KneeLoad):
 
 
 def _dropped(client: Host) -> int | None:
-    """Read how many datagrams the client's kernel dropped for want of a buffer; None where it does not say."""
+    """Read how many datagrams the client's kernel dropped for want of a buffer; None where it does not report it."""
     lines = [line.split() for line in client.read("/proc/net/snmp").splitlines() if line.startswith("Udp:")]
     if len(lines) != 2 or "RcvbufErrors" not in lines[0]:
         return None

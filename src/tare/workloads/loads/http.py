@@ -63,7 +63,7 @@ def page(size_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class WrkLoad(Workload):
-    """wrk asks a server for the same page, or for several, as a script of ours tells it."""
+    """wrk asks a server for the same page, or for several, driven by a script of ours."""
 
     client_packages = ("wrk",)
     port = HTTP_PORT
@@ -71,9 +71,9 @@ class WrkLoad(Workload):
 
     @property
     def page_bytes(self) -> int:
-        """The size of the page, which every server has to give alike: an image of the user's has a page of its own.
+        """The size of the page, the same for every server; 0 for answers of any size.
 
-        0 for answers of any size.
+        An image of the user's has a page of its own.
         """
         return 1024
 
@@ -116,8 +116,8 @@ class HttpLoad(WrkLoad):
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
 
-        All turns of a point come before those of the next one: only its connections are open. Its first turn, in which
-        the clients connect, is none.
+        All turns of a point come before those of the next one: only its connections are open. In a first turn,
+        which does not count, the clients connect.
         """
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:

@@ -13,7 +13,7 @@ What the client cannot do:
   counts `other`, so tare asks the client's kernel how many ports wait. tare's own client uses all ports from 1024 on,
   and uses them again after a second.
 - httperf has one thread, so tare starts one for each CPU of the client, which share the rate. It looks for events
-  without a pause: its CPU time says nothing. Whether it has kept the rate is seen by how long it took.
+  without a pause: its CPU time means nothing. Whether it has kept the rate is seen by how long it took.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tare.workloads.loads.knee import Answers, KneeLoad
 from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
 
 _DESCRIPTORS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
-# Starts the same command several times at once; gives the exit code of the last one.
+# Starts the same command several times at once; returns the exit code of the last one.
 _TOGETHER = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
 _N, _F = r"\d{1,15}", r"\d{1,15}\.\d+"
 _RESULT = re.compile(
@@ -144,7 +144,7 @@ class HttperfLoad(KneeLoad):
 
 
 def _ports(client: Host) -> str:
-    """Return how many ports the client has for connections, and how many wait; where its kernel does not say, so."""
+    """Return how many ports the client has for connections, and how many wait; or that this is unknown."""
     text = client.run("cat", _SOCKETS, _RANGE, timeout=30, check=False).text
     waiting = re.search(r"^TCP: .* tw (\d+) ", text, re.MULTILINE)
     ends = re.search(r"^(\d+)\s+(\d+)$", text, re.MULTILINE)

@@ -1,6 +1,6 @@
-"""What iperf3 is told, and what it reports as JSON.
+"""The options of iperf3, and its report in JSON.
 
-With `--json`, iperf3 3.12 ends with exit code 0 whatever happens: an `error` is in its report. A number that is none
+With `--json`, iperf3 3.12 ends with exit code 0 whatever happens: an `error` is in its report. A missing number
 is `null` there, and `-nan` in earlier versions, which is no JSON.
 """
 
@@ -17,7 +17,7 @@ from tare.workloads.loads.outputs import as_output
 
 DATAGRAM_BYTES = 1448
 _ATTEMPTS = 10
-_HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it says that none came back
+_HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it reports that none came back
 # The server serves one test at a time. gVisor on the machine's network stack gives it up before it begins, as a read of
 # what is not there yet fails.
 _NOT_BEGUN = (
@@ -61,7 +61,7 @@ class Sending:
 
     @property
     def reported(self) -> dict[str, object]:
-        """What the report says of such a test."""
+        """The settings in the report of such a test."""
         common = {"num_streams": self.streams, "omit": 0, "reverse": 0, "target_bitrate": self._bit_rate}
         kind = {"protocol": "UDP", "blksize": DATAGRAM_BYTES} if self.is_udp else {"protocol": "TCP"}
         return {**common, **kind}
@@ -130,7 +130,7 @@ def _end_of(text: str, sending: Sending) -> Part:
     if report.has("error"):
         error = report.word("error")
         raise TrialFailed(f"iperf3: {error}", _BLOCKED_HINT if _BLOCKED in error and sending.is_udp else _HINT)
-    told = report.part("start").part("test_start")
-    if any(told.value(name) != value for name, value in sending.reported.items()):
-        told.refuse("is of a test with other settings")
+    settings = report.part("start").part("test_start")
+    if any(settings.value(name) != value for name, value in sending.reported.items()):
+        settings.refuse("is of a test with other settings")
     return report.part("end")

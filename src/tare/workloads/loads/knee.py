@@ -1,4 +1,4 @@
-"""The knee: the highest rate of requests that a server's answers follow, which the load finds by itself.
+"""The knee: the highest rate of requests that a server's answers follow, which the load finds.
 
 The 2015 paper (section 3.1) "increased the request rate from a base rate of 1000 requests per second until the server's
 response rate no longer scaled with the request rate", and named the rate that the server could sustain. Here that is
@@ -51,7 +51,7 @@ def _odd(runs: int) -> int:
 class Answers:
     """What came of a run at one rate: the share of the requests that were answered, and the values of this point.
 
-    `client` says what the client could not do; empty if nothing.
+    `client` is what the client could not do; empty if nothing.
     """
 
     share: float
@@ -63,7 +63,7 @@ class Answers:
 class Search:
     """A search for the knee, which lies between `low`, 0 at first, and `high`, None while rates rise.
 
-    `client` says what the client could not do at `high`; empty if the server did not follow.
+    `client` is what the client could not do at `high`; empty if the server did not follow.
     """
 
     rates: tuple[int, ...]
@@ -145,7 +145,7 @@ class KneeLoad(Workload):
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Search the knee; raises TrialFailed if the load fails, or if there is no answer at all.
 
-        The last output says why the knee is only a lower bound, if it is.
+        The last output has the reason why the knee is only a lower bound, if it is.
         """
         search = Search(self.rates, self.resolution)
         while (rate := search.rate) is not None:
@@ -160,7 +160,7 @@ class KneeLoad(Workload):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Go through the search once more; return the knee, and the values of the rates.
 
-        Beside several groups of stacks there are several searches: gives the mean of each value over those that have
+        Beside several groups of stacks there are several searches: return the mean of each value over those that have
         it. Raises TrialFailed where an output is missing or too many, or where no rate was followed.
         """
         found: dict[tuple[str, float | None], list[float]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """What the benchmarks of `perf bench` share; docs/decisions/loads.md says why it was chosen.
 
-perf makes exactly the loops that it is told to, and times them alone. A process of perf that fails lets the others end
-early: what it writes to standard error belongs to the output, and is none of a whole result.
+perf makes exactly as many loops as asked for, and times them alone. A process of perf that fails lets the others end
+early: what it writes to standard error belongs to the output, so that this is no whole result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class PerfBench(Workload):
-    """Benchmarks that take turns. A plug-in says which, and how many loops each makes in a turn."""
+    """Benchmarks that take turns. A plug-in defines which, and how many loops each makes in a turn."""
 
     name: ClassVar[str]
     title: ClassVar[str]

@@ -30,7 +30,7 @@ from tare.model.trials import Metric, Output, Raw, Sweep, Value
 from tare.units import Percent, Size, format_size
 from tare.workloads.loads.further import WithFurther
 from tare.workloads.loads.load import LoadDuration
-from tare.workloads.loads.search import Fate, Search, Told, Try, is_fate, told_by
+from tare.workloads.loads.search import Fate, Outcome, Search, Try, is_fate, read_outcome
 
 _FULL, _LESS = "full: ", "less: "
 _USUAL_HALVES, _START_SECONDS = 8, 0.2
@@ -38,7 +38,7 @@ _USUAL_HALVES, _START_SECONDS = 8, 0.2
 
 @dataclass(frozen=True)
 class UnderPressure(WithFurther):
-    """Looks for the smallest memory of a server. A plug-in gives the `load`, of one value above 0 a round."""
+    """Looks for the smallest memory of a server. A plug-in defines the `load`, of one value above 0 a round."""
 
     metrics = (
         Metric("floor", "Smallest memory that meets the goal", "bytes", "lower", overall=False),
@@ -73,18 +73,18 @@ class UnderPressure(WithFurther):
         tries = [self._read(each) for each in _divided(raw)]
         if not tries:
             raise TrialFailed(f"{self.name} tried no memory", "`tare show` has its raw output")
-        search, rates = Search(tries[0].told.full_bytes), defaultdict[int, list[float]](list)
+        search, rates = Search(tries[0].outcome.full_bytes), defaultdict[int, list[float]](list)
         for each in tries:
-            if each.told.limit_bytes != search.following(self.precision):
-                what = f"{self.name} tried {each.told.limit_bytes} bytes out of turn"
+            if each.outcome.limit_bytes != search.following(self.precision):
+                what = f"{self.name} tried {each.outcome.limit_bytes} bytes out of turn"
                 raise TrialFailed(what, "the outputs are not those of one search with these settings")
-            rates[each.told.full_bytes] += each.full
-            rates[each.told.limit_bytes] += () if search.low else each.less  # those at halves
+            rates[each.outcome.full_bytes] += each.full
+            rates[each.outcome.limit_bytes] += () if search.low else each.less  # those at halves
             search = search.after(each, self.goal)
         if search.following(self.precision) is not None:
             raise TrialFailed(f"{self.name} did not end its search", "`tare show` has how far it came")
         if not search.met:  # what fails whatever its memory would look like a stack that needs all of it
-            last = tries[-1].told
+            last = tries[-1].outcome
             what = f"no instance with less than {format_size(last.full_bytes)} meets the goal"
             reason = last.reason or "all were too slow"
             raise TrialFailed(f"{what}; the last one: {reason}", "give the suite more memory, or set a lower goal")
@@ -98,7 +98,7 @@ class UnderPressure(WithFurther):
 
     def _tried(self, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
         """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""
-        told = Told(limit_bytes, further.limit_bytes, "answered")
+        outcome = Outcome(limit_bytes, further.limit_bytes, "answered")
         with ExitStack() as outer:
             whole = _started_whole(outer, further, self.load)
             try:
@@ -106,26 +106,27 @@ class UnderPressure(WithFurther):
                     full, less = (_begun(exits, self.load.measure(each.setup)) for each in (whole, another))
                     yield from _in_turns(full, less)
                     swapped_bytes = another.swapped_bytes()
-                    told = replace(told, fate="swapped" if swapped_bytes else "answered", swapped_bytes=swapped_bytes)
+                    if swapped_bytes:
+                        outcome = replace(outcome, fate="swapped", swapped_bytes=swapped_bytes)
             except Unreachable:
                 raise
             except TrialFailed as error:
                 reason = f"{error} ({error.hint})" if error.hint else str(error)
-                told = replace(told, fate=_fate_of(error), reason=reason)
+                outcome = replace(outcome, fate=_fate_of(error), reason=reason)
                 yield from _last_words(error.output)
-        yield told.written(number)
+        yield outcome.written(number)
 
     def _read(self, raw: Sequence[Raw]) -> Try:
         """Read the outputs of one try; raises TrialFailed unless they are whole."""
         if not raw or not is_fate(raw[-1]):
             raise TrialFailed(f"{self.name} has no fate of its last try", "`tare show` has its raw output")
-        told = told_by(raw[-1])
-        if not told.ended:
-            return Try(told)
+        outcome = read_outcome(raw[-1])
+        if not outcome.ended:
+            return Try(outcome)
         full, less = (self._rates(raw[:-1], side) for side in (_FULL, _LESS))
         if not len(full) == len(less) == self.load.rounds or len(full) + len(less) != len(raw) - 1:
             raise TrialFailed(f"{self.name} has outputs of {[each.label for each in raw]}, not of whole rounds")
-        return Try(told, full, less)
+        return Try(outcome, full, less)
 
     def _rates(self, raw: Sequence[Raw], side: str) -> tuple[float, ...]:
         """Read the rates of one of the two instances, round by round; raises TrialFailed for one without an answer."""

@@ -1,14 +1,15 @@
--- Lets wrk send on a schedule, in turns. A line of standard input, "RATE COUNT", says how many requests a second are due,
--- and how many; then the script says how long the answers took, and waits for the next line with its connections open.
--- A line that is no such numbers ends it.
+-- Lets wrk send on a schedule, in turns. A line of standard input, "RATE COUNT", sets how many requests a second are
+-- due, and how many; then the script prints how long the answers took, and waits for the next line with its connections
+-- open. A line that is no such numbers ends it.
 --
 -- Each thread of wrk has one connection and every n-th request. wrk calls request() from the thread when its connection
 -- is free. So the thread can wait until its next request is due. What was due while the server still owed an answer on
 -- this connection is sent at once, and its latency counts from when it was due: no wait that the server caused is left
 -- out (coordinated omission).
 --
--- What the client itself delays is told apart, and no part of a latency: without its delay of the request before, the
--- connection would have been free that much earlier, and from then on, or from when it was due, the next one is delayed.
+-- The delay of the client itself is counted separately, and is no part of a latency: without its delay of the request
+-- before, the connection would have been free that much earlier, and from then on, or from when it was due, the next
+-- one is delayed.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -71,7 +72,7 @@ local function quantile(values, share) -- the nearest rank
     return values[math.max(1, math.ceil(share * #values - 1e-9))]
 end
 
-local function tell()
+local function print_turn()
     local seconds, cpu_seconds = now(WALL) - turn.began, now(OWN_CPU) - cpu_began
     local latencies, delays, late = sorted(turn.latencies), sorted(turn.delays), 0
     for _, delay in ipairs(delays) do
@@ -100,7 +101,7 @@ local function plan(line)
     local rate, count = (line or ""):match("^(%S+) (%d+)$")
     if not rate then
         turn.ended = 1
-        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk tells what it counted, and calls done()
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
         return
     end
     turn.count, turn.gap = tonumber(count), 1 / tonumber(rate)
@@ -113,7 +114,7 @@ local function await_turn()
     ffi.C.pthread_barrier_wait(turn.barrier) -- all requests of the turn are answered
     if number == 0 then
         if turn.latencies ~= nil then
-            tell()
+            print_turn()
             forget()
         end
         plan(io.read("*l"))

@@ -22,7 +22,7 @@ _FINE_STEP, _STEP = 4096, 1 << 20
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """What is written of a try: the limit, all the memory, and how it went."""
 
     limit_bytes: Annotated[_Bytes, Field(gt=0)]
@@ -38,10 +38,10 @@ class Told:
 
     def written(self, number: int) -> Raw:
         """Return the last output of a try; each has a label of its own, so that `tare show` has them all."""
-        return Raw(f"{_FATE}{number}", (), f"{_TOLD.dump_json(self).decode()}\n", 0.0)
+        return Raw(f"{_FATE}{number}", (), f"{_OUTCOME.dump_json(self).decode()}\n", 0.0)
 
 
-_TOLD = TypeAdapter(Told)
+_OUTCOME = TypeAdapter(Outcome)
 
 
 def is_fate(raw: Raw) -> bool:
@@ -49,10 +49,10 @@ def is_fate(raw: Raw) -> bool:
     return raw.label.startswith(_FATE)
 
 
-def told_by(raw: Raw) -> Told:
+def read_outcome(raw: Raw) -> Outcome:
     """Read the last output of a try; raises TrialFailed."""
     try:
-        return _TOLD.validate_json(raw.text, strict=True)
+        return _OUTCOME.validate_json(raw.text, strict=True)
     except ValidationError as error:
         raise TrialFailed(f"a try has an unknown fate; {printed(raw.text)}") from error
 
@@ -61,7 +61,7 @@ def told_by(raw: Raw) -> Told:
 class Try:
     """A try, and the rates of both instances in its rounds, if it came to their end."""
 
-    told: Told
+    outcome: Outcome
     full: Sequence[float] = ()
     less: Sequence[float] = ()
 
@@ -86,10 +86,10 @@ class Search:
     def after(self, one: Try, goal: float) -> Search:
         """Return what is known after one more try."""
         if one.meets(goal):
-            return Search(one.told.limit_bytes, self.low, met=True)
+            return Search(one.outcome.limit_bytes, self.low, met=True)
         if one.less and self.slow + 1 < _LOOKS:
             return replace(self, slow=self.slow + 1)
-        return Search(self.high, one.told.limit_bytes, met=self.met)
+        return Search(self.high, one.outcome.limit_bytes, met=self.met)
 
     def following(self, precision: float) -> int | None:
         """Return the memory to try next: half, or the middle; None where it is known as exactly as it should be."""

@@ -33,12 +33,12 @@ TAIL = (
     r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
     r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
 )
-_LEAST_SECONDS = 1e-5  # of work that sysbench tells
+_LEAST_SECONDS = 1e-5  # of work that sysbench prints
 
 
 @dataclass(frozen=True)
 class SysbenchTest(Workload):
-    """A test of sysbench, and its one metric. A plug-in gives the options of its test, and reads its whole output."""
+    """A test of sysbench, and its one metric. A plug-in defines the options of its test, and reads its whole output."""
 
     name: ClassVar[str]
     title: ClassVar[str]

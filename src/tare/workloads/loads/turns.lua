@@ -1,9 +1,9 @@
--- Lets wrk take turns. A line of standard input says for how many seconds it asks the server; then it says what it did,
--- and waits for the next line with its connections open. A line that is no number ends it.
+-- Lets wrk take turns. A line of standard input sets for how many seconds it asks the server; then it prints what it
+-- did, and waits for the next line with its connections open. A line that is no number ends it.
 --
--- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers to
--- what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many requests,
--- and after a lead in which the server finds back what it had in the caches.
+-- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers
+-- to what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many
+-- requests, and after a lead in which the server finds back what it had in the caches.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -38,12 +38,12 @@ local function await_turn()
     asked, requests, woken, length = 0, nil, nil, tonumber(io.read("*l"))
     if not length then
         length = math.huge
-        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk tells what it counted, and calls done()
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
         wrk.thread:stop()
     end
 end
 
-local function say(line)
+local function print_turn(line)
     io.write(line, "turn: done\n")
     io.flush()
 end
@@ -78,7 +78,7 @@ function request()
     if seconds >= length then
         local cpu_seconds = now(OWN_CPU) - cpu_began
         rest(math.min(clients * seconds / requests, LONGEST_REST)) -- the server answers what was already sent
-        say(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n", requests, seconds, cpu_seconds))
+        print_turn(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n", requests, seconds, cpu_seconds))
         await_turn()
     end
     return next_text()
@@ -87,6 +87,6 @@ end
 function done(summary)
     local errors = summary.errors -- time-outs are none: the wait between turns counts
     io.write(string.format("answers: %.0f\nbytes: %.0f\n", summary.requests, summary.bytes))
-    say(string.format("errors: connect %d, read %d, write %d, status %d\n",
+    print_turn(string.format("errors: connect %d, read %d, write %d, status %d\n",
         errors.connect, errors.read, errors.write, errors.status))
 end

@@ -1,4 +1,4 @@
-"""Turns: how a measurement is divided, and programs that are started once and then work when they are told to.
+"""Turns: how a measurement is divided, and programs that are started once and then work on request.
 
 A turn is as short as a fiftieth of a second, so that what disturbs the machine for longer disturbs every stack alike,
 and as long as a fifth, so that what a turn begins with, such as cold caches, stays a small part of it.

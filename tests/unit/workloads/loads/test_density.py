@@ -175,7 +175,7 @@ def test_a_goal_that_a_single_instance_misses_fails_the_trial() -> None:
 
 
 def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
-    with pytest.raises(TrialFailed, match="does not tell the memory"):
+    with pytest.raises(TrialFailed, match="does not report the memory"):
         measured(Counted(room=Room(cost_bytes=lambda _: None)))
 
 
