@@ -105,23 +105,21 @@ def findings(summary: Summary, machine: Facts) -> Findings:
         free=Part(
             "No measurable cost",
             tuple(_free(summary, asked)),
-            f"Nothing was shown to cost less than {percent(summary.margin)}.",
+            f"No stack was shown to cost less than {percent(summary.margin)}.",
         ),
         costs=Part(
             "Measurable cost",
             costs,
-            f"Nothing was shown to cost anything beside {baseline}.",
+            f"No stack was shown to cost more than {baseline}.",
             (*_how_to_read(summary, asked), *readiness(summary)),
         ),
         undecided=Part(
             "Undecided",
             (*undecided, *_without(summary, asked)),
-            f"Nothing: every stack could be compared with {baseline}.",
+            f"Nothing is undecided: every stack could be compared with {baseline}.",
             (*(["Run more blocks to decide more."] if undecided else []), *noise(summary)),
         ),
-        doubts=Part(
-            "Read with care", doubts, "Nothing was found that speaks against the numbers.", tuple(firmness(asked))
-        ),
+        doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
     )
 
 
@@ -234,7 +232,7 @@ def _cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> 
 
 def _how_to_read(summary: Summary, asked: Sequence[Cell]) -> Iterator[str]:
     if any(cell.low is not None for cell in asked):
-        yield "In brackets is where the true value lies; of 100 such statements, 95 hold."
+        yield "The range in brackets has the true value in it, in 95 of 100 cases."
     names = summary.overall.workloads
     if _standings(summary):
         lower = any(summary.rule(name).better == "lower" for name in names)
@@ -298,7 +296,7 @@ def noise(summary: Summary) -> list[str]:
     """Describe which differences the noise of the machine hides, by the baseline compared with itself (A/A)."""
     cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.resolution is not None]
     texts = tuple(f"{resolved(cell).removeprefix('± ')} in {cell.name}" for cell in cells)
-    return [f"Noise of this machine hid what is smaller than {listing(texts)}."] if texts else []
+    return [f"Noise on this machine hides differences smaller than {listing(texts)}."] if texts else []
 
 
 def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
@@ -325,7 +323,8 @@ def unlike_itself(summary: Summary) -> Iterator[Line]:
 def own_programs(summary: Summary) -> Iterator[Line]:
     """Name the stacks that run a program of their own: their ratios are of the programs, too."""
     for stack, what, text in summary.own:
-        yield Line((stack,), f"has a program of its own by the suite's wish, which is compared, too: {what} {text}")
+        asked = "runs a program of its own, as the suite asks, and the comparison is of the programs, too"
+        yield Line((stack,), f"{asked}: {what} {text}")
 
 
 def firmness(cells: Sequence[Cell]) -> list[str]:

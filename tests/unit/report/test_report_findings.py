@@ -140,7 +140,7 @@ def test_what_costs_something_has_its_interval_in_words_and_the_cheapest_is_firs
 def test_nothing_is_said_of_the_control_but_as_the_noise_that_hid_differences() -> None:
     found = found_in(summarize(believable_run()))
     assert "native-again" not in {name for part in found.parts for line in part.lines for name in line.names}
-    noise = r"Noise of this machine hid what is smaller than [\d.]+ % in dhrystone, "
+    noise = r"Noise on this machine hides differences smaller than [\d.]+ % in dhrystone, "
     assert re.match(noise, found.undecided.remarks[-1])
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_tells_nothing_says_so_in_each_part() -> None:
     found = found_in(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])))
     assert [part.sentences for part in found.parts] == [[part.otherwise] for part in found.parts]
     assert found.opening.startswith("0 stacks with 1 workload on this machine")
-    assert found.free.otherwise == "Nothing was shown to cost less than 3 %."
+    assert found.free.otherwise == "No stack was shown to cost less than 3 %."
 
 
 def test_a_part_of_very_many_lines_shows_the_first() -> None:

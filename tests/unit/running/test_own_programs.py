@@ -71,8 +71,9 @@ def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> Non
     cell = summary.headline("dhrystone", "docker")
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
-    text = "docker: has a program of its own by the suite's wish, which is compared, too: command gzip -1."
-    assert text in findings(summary, MACHINE).doubts.sentences
+    [doubt] = findings(summary, MACHINE).doubts.sentences
+    assert doubt.startswith("docker: runs a program of its own, as the suite asks, ")
+    assert doubt.endswith(": command gzip -1.")
 
 
 def test_a_run_does_not_go_on_with_another_program_of_a_stack() -> None:
