@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_a_program_that_is_ended_for_lack_of_memory_is_told_from_one_that_fails(
 class Ending(Startup):
     """A workload whose server ends at once."""
 
-    name: ClassVar[str] = "ending"
+    name = "ending"
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it does not come that far
         return Service(("sh", "-c", "echo no room >&2; exit 3"), 16379)

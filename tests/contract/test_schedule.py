@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
-from typing import ClassVar
 
 import pytest
 
@@ -31,8 +30,8 @@ STALL_SECONDS = 1.0
 class Micro(LatencyLoad):
     """The latency of tare's own small server."""
 
-    name: ClassVar[str] = "micro-http"
-    title: ClassVar[str] = "micro"
+    name = "micro-http"
+    title = "micro"
 
     def service(self, listen: str) -> Service:
         return Service((SERVER, "--listen", listen), self.port)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 
@@ -48,14 +47,14 @@ def test_nothing_is_left_of_an_instance_whose_block_raises(
 class NotForSpt(Solo5Spt):
     """A unikernel that was linked for something else."""
 
-    file: ClassVar[str] = "micro.virtio"
+    file = "micro.virtio"
 
 
 @dataclass(frozen=True)
 class NoKernel(Arceos):
     """A program that is no kernel."""
 
-    file: ClassVar[str] = "solo5-spt"
+    file = "solo5-spt"
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import Launch, Technology
 from tare.contracts.workloads import VOLUME, Instance
-from tare.guests import guest, kvm
+from tare.guests import boot_medium, guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
+from tare.model.trials import Family, Image
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0
 _LABEL = "tare-volume"  # of the file system: what its device is called depends on the monitor
 _FILE_SYSTEM_BYTES = 128 << 20  # for its journal, beside a tenth of the room for its tables
 _MOUNT = 'mkdir -p "$1" && mount "LABEL=$2" "$1"'
+
+
+@dataclass(frozen=True)
+class DirectBoot(Technology):
+    """A machine whose monitor is given the image's unpacked kernel."""
+
+    family: ClassVar[Family] = "type 2"
+    hosts = True
+    path = "tap"
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make the image's disk where only its directory was carried to, and unpack its kernel."""
+        guest.with_disk(host, image)
+        boot_medium.elf_kernel(host, image)
 
 
 @dataclass

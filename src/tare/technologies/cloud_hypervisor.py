@@ -12,29 +12,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Image, Problem
+from tare.model.trials import Problem
 
 _PROGRAM = "cloud-hypervisor"
 _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"
 
 
 @dataclass(frozen=True)
-class CloudHypervisor(Technology):
+class CloudHypervisor(monitors.DirectBoot):
     """Boots the image's unpacked kernel from a command line."""
 
     name = "cloud-hypervisor"
     title = "Cloud Hypervisor"
-    family = "type 2"
     isolates = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
     needs = "cloud-hypervisor, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
-    hosts = True
     tested = "emulated"
-    path = "tap"
 
     def version(self, host: Host) -> str:
         """Return Cloud Hypervisor's version."""
@@ -54,11 +51,6 @@ class CloudHypervisor(Technology):
         """
         help_text = host.run(_PROGRAM, "--help", timeout=20, check=False).text
         return ",image_type=raw" if "image_type" in help_text else ""
-
-    def imported(self, host: Host, image: Image) -> None:
-        """Unpack the kernel."""
-        guest.with_disk(host, image)
-        boot_medium.elf_kernel(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
@@ -27,18 +27,15 @@ _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/fir
 
 
 @dataclass(frozen=True)
-class Firecracker(Technology):
+class Firecracker(monitors.DirectBoot):
     """Boots the image's unpacked kernel from a configuration file."""
 
     name = "firecracker"
     title = "Firecracker"
-    family = "type 2"
     isolates = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
     needs = "firecracker 1.8 or newer, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
-    hosts = True
     tested = "emulated"
-    path = "tap"
 
     def version(self, host: Host) -> str:
         """Return Firecracker's version."""
@@ -70,8 +67,7 @@ class Firecracker(Technology):
 
     def imported(self, host: Host, image: Image) -> None:
         """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""
-        guest.with_disk(host, image)
-        boot_medium.elf_kernel(host, image)
+        super().imported(host, image)
         boot_medium.initrd(host, image, *_DRIVERS)
 
     @contextmanager

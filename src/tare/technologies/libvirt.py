@@ -11,15 +11,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0
@@ -27,18 +27,15 @@ _TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", "lz4": "lz4", **moni
 
 
 @dataclass(frozen=True)
-class Libvirt(Technology):
+class Libvirt(monitors.DirectBoot):
     """Creates a domain on an overlay of the image's disk."""
 
     name = "libvirt"
     title = "libvirt, QEMU/KVM"
-    family: ClassVar[Family] = "type 2"
     isolates = "a kernel of its own on virtual hardware; a control group of libvirt's"
     needs = "its daemon, KVM that boots a guest"
     tested_in = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
     tools = _TOOLS
-    hosts = True
-    path = "tap"
 
     uri: str = "qemu:///system"
     type: Literal["kvm", "qemu"] = "kvm"
@@ -73,11 +70,6 @@ class Libvirt(Technology):
                     raise TrialFailed(f"libvirtd does not answer within {_DAEMON_SECONDS:g} s: {problems[0].what}")
                 time.sleep(0.1)
             yield
-
-    def imported(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to, and unpack its kernel."""
-        guest.with_disk(host, image)
-        boot_medium.elf_kernel(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:

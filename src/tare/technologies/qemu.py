@@ -11,28 +11,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import Launch, Technology, missing_tools
+from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
-from tare.model.trials import Family, Image, Problem
+from tare.model.trials import Problem
 
 
 @dataclass(frozen=True)
-class Qemu(Technology):
+class Qemu(monitors.DirectBoot):
     """Boots the image; tare enters the inside through its door."""
 
     name = "qemu"
     title = "QEMU/KVM"
-    family: ClassVar[Family] = "type 2"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolates = "a kernel of its own on virtual hardware"
     needs = "KVM that boots a guest"
     nests = True
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
-    hosts = True
     volumes = True
-    path = "tap"
     acceleration = kvm.OPTIONS
 
     def version(self, host: Host) -> str:
@@ -46,11 +43,6 @@ class Qemu(Technology):
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why KVM cannot be used."""
         return kvm.problems(host)
-
-    def imported(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to, and unpack its kernel."""
-        guest.with_disk(host, image)
-        boot_medium.elf_kernel(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
