@@ -55,5 +55,5 @@ class ContextSwitch(SameLoops):
         """Keep perf on the first CPU that the instance may use."""
         text = inside.run("sh", "-c", 'exec taskset --cpu-list --pid "$$"', timeout=60).text
         if not (found := _CPUS.fullmatch(text)):
-            raise TrialFailed(f"taskset did not tell the CPUs of {self.name}; {printed(text)}")
+            raise TrialFailed(f"taskset did not print the CPUs of {self.name}; {printed(text)}")
         return ("taskset", "--cpu-list", found["first"], *super().command(inside))

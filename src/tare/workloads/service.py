@@ -155,7 +155,7 @@ class ServerOfYours(Workload):
         named = re.compile(rf"\{{port\}}|(?<![0-9]){self.port}(?![0-9])")
         if any(named.search(text) for text in (*words_of(self.command), *self.files.values())):
             return {}
-        what = f"the server is not told port {self.port}: neither command nor files have {{port}}"
+        what = f"the server does not get port {self.port}: neither command nor files have {{port}}"
         hint = "write {port} where the command or a text of files says on which port the server listens"
         return {"port": Fault(what, hint)}
 

@@ -96,7 +96,7 @@ def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
 def test_a_port_that_the_server_is_not_told_is_refused(settings: str) -> None:
     (fault,) = refusal(f"port = 18090\n{settings}")
     assert fault.startswith(
-        "mine.toml: workloads[0].port: the server is not told port 18090: neither command nor files"
+        "mine.toml: workloads[0].port: the server does not get port 18090: neither command nor files"
     )
     assert fault.endswith("write {port} where the command or a text of files says on which port the server listens")
 
@@ -123,7 +123,7 @@ def test_a_stacks_own_command_is_told_the_port_too() -> None:
     with pytest.raises(SuiteError) as error:
         parse_suite(f'{stacks}[stacks.new]\nstack = "native"\ncommand = "app -p {{port}}"\n{workload}', "mine.toml")
     (fault,) = error.value.faults
-    assert fault.what.startswith("mine.toml: stacks.old.command: the server is not told port 18090: ")
+    assert fault.what.startswith("mine.toml: stacks.old.command: the server does not get port 18090: ")
 
 
 def test_where_the_image_has_a_fault_nothing_is_said_of_the_port() -> None:
