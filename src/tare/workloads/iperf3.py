@@ -27,14 +27,13 @@ from pydantic import Field
 from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
-from tare.workloads.loads.iperf3 import Sending, Sent, Server, read_received, send
-from tare.workloads.loads.load import server_address, server_port, while_sending
+from tare.workloads.loads.iperf3 import IPERF3_PORT, Sending, Sent, read_received, send
+from tare.workloads.loads.load import while_sending
 from tare.workloads.loads.outputs import check_labels
 from tare.workloads.loads.settings import EachOnce
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
-IPERF3_PORT = 15201  # not the usual one, which the machine may use
 _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 
@@ -131,5 +130,4 @@ class Iperf3(Workload):
         return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
     def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, Sent]:
-        server = Server(server_address(setup), server_port(setup, self.name, IPERF3_PORT))
-        return send(setup.client, label, server, sending, limit_seconds(turn_seconds(self.duration)))
+        return send(setup, label, sending, limit_seconds(turn_seconds(self.duration)))

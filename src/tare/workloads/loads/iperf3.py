@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
-from tare.hosts.host import Host
 from tare.model.trials import Raw
 from tare.workloads.loads.json_report import Part, read_report
-from tare.workloads.loads.load import measured_load
+from tare.workloads.loads.load import measured_load, server_address, server_port
 from tare.workloads.loads.outputs import as_output
 
 DATAGRAM_BYTES = 1448
+IPERF3_PORT = 15201  # not the usual one, which the machine may use
 _ATTEMPTS = 10
 _HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it reports that none came back
 # The server serves one test at a time. gVisor on the machine's network stack gives it up before it begins, as a read of
@@ -29,14 +30,6 @@ _NOT_BEGUN_HINT = "the server gave up test after test; under gVisor on the machi
 _HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
 _BLOCKED = "Resource temporarily unavailable"
 _BLOCKED_HINT = "no datagram came back: does the path carry UDP to the server's port?"
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where the server listens."""
-
-    address: str
-    port: int
 
 
 @dataclass(frozen=True)
@@ -75,14 +68,15 @@ class Sent:
     seconds: float
 
 
-def send(client: Host, label: str, server: Server, sending: Sending, timeout: float) -> tuple[Raw, Sent]:
+def send(setup: Setup, label: str, sending: Sending, timeout: float) -> tuple[Raw, Sent]:
     """Run iperf3 to its end; again, a few times, where the server did not begin the test.
 
     Raises TrialFailed with its output unless that is a whole report.
     """
-    argv = ("iperf3", "--client", server.address, "--port", str(server.port), *sending.options)
+    place = ("--client", server_address(setup), "--port", str(server_port(setup, "iperf3", IPERF3_PORT)))
+    argv = ("iperf3", *place, *sending.options)
     for _ in range(_ATTEMPTS):
-        raw = measured_load(client, label, *argv, timeout=_HANDSHAKE_SECONDS + timeout)
+        raw = measured_load(setup.client, label, *argv, timeout=_HANDSHAKE_SECONDS + timeout)
         if not _not_begun(raw.text):
             break
     try:
