@@ -146,7 +146,7 @@ class Swapping(Redis):
         return replace(service, argv=("sh", "-ec", _SWAPS, "sh", *service.argv))
 
 
-def test_what_a_guest_has_in_swap_is_told(
+def test_what_a_guest_has_in_swap_is_reported(
     testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)

@@ -123,7 +123,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_missing_mmdebstrap_is_told_with_the_command_that_installs_it(tmp_path: Path) -> None:
+def test_a_missing_mmdebstrap_is_reported_with_the_command_that_installs_it(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("cc", "mke2fs", "sh"):

@@ -77,7 +77,7 @@ def test_a_program_of_the_suites_that_is_not_there_is_named(kind: type[Crun]) ->
     assert problem.fix == f'program = "…" is the path of {kind.name}\'s program on the machine under test'
 
 
-def test_a_runsc_that_is_old_is_told_with_the_command_that_builds_todays() -> None:
+def test_a_runsc_that_is_old_is_reported_with_the_command_that_builds_todays() -> None:
     debians = Gvisor(program="/usr/bin/runsc")
     if not debians.version(LocalHost()).startswith("0.0~2022"):
         pytest.skip("the runsc of this Debian is newer, or not installed")
@@ -106,7 +106,7 @@ def test_somebody_else_than_root_is_told_to_be_root(name: str) -> None:
     assert Problem("tare is not run by root", "sudo tare …") in _made(name).problems(nobody)
 
 
-def test_a_docker_without_its_daemon_says_so() -> None:
+def test_a_docker_without_its_daemon_reports_it() -> None:
     alone = Within("env", "DOCKER_HOST=unix:///nonexistent/docker.sock")
     (problem,) = _made("docker").problems(alone)
     assert problem.what.startswith("no daemon: ")
@@ -114,7 +114,7 @@ def test_a_docker_without_its_daemon_says_so() -> None:
     assert problem.fix == "systemctl start docker"
 
 
-def test_an_lxd_without_its_daemon_says_so() -> None:
+def test_an_lxd_without_its_daemon_reports_it() -> None:
     (problem,) = _made("lxd").problems(Within("env", "LXD_DIR=/nonexistent"))
     assert problem.what.startswith("no daemon: ")
     assert "/nonexistent/unix.socket" in problem.what
@@ -129,7 +129,7 @@ def test_a_machine_without_xen_is_told_how_to_have_it() -> None:
     assert problem.fix.startswith("apt-get install xen-system-amd64")
 
 
-def test_a_podman_that_does_not_work_says_so() -> None:
+def test_a_podman_that_does_not_work_reports_it() -> None:
     (problem,) = _made("podman").problems(Within("env", "CONTAINERS_STORAGE_CONF=/nonexistent/storage.conf"))
     assert problem.what.startswith("podman info fails: ")
     assert problem.fix == "podman info"

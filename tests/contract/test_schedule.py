@@ -1,4 +1,4 @@
-"""The load at a constant rate, with the real wrk: who stalls is told apart, and nothing that was due is left out."""
+"""The load at a constant rate, with the real wrk: whose stall it was, and nothing due is left out."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _lose(server: SshHost) -> None:
         time.sleep(0.01)
 
 
-def test_a_machine_that_has_no_address_says_so(there: Lab) -> None:
+def test_a_machine_that_has_no_address_reports_it(there: Lab) -> None:
     _refused(Machine("tare-test-nowhere.invalid", str(there.ssh_config)), "Could not resolve hostname", "~/.ssh/config")
 
 
@@ -124,7 +124,7 @@ def _changed(there: Lab, tmp_path: Path, **settings: str) -> Machine:
     return Machine("tare-test-server", str(tmp_path / "ssh_config"))
 
 
-def test_a_refused_connection_says_so(there: Lab, tmp_path: Path) -> None:
+def test_a_refused_connection_reports_it(there: Lab, tmp_path: Path) -> None:
     _refused(_changed(there, tmp_path, Port="9"), "Connection refused", "start its SSH server")
 
 

@@ -41,7 +41,7 @@ def processes(technology: Technology, instance: Instance) -> Callable[[], Sequen
     return instance.processes
 
 
-def test_a_technology_that_can_run_tells_its_version(technology: Technology, testbed: Testbed) -> None:
+def test_a_technology_that_can_run_reports_its_version(technology: Technology, testbed: Testbed) -> None:
     assert any(letter.isdigit() for letter in technology.version(testbed.host))
 
 
@@ -106,7 +106,7 @@ def test_the_machine_holds_the_instance_to_a_memory_limit(
 ) -> None:
     limit = memory_limit_of(testbed.host, processes()[0])
     assert limit is not None
-    # A virtual machine has its emulator beside the guest's memory, which is limited by itself.
+    # A virtual machine has its emulator beside the guest's memory, which has a limit of its own.
     assert limit <= (512 << 20) + (2 << 30) if instance.path == "tap" else limit == 512 << 20
 
 

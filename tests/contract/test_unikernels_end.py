@@ -60,7 +60,7 @@ class NoKernel(Arceos):
 @pytest.mark.parametrize(
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
-def test_a_unikernel_that_does_not_boot_is_told_with_its_last_line_and_leaves_nothing(
+def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leaves_nothing(
     technology: Unikernel, last: str, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)

@@ -33,7 +33,7 @@ def failure(launch: Launch, text: str, then: str = "") -> TrialFailed:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("64-mib.txt", "0.915104"), ("68-mib.txt", "1.329365")])
-def test_a_kernel_that_has_too_little_memory_to_boot_says_so(name: str, seconds: str, launch: Launch) -> None:
+def test_a_kernel_that_has_too_little_memory_to_boot_reports_it(name: str, seconds: str, launch: Launch) -> None:
     error = failure(launch, (SAMPLES / name).read_text())
     assert type(error) is OutOfMemory
     said = f"[    {seconds}] {PANIC}"
@@ -71,7 +71,7 @@ def test_another_panic_is_told_by_its_words_and_not_by_the_last_line(launch: Lau
     assert error.hint == f"its kernel said: '[    0.915104] {panic}'"
 
 
-def test_a_kernel_that_says_nothing_and_ends_or_hangs_is_told_with_its_memory(launch: Launch) -> None:
+def test_a_kernel_that_says_nothing_and_ends_or_hangs_is_reported_with_its_memory(launch: Launch) -> None:
     hangs = ("exec sleep 600", 0.3, TimedOut, "printed nothing for 0.3 s")
     for then, seconds, kind, why in (("", ENOUGH_SECONDS, TrialFailed, "ended: no output"), hangs):
         error = failure(replace(launch, start_seconds=seconds), "", then)

@@ -1,4 +1,4 @@
-"""LXD's technology drives Incus by the same file: a stand-in named `incus` checks what it is told, and keeps state."""
+"""LXD's technology drives Incus by the same file: a stand-in named `incus` checks its options, and keeps state."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_an_instance_of_incus_is_started_entered_and_removed(host: WithIncus, st
     assert host.state == NOTHING_LEFT
 
 
-def test_the_container_is_told_its_limits_its_card_and_its_first_process(host: WithIncus, start: Start) -> None:
+def test_the_container_gets_its_limits_its_card_and_its_first_process(host: WithIncus, start: Start) -> None:
     with start():
         settings = host.state["instances"]["tare-1-a"]  # type: ignore[index]
     assert settings["config"] == {
@@ -291,7 +291,7 @@ def test_incus_says_that_it_is_incus(host: WithIncus) -> None:
     assert list(Lxd().problems(host)) == []
 
 
-def test_an_incus_without_its_daemon_says_so(host: WithIncus) -> None:
+def test_an_incus_without_its_daemon_reports_it(host: WithIncus) -> None:
     (host.folder / "down").touch()
     what = "no daemon: The incus daemon doesn't appear to be started"
     assert list(Lxd().problems(host)) == [Problem(what, "systemctl start incus")]
@@ -303,7 +303,7 @@ def test_where_there_is_no_client_the_one_of_this_debian_is_what_to_install(host
     assert Lxd().version(host) == ""
 
 
-def test_a_machine_is_told_its_limits_its_card_and_the_cd_that_boots_it(launch: Launch) -> None:
+def test_a_machine_gets_its_limits_its_card_and_the_cd_that_boots_it(launch: Launch) -> None:
     found = settings(launch, "/cd.iso", "/serial")
     assert found["config"]["limits.cpu"] == "1-1,3-3"
     assert found["config"]["limits.memory"] == "536870912"
@@ -321,7 +321,7 @@ def test_a_machine_is_told_its_limits_its_card_and_the_cd_that_boots_it(launch: 
     }
 
 
-def test_a_daemon_without_a_driver_for_machines_says_so(host: WithIncus) -> None:
+def test_a_daemon_without_a_driver_for_machines_reports_it(host: WithIncus) -> None:
     for tool in {*boot_medium.EFI_TOOLS, *monitors.KVM_TOOLS} - {"ip"}:
         (host.folder / tool).symlink_to("/bin/true")
     (host.folder / "test").symlink_to("/usr/bin/test")  # the files of the boot loader are this machine's

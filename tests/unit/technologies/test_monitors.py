@@ -101,7 +101,7 @@ def test_a_guest_whose_door_is_open_has_told_its_moments_and_its_kernel(launch: 
     assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]
 
 
-def test_a_guest_is_told_who_its_host_is_also_in_another_guest(launch: Launch) -> None:
+def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: Launch) -> None:
     assert "tare.host=198.18.0.1 tare.door=17006" in guest.command_line(launch)
     inner = replace(launch, network=replace(launch.network, level=1, slot=3))
     assert {"tare.host=198.18.0.13", "tare.address=198.18.0.77"} <= set(guest.command_line(inner).split())
@@ -118,7 +118,7 @@ def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: La
     assert 'scsi0.virtualDev = "pvscsi"' in lines
 
 
-def test_virtualbox_is_told_vtmark_s_settings(launch: Launch) -> None:
+def test_virtualbox_gets_vtmark_s_settings(launch: Launch) -> None:
     steps = [" ".join(words) for words in Virtualbox().steps(launch, Devices("D", "card", "C", "serial"))]
     assert "--nic1 bridged --bridgeadapter1 card" in steps[1]
     assert "--cpus 2 --memory 513" in steps[1]
@@ -154,7 +154,7 @@ def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(l
         ("26.1.0 runc", "io.containerd.kata.v2", None),
     ],
 )
-def test_a_docker_that_cannot_start_kata_says_why(
+def test_a_docker_that_cannot_start_kata_reports_why(
     tool: Run, monkeypatch: pytest.MonkeyPatch, docker: str, runtime: str, what: str | None
 ) -> None:
     monkeypatch.setenv("TARE_STAND_IN_DOCKER", docker)
@@ -174,13 +174,13 @@ def test_a_docker_that_cannot_start_kata_says_why(
         ("kata", "3.2.0"),
     ],
 )
-def test_a_tool_tells_its_version(tool: Run, name: str, version: str) -> None:
+def test_a_tool_reports_its_version(tool: Run, name: str, version: str) -> None:
     del tool  # only on the PATH
     assert plugins.find("technologies", name)().version(LocalHost()) == version
 
 
 @pytest.mark.parametrize(("version", "form"), [("50.0", ""), ("50.1", ",image_type=raw"), ("53.0", ",image_type=raw")])
-def test_cloud_hypervisor_is_told_the_format_of_its_disk_where_it_takes_it(
+def test_cloud_hypervisor_gets_the_format_of_its_disk_where_it_takes_it(
     tool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, form: str
 ) -> None:
     monkeypatch.setenv("TARE_STAND_IN_CLOUD_HYPERVISOR", version)

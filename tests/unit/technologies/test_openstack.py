@@ -185,7 +185,7 @@ def test_a_name_that_the_cloud_does_not_know_is_answered_with_the_nearest(
     assert state.left == []
 
 
-def test_a_full_quota_is_told_in_the_clouds_words_and_nothing_is_left(state: State) -> None:
+def test_a_full_quota_is_reported_in_the_clouds_words_and_nothing_is_left(state: State) -> None:
     state.quota = 0
     what, hint = refused(WANTED, TrialFailed)
     assert "Quota exceeded for instances: Requested 1, but already used 10 of 10 instances" in what

@@ -49,7 +49,7 @@ def option(command: tuple[str, ...], name: str) -> str:
     return command[command.index(name) + 1]
 
 
-def test_osv_is_told_its_address_as_run_py_tells_it(boot: Boot) -> None:
+def test_osv_gets_its_address_as_from_run_py(boot: Boot) -> None:
     command = Osv("/images/kernel", "redis", disk="/usr.img", arguments="/redis-server --port 6379").command(boot)
     assert option(command, "-append") == (
         "--ip=eth0,198.18.0.10,255.255.255.0 --defaultgw=198.18.0.1 --nameserver=198.18.0.1 /redis-server --port 6379"
@@ -59,7 +59,7 @@ def test_osv_is_told_its_address_as_run_py_tells_it(boot: Boot) -> None:
     assert option(command, "-m") == "256M"
 
 
-def test_rumprun_is_told_its_address_in_json(boot: Boot) -> None:
+def test_rumprun_gets_its_address_in_json(boot: Boot) -> None:
     rumprun = Rumprun("/images/nginx.bin", "nginx", arguments="-c /data/nginx.conf", disk="/data.iso")
     assert json.loads(option(rumprun.command(boot), "-append")) == {
         "net": {
@@ -114,7 +114,7 @@ def test_mirage_for_virtio_runs_in_qemu_emulated_or_not(boot: Boot) -> None:
     assert option(tcg, "-append") == "--ipv4=198.18.0.10/24 --ipv4-gateway=198.18.0.1"
 
 
-def test_only_what_uses_one_cpu_has_one_and_a_caution_says_so(boot: Boot) -> None:
+def test_only_what_uses_one_cpu_has_one_and_a_caution_for_it(boot: Boot) -> None:
     two = replace(boot, launch=replace(boot.launch, limits=replace(LIMITS, cpus=(2, 3))))
     assert option(Osv("/k", "redis").command(two), "-smp") == "2"
     assert option(Rumprun("/k", "redis").command(two), "-smp") == "1"

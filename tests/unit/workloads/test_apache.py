@@ -5,7 +5,7 @@ from __future__ import annotations
 from tare.workloads.apache import Apache
 
 
-def test_apache_has_the_modules_of_debian_and_a_log_and_listens_where_it_is_told() -> None:
+def test_apache_has_the_modules_of_debian_and_a_log_and_listens_on_the_given_address() -> None:
     service = Apache(size=2048).service("198.18.0.10")
     files = dict(service.files)
     configuration = files["/srv/tare-apache.conf"].splitlines()

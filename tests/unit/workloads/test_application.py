@@ -76,7 +76,7 @@ def refusal(folder: Path, more: str = "", before: str = "") -> list[str]:
 # --- the services
 
 
-def test_the_service_under_test_is_told_where_to_listen_and_how_many_users_come(shop: Path) -> None:
+def test_the_service_under_test_gets_its_address_and_the_number_of_users(shop: Path) -> None:
     service = in_suite(shop, "parameters = { users = 8000 }\n").service("198.18.0.10")
     assert service.argv == ("web", "--on", "198.18.0.10:80", "--db", "db")
     assert service.environment == ("USERS=8000",)
@@ -148,7 +148,7 @@ def test_faults_of_the_application_are_told_with_those_of_the_suite(shop: Path) 
     ]
 
 
-def test_a_folder_that_is_none_and_a_parameter_that_it_does_not_have_are_told(shop: Path) -> None:
+def test_a_folder_that_is_none_and_a_parameter_that_it_does_not_have_are_reported(shop: Path) -> None:
     (told,) = refusal(shop / "users")
     assert told.startswith(
         f"{shop}/users/application.toml: cannot be read: no such file or directory / give the folder"

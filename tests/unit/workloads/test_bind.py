@@ -8,7 +8,7 @@ from tare.workloads.bind import Bind
 
 
 @pytest.mark.parametrize(("listen", "written"), [("198.18.0.10", "198.18.0.10"), ("0.0.0.0", "any")])  # noqa: S104
-def test_named_is_the_authority_for_one_zone_and_listens_where_it_is_told(listen: str, written: str) -> None:
+def test_named_is_the_authority_for_one_zone_and_listens_on_the_given_address(listen: str, written: str) -> None:
     service = Bind().service(listen)
     files = dict(service.files)
     assert service.argv == ("/usr/sbin/named", "-g", "-c", "/srv/tare-named.conf")

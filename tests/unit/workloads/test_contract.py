@@ -1,4 +1,4 @@
-"""What every workload owes, on what was captured of it (tests/support/captured.py): a new one is here by itself."""
+"""What every workload owes, on what was captured of it (tests/support/captured.py). New ones are included."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_its_metrics_have_the_units_and_directions_that_its_sheet_writes_out(nam
 
 
 @each_name
-def test_its_server_listens_where_it_is_told_on_its_port_and_without_one_nothing_does(name: str) -> None:
+def test_its_server_listens_on_the_given_address_and_on_its_port(name: str) -> None:
     workload = made(name, {})
     service = workload.service(ADDRESS)
     assert workload.port == sheet_of(name).port

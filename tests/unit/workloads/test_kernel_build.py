@@ -65,7 +65,7 @@ def test_it_is_measured_as_by_kcbench_with_two_jobs_for_each_cpu() -> None:
 
 
 @pytest.mark.parametrize(("words", "lack"), [(NO_MEMORY, "memory"), (NO_DISK, "disk")])
-def test_a_build_that_lacks_memory_or_disk_says_so(words: str, lack: str) -> None:
+def test_a_build_that_lacks_memory_or_disk_reports_it(words: str, lack: str) -> None:
     output = Output(("make",), 2, b"", words.encode(), 1.0)
     inside = Building(error=TrialFailed("make: exit code 2: Error 1", "make", output))
     with pytest.raises(TrialFailed) as failure:

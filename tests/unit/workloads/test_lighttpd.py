@@ -8,7 +8,7 @@ from tare.workloads.lighttpd import Lighttpd
 
 
 @pytest.mark.parametrize("size", [1, 1024, 65537])
-def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size: int) -> None:
+def test_the_server_listens_on_the_given_address_and_serves_a_file_of_the_size(size: int) -> None:
     service = Lighttpd(size=size).service("198.18.0.10")
     files = dict(service.files)
     assert service.argv == ("/usr/sbin/lighttpd", "-D", "-f", "/srv/tare-lighttpd.conf")

@@ -113,7 +113,7 @@ def test_the_version_of_a_crate_is_that_of_the_lock_file() -> None:
     assert crate_version("no-such-crate") == ""
 
 
-def test_what_is_missing_is_told_with_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported_with_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
@@ -126,7 +126,7 @@ def test_what_is_missing_is_told_with_all_packages(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "home").exists()
 
 
-def test_a_rust_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rust_that_is_too_old_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cargo", "rustc"):
         (tmp_path / name).write_text("#!/bin/sh\necho rustc 1.63.0\n")
         (tmp_path / name).chmod(0o755)
@@ -152,7 +152,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_build_that_fails_is_never_used_and_says_why(elsewhere: Path) -> None:
+def test_a_build_that_fails_is_never_used_and_reports_why(elsewhere: Path) -> None:
     _sources_with(elsewhere / "programs", 'mkdir -p "$1" && touch "$1/micro" && echo no registry >&2 && exit 1')
     with pytest.raises(TareError, match="cannot build micro: env: exit code 1: no registry") as error:
         LINUX.built(print)

@@ -24,7 +24,7 @@ def sample(name: str) -> str:
 
 
 class Wrk(PretendedWrk):
-    """A wrk in turns, which prints what was captured with 50 clients. It notes what it is told."""
+    """A wrk in turns, which prints what was captured with 50 clients. It notes the lines that it gets."""
 
     def send(self, text: str) -> None:
         self.told.append(text)
@@ -168,7 +168,7 @@ def test_a_measurement_is_divided_into_turns_of_20_to_200_milliseconds(duration:
 
 
 @pytest.mark.parametrize("size", [1, 5, 1024, 65537])
-def test_the_server_listens_where_it_is_told_and_serves_a_file_of_the_size(size: int) -> None:
+def test_the_server_listens_on_the_given_address_and_serves_a_file_of_the_size(size: int) -> None:
     service = Nginx(size=size).service("198.18.0.10")
     (configuration_path, configuration), (file_path, content) = service.files
     assert service.argv[-2:] == ("-c", configuration_path)

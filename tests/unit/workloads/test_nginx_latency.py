@@ -36,7 +36,7 @@ def parsed(text: str) -> list[float]:
 
 @dataclass
 class Wrk(PretendedWrk):
-    """A wrk on the schedule, which prints what was captured, as if for what it is told. It notes that."""
+    """A wrk on the schedule, which prints what was captured, as if for the lines that it gets. It notes those."""
 
     late: str = ""
 

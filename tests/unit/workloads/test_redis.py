@@ -168,7 +168,7 @@ def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_without_its
 # --- service and settings
 
 
-def test_the_server_listens_where_it_is_told_and_keeps_nothing_on_disk() -> None:
+def test_the_server_listens_on_the_given_address_and_keeps_nothing_on_disk() -> None:
     service = Redis().service("198.18.0.10")
     words = service.argv
     assert (service.port, Redis().port, service.files) == (16379, 16379, ())

@@ -39,7 +39,7 @@ def refusal(text: str) -> list[str]:
 # --- the server
 
 
-def test_the_server_is_told_where_to_listen_in_its_command_and_in_its_files() -> None:
+def test_the_server_gets_its_address_in_its_command_and_in_its_files() -> None:
     workload = ServerOfYours(
         command=("app", "--listen={listen}:{port}", "{other}", "--config", "/srv/app.conf"),
         port=8080,
@@ -113,11 +113,11 @@ def test_a_port_that_the_server_is_not_told_is_refused(settings: str) -> None:
         'command = "app"\n',
     ],
 )
-def test_a_server_that_is_told_its_port_or_may_have_its_own_is_taken(settings: str) -> None:
+def test_a_server_that_gets_its_port_or_may_have_its_own_is_taken(settings: str) -> None:
     assert in_suite(settings).port in {18080, 18090}
 
 
-def test_a_stacks_own_command_is_told_the_port_too() -> None:
+def test_a_stacks_own_command_gets_the_port_too() -> None:
     workload = '[[workloads]]\nuse = "service"\nport = 18090\ncommand = "app --port {port}"\n'
     stacks = '[suite]\nstacks = ["old", "new"]\n[stacks.old]\nstack = "native"\ncommand = "app"\n'
     with pytest.raises(SuiteError) as error:

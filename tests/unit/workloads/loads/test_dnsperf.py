@@ -1,4 +1,4 @@
-"""dnsperf's outputs, whole and damaged, of versions 2.10 and 2.14, and what it is told."""
+"""dnsperf's outputs, whole and damaged, of versions 2.10 and 2.14, and its options."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_other_answers_than_noerror_have_failed() -> None:
     assert (values(answers)["failed"], values(answers)["answered"]) == (1000.0, 0.0)
 
 
-def test_some_refused_answers_among_good_ones_are_told_apart() -> None:
+def test_some_refused_answers_among_good_ones_are_counted_separately() -> None:
     raw = sample("rate-1000")
     mixed = raw.text.replace("NOERROR 500 (100.00%)", "NOERROR 400 (80.00%), REFUSED 100 (20.00%)")
     answers = HALF_A_SECOND.answers(Raw("", (), mixed, 0.5), 1000)

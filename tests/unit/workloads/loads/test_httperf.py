@@ -1,4 +1,4 @@
-"""httperf's outputs, whole and damaged, and what it is told."""
+"""httperf's outputs, whole and damaged, and its options."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def told(workload: Lighttpd, rate: int, client: Client) -> tuple[str, ...]:
     return argv[4:]
 
 
-def test_httperf_is_told_the_rate_and_a_connection_for_each_request() -> None:
+def test_httperf_gets_the_rate_and_a_connection_for_each_request() -> None:
     place = ("--server", "198.18.0.10", "--port", "18080", "--uri", "/file")
     how = ("--rate", "4000.000000", "--num-conns", "2000", "--timeout", "0.112500")
     assert told(HALF_A_SECOND, 4000, Client()) == ("1", "httperf", *place, *how)

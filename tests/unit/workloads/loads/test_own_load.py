@@ -30,7 +30,7 @@ def counting(path: Path) -> OwnLoad:
     return OwnLoad(("sh", "-c", script, "load", str(path)), (RATE,), duration=600)
 
 
-def test_it_is_told_the_servers_address_and_port_and_other_braces_stay() -> None:
+def test_it_gets_the_servers_address_and_port_and_other_braces_stay() -> None:
     assert filled("http://{address}:{port}/{id}?{}", address="::1", port=80) == "http://::1:80/{id}?{}"
     load = OwnLoad(("printf", "rate: 1\n%s", "{address} {port} {x}"), (RATE,), port=81)
     assert next(load.measure(serving(LocalHost()))).text == "rate: 1\n198.18.0.10 81 {x}"

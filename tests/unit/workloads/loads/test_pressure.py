@@ -67,7 +67,7 @@ def instance(name: str, rate: float) -> Instance:
 
 @dataclass
 class Shelf(Further):
-    """Gives instances whose rate follows from their limit, and notes what was asked for and is alive."""
+    """Starts instances whose rate follows from their limit, and notes what was asked for and is alive."""
 
     rate: Rate
     swapped: int = 0
@@ -174,7 +174,7 @@ def test_a_coarser_search_asks_less() -> None:
     assert len(shelf.asked) == 13
 
 
-def test_a_search_of_what_few_pages_tell_apart_ends() -> None:
+def test_a_search_of_what_a_few_pages_distinguish_ends() -> None:
     workload = Pressed(least=1 << 16, precision=0.01)
     assert floor_of(measured(Shelf(needing(100_000)), workload), workload) in range(100_000, 105_000)
 
@@ -275,7 +275,7 @@ def test_what_is_in_swap_is_told_of_each_instance_that_answered() -> None:
     raw = measured(Shelf(needing(100 * MIB), swapped=4096))
     assert set(fates(raw)) == {"swapped"}
     assert {json.loads(each.text)["swapped_bytes"] for each in raw if each.label.startswith("fate ")} == {4096}
-    assert floor_of(raw) == 103 * MIB  # it is no failure by itself
+    assert floor_of(raw) == 103 * MIB  # that alone is no failure
 
 
 def test_the_output_of_a_load_that_failed_is_kept() -> None:

@@ -127,7 +127,7 @@ def test_a_host_of_the_users_is_the_only_one() -> None:
     assert sent == b"GET / HTTP/1.1\r\nhost: example.org\r\n\r\n"
 
 
-def test_a_post_without_a_body_says_so() -> None:
+def test_a_post_without_a_body_has_a_length_of_zero() -> None:
     assert b"\r\nContent-Length: 0\r\n" in as_sent(Request("/", "POST"), "x", keep_alive=True)
     assert b"Content-Length" not in as_sent(Request("/", "DELETE"), "x", keep_alive=True)
 
@@ -140,7 +140,7 @@ def test_texts_in_lua_are_read_back_as_they_were_whatever_they_have(texts: list[
     assert [bytes(int(byte) for byte in re.findall(r"\\(\d{3})", line)) for line in lines] == texts
 
 
-def test_the_script_is_told_where_the_requests_are(tmp_path: Path) -> None:
+def test_the_script_gets_the_file_of_the_requests(tmp_path: Path) -> None:
     class Client(LocalHost):
         def put(self, source: Path, target: PurePosixPath) -> None:
             assert target == PurePosixPath("/srv/tare-requests.lua")
