@@ -37,6 +37,8 @@ from audit_runs import (
     make_world,
     tally,
 )
+from audit_stacks import SHAPES, STACKS
+from audit_stacks import study as study_together
 from audit_turns import MOMENTS, in_turns
 
 RUNS = 10_000
@@ -107,6 +109,9 @@ def main() -> None:
     loops = [(effect, number, disturbed) for (disturbed, effect), count in LOOPS.items() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
         tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)
+        together = pool.map(
+            study_together, *zip(*((shape, count) for shape in SHAPES for count in STACKS), strict=True)
+        )
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
         looped: list[Looped] = list(pool.map(loop, *zip(*loops, strict=True)))
@@ -123,6 +128,7 @@ def main() -> None:
         matrices=tables.result(),
         breaks=list(breaks),
         in_turns=list(turns),
+        together=list(together),
         looped=looped,
         containers=cells,
     )

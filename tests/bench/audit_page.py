@@ -24,6 +24,9 @@ from audit_runs import (
     Tally,
     right,
 )
+from audit_stacks import ALONE, BORROWED, CELLS, STACKS
+from audit_stacks import RUNS as TOGETHER_RUNS
+from audit_stacks import Studied as StudiedTogether
 from audit_turns import HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
 from audit_turns import RUNS as TURNS_RUNS
 
@@ -48,6 +51,7 @@ class Found:
     matrices: Sequence[Matrix]
     breaks: Sequence[Broken]
     in_turns: Sequence[InTurns]
+    together: Sequence[StudiedTogether]
     looped: Sequence[Looped]
     containers: Sequence[tuple[Cell, Cell]]
 
@@ -63,7 +67,7 @@ class Found:
 def page(found: Found) -> str:
     """Write the page."""
     parts = [_INTRODUCTION, _claims(found), _turns(found), _broken(found), _rivals(found), _shapes(found)]
-    parts += [_matrix(found), _loops(found), _container(found), _how(found)]
+    parts += [_together(found), _matrix(found), _loops(found), _container(found), _how(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -96,6 +100,10 @@ def _claims(found: Found) -> str:
     for each in found.in_turns:
         false = each.centers["median"].false
         text = f"false in turns, {each.moment.name}"
+        rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+    for method in (BORROWED, ALONE):
+        false = max(each.found[method, name].false for each in found.together for name in ("none", "some"))
+        text = f"false in runs of {CELLS} cells, standard deviations: {method}, the worst of all shapes"
         rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
     wrong = max(max(each.stalls_of_control, 0 if each.moment.stalls else each.stalls) for each in found.in_turns)
     rows.append(("caution `stalls` without a stall, at any look", "≤ 5 %", _percent(wrong), _met(wrong <= _ALLOWED)))
@@ -238,6 +246,36 @@ looks together. Student's 95 % interval, made for one look, does in {_percent(st
 {_table(head, more)}
 
 ![Runs whose interval has missed the truth, by looks](audit-coverage.svg)"""
+
+
+def _together(found: Found) -> str:
+    rows = []
+    for each in found.together:
+        cells = []
+        for method in (ALONE, BORROWED):
+            none, some = each.found[method, "none"], each.found[method, "some"]
+            false, noisy = max(none.false, some.false), max(none.noisy, some.noisy)
+            blocks = (none.blocks[0.0], *(some.blocks.get(effect, np.nan) for effect in (0.03, 0.10, 0.30)))
+            cells += [f"{_percent(false)}, {_percent(noisy)}", " ".join(_blocks(count) for count in blocks)]
+        rows.append((each.shape.name, each.stacks, *cells))
+    equal = next(each for each in found.together if each.stacks == max(STACKS)).found[BORROWED, "none"]
+    columns = [f"{method}: {what}" for method in (ALONE, BORROWED) for what in ("false", "blocks")]
+    return f"""## Stacks together
+
+Whole runs of about {CELLS} cells (e-BH): 1, 4 or 10 stacks beside the baseline and A/A, and as many workloads as make
+them. The standard deviation of a stack's ratios is taken from its own blocks alone, or borrows from the others
+([the decision](decisions/borrowed.md)). `false`: false decisions among all cells, and among the first stack of each
+workload, which is the noisy one; without any effect or with those of 0 to 30 % below, whichever is more. `blocks`: the
+median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. {TOGETHER_RUNS} runs each.
+
+{_table(("noise", "stacks", *columns), rows)}
+
+Where blocks do not depend on each other, {_percent(equal.widened)} of the intervals of ten equal stacks are wider after
+five blocks, because chance looks like a correlation."""
+
+
+def _blocks(count: float) -> str:
+    return "" if np.isnan(count) else f"{count:g}"
 
 
 def _matrix(found: Found) -> str:

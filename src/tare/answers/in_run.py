@@ -183,7 +183,7 @@ class InRun:
             ratio = block_ratio(values, [1.0] * len(values))
             if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
                 notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
-                seen = Seen(ratio.ratio, ratio.low, ratio.high, ratio.n)
+                seen = Seen(ratio.ratio, ratio.n, ratio.spread)
                 parts.append(Part(key.point, seen, notes, cautions))
         if not parts:
             raise Lack("not tested", _why_nothing(claim, names, ()))
@@ -236,7 +236,7 @@ def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
 def _part(claim: Claim, cell: Cell) -> Part:
     """Return a cell's numbers in the claim's terms."""
     assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
-    seen = Seen(cell.ratio, cell.low, cell.high, cell.n)
+    seen = Seen(cell.ratio, cell.n, cell.spread)
     return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
 
 
@@ -251,16 +251,11 @@ def _is_at(claim: Claim, point: float | None) -> bool:
 
 def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
     """Return the headline's cell. If it is the mean of several points, a note says so."""
-    own = (_without_fdr_note(cell) for cell in summary.headlines if cell.stack == stack)
+    own = (cell for cell in summary.headlines if cell.stack == stack)
     heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
     texts = [summary.rule(cell.headline).text for cell in heads]
     pairs = zip(heads, texts, strict=True)
     return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
-
-
-def _without_fdr_note(cell: Cell) -> Cell:
-    """Leave out the last note, which is e-BH's among headlines: claims are tested together with other claims."""
-    return cell if cell.by_itself is None else replace(cell, notes=cell.notes[:-1])
 
 
 def _why_nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:

@@ -17,7 +17,7 @@ from tare.answers.comparing import Answer, why_cannot_tell
 from tare.report.escapes import in_markdown
 from tare.report.findings import firmness, noise, own_programs, unlike_itself
 from tare.report.json import cell_fields
-from tare.report.numbers import clean, cut, estimate, glyph, interval, listing, percent, state
+from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, listing, percent, state
 from tare.report.terminal import STYLES
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
@@ -227,7 +227,7 @@ def row(cell: Cell) -> tuple[str, ...]:
     is_now = state(cell)
     mark = " !" if cell.cautions else ""
     arrow = "↑" if cell.better == "higher" else "↓"
-    return (f"{cell.name} {arrow}", cell.stack, f"{glyph(cell)} {is_now}{mark}", estimate(cell), interval(cell))
+    return (f"{cell.name} {arrow}", cell.stack, f"{GLYPHS[state(cell)]} {is_now}{mark}", estimate(cell), interval(cell))
 
 
 def _between(answer: Answer) -> str:

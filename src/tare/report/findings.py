@@ -138,12 +138,12 @@ def relative_to(baseline: str, cell: Cell) -> str:
 
 def _opening(summary: Summary, machine: Facts) -> str:
     stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
-    where = f" ({_place(machine)})" if _place(machine) else ""
+    where = f" ({place(machine)})" if place(machine) else ""
     several = _count(stacks, "stack"), _count(len(summary.workloads), "workload")
     return f"{several[0]} with {several[1]} on this machine{where}, each compared with {summary.baseline}."
 
 
-def _place(machine: Facts) -> str:
+def place(machine: Facts) -> str:
     """Name a machine in a few words; leave out what is unknown."""
     parts = (
         machine.cpu_model,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tare.statistics.cells import Cell, Standing
@@ -23,11 +22,10 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
-# The verdict of a cell's own interval that is not certain together with all other cells of the matrix.
-HOLLOW: Mapping[str, str] = {"better": "△", "worse": "▽", "equivalent": "~"}
 # From here on a factor is easier to read than a percentage.
 TIMES_FROM = 10.0
 _TWICE = 2.0  # in a sentence
+_FINE = 0.03  # half the width of an interval, up to which a cost has a decimal
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "B"))
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -122,6 +120,22 @@ def _in_percent(ratio: float) -> str:
     return f"{share:.1f}" if round(share) == 100 and abs(share - 100) >= 0.05 else f"{share:.0f}"
 
 
+def cost(cell: Cell) -> str:
+    """Write how much longer a stack takes, or how much more it needs: `+3.9 %`, from twice on as a factor.
+
+    It has no more digits than its interval supports; empty where there is no ratio.
+    """
+    if cell.ratio is None:
+        return ""
+    times = cell.ratio if cell.better == "lower" else 1 / cell.ratio
+    if from_twice(times):
+        return f"\N{MULTIPLICATION SIGN}{_few_digits(times)}"
+    share, half = (times - 1) * 100, 1.0 if cell.resolution is None else cell.resolution
+    text = f"{abs(share):.{1 if half < _FINE else 0}f}"
+    sign = "" if not float(text) else "+" if share > 0 else "\N{MINUS SIGN}"
+    return f"{sign}{text} %"
+
+
 def resolved(cell: Cell) -> str:
     """Write the difference to the baseline that a cell's interval could have shown, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
@@ -174,11 +188,6 @@ def reason(cell: Cell) -> str:
 def clean(text: str) -> str:
     """Leave out what would steer a terminal: names and reasons may come from an untrusted run folder."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def glyph(cell: Cell) -> str:
-    """Return the sign of a cell: hollow where its verdict is not sure enough beside the others."""
-    return HOLLOW.get(cell.by_itself or "", GLYPHS[state(cell)])
 
 
 def cut(text: str, length: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import vl_convert
 
 from tare.journal import Run
+from tare.report.drawn_overview import figure
 from tare.report.escapes import in_latex
-from tare.report.plots import Plot, plots
+from tare.report.plots import plots
 from tare.statistics.summary import Summary
 
 # Seven tenths of a chart's own size, or as much as the page has room for.
@@ -20,16 +21,19 @@ _BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
-    drawn = plots(summary, run)
-    files = {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in drawn}
-    return files | ({"figures/figures.tex": "\n".join(_figures(drawn)).encode()} if drawn else {})
+    whole, drawn = figure(summary, run), plots(summary, run)
+    files = {"figures/00-overview.pdf": vl_convert.svg_to_pdf(whole)} if whole else {}
+    captions = {"00-overview": f"What each stack costs beside {summary.baseline}."} if whole else {}
+    files |= {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in drawn}
+    captions |= {each.name: each.caption for each in drawn}
+    return files | ({"figures/figures.tex": "\n".join(_figures(captions)).encode()} if captions else {})
 
 
-def _figures(drawn: Sequence[Plot]) -> Iterator[str]:
+def _figures(captions: Mapping[str, str]) -> Iterator[str]:
     yield _FITTED
-    for number, plot in enumerate(drawn, start=1):
-        yield rf"\begin{{figure}}[htbp]\centering\fitted{{figures/{plot.name}.pdf}}"
-        yield rf"\caption{{{in_latex(plot.caption)}}}\end{{figure}}"
+    for number, (name, caption) in enumerate(captions.items(), start=1):
+        yield rf"\begin{{figure}}[htbp]\centering\fitted{{figures/{name}.pdf}}"
+        yield rf"\caption{{{in_latex(caption)}}}\end{{figure}}"
         if number % _BESIDE == 0:
             yield r"\clearpage"
     yield ""

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.report.findings import Findings
-from tare.report.numbers import GLYPHS, HOLLOW, clean, estimate, glyph, interval, percent, reason, state
+from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, reason, state
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 from tare.units import format_quantity
@@ -112,9 +112,6 @@ def _legend(summary: Summary) -> Text:
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
-    if any(cell.by_itself for cell in summary.headlines):
-        hollow = " ".join(HOLLOW.values())
-        legend.append(f"{hollow} the same by its own interval, but not together with all cells   ", style="default")
     return legend.append("! read with care")
 
 
@@ -127,7 +124,7 @@ def _cell(cell: Cell, *, narrow: bool) -> Text:
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")
     shown = estimate(cell).replace(" %", "%") if narrow else estimate(cell)
-    text = Text(f"{glyph(cell)} {shown}", style=STYLES[is_now])
+    text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
     count, between = f" n={cell.n}{marks}", interval(cell)
     if narrow:

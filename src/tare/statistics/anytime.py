@@ -16,7 +16,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
@@ -25,19 +24,30 @@ CONFIDENCE = 0.95
 # one standard deviation soonest. But after five blocks its evidence is at most 36, whatever the effect: too little for
 # a matrix of many cells. The second is for effects of ten standard deviations and more. docs/decisions/anytime.md.
 _PRIORS = ((1.0, 0.98), (100.0, 0.02))
-_LEAST = 5  # fewer say too little of whether they are normal at all
+LEAST = 5  # fewer say too little of whether they are normal at all
+# Fewer are enough with as many degrees of freedom borrowed from other stacks, and no more of them are believed then.
+LEAST_EARLY, MOST_EARLY = 3, 8.0
 _FARTHEST = 40.0  # logarithm of a distance beyond all that are met
+_HALVINGS = 52  # of the logarithms in between, until they differ by rounding
+_NOTHING = np.array(0.0)
+ALONE = float(-np.log1p(-CONFIDENCE))  # the evidence that one statement needs
 
 
 def log_evidence(
-    mean: NDArray[np.float64], deviation: NDArray[np.float64], count: NDArray[np.int64], at: float = 0.0
+    mean: NDArray[np.float64],
+    deviation: NDArray[np.float64],
+    count: NDArray[np.int64],
+    borrowed: NDArray[np.float64] = _NOTHING,
+    at: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Return the logarithm of the e-value against the true mean being `at`; 0 for fewer than five values.
+    """Return the logarithm of the e-value against the true mean being `at`; 0 for too few values.
 
-    All arrays have one shape: means, standard deviations (n - 1) and counts of values. A deviation of 0 is the limit of
-    small ones: large evidence, but no more than so few values can give.
+    All arrays have one shape: means, standard deviations, counts of values, and the degrees of freedom that the
+    deviations have beyond n - 1 (`tare.statistics.borrowed`). Too few are less than five values, or less than three
+    with eight borrowed degrees of freedom. A deviation of 0 is the limit of small ones: large evidence, but no more
+    than so few values can give.
     """
-    freedom = np.maximum(count - 1, 1).astype(float)
+    freedom = np.maximum(count - 1, 1) + borrowed
     square, variance = count * (mean - at) ** 2 / freedom, deviation**2
     any_of = square + variance > 0
     parts = []
@@ -45,32 +55,52 @@ def log_evidence(
         known = 1 / (count * spread + 1)
         # (1 + t²/df) / (1 + known t²/df), both multiplied by the variance, so that nothing is divided by 0.
         ratio = np.where(any_of, variance + square, 1.0) / np.where(any_of, variance + known * square, 1.0)
-        parts.append(np.log(weight) + np.log(known) / 2 + count / 2 * np.log(ratio))
-    return np.where(count < _LEAST, 0.0, np.logaddexp.reduce(parts))
+        parts.append(np.log(weight) + np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
+    return np.where(_are_enough(count, borrowed), np.logaddexp.reduce(parts), 0.0)
 
 
-def widths_per_deviation(count: NDArray[np.int64], confidence: float = CONFIDENCE) -> NDArray[np.float64]:
-    """Return half the width of the interval in standard deviations; infinite where there are too few values for any."""
-    each, positions = np.unique(count, return_inverse=True)
-    return np.array([_width(int(one), confidence) for one in each])[positions].reshape(np.shape(count))
+def _are_enough(count: NDArray[np.int64], borrowed: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (count >= LEAST) | ((count >= LEAST_EARLY) & (borrowed >= MOST_EARLY))
+
+
+def widths_per_deviation(
+    count: NDArray[np.int64], borrowed: NDArray[np.float64] = _NOTHING, needed: NDArray[np.float64] | float = ALONE
+) -> NDArray[np.float64]:
+    """Return half the width of the interval in standard deviations; infinite where there are too few values for any.
+
+    It is the distance at which `log_evidence` is as much as is `needed`: by default, for an interval of 95 % alone.
+    """
+    count, borrowed, least = np.broadcast_arrays(count, borrowed, needed)
+    widths = np.empty(count.shape)
+    own = borrowed == 0
+    for each in {*zip(count[own].tolist(), least[own].tolist(), strict=True)}:
+        widths[own & (count == each[0]) & (least == each[1])] = _width(*each)
+    if not own.all():
+        widths[~own] = _solved(count[~own], borrowed[~own], least[~own])
+    return widths
 
 
 @cache
-def _width(count: int, confidence: float) -> float:
-    """Solve `log_evidence` for the distance."""
-    if count < _LEAST:
-        return np.inf
+def _width(count: int, needed: float) -> float:
+    return float(_solved(np.array(count), _NOTHING, np.array(needed)))
 
-    def missing(logarithm: float) -> float:
-        logarithms = log_evidence(np.array(np.exp(logarithm)), np.array(1.0), np.array(count))
-        return float(logarithms) + float(np.log1p(-confidence))
 
-    return float(np.exp(scipy.optimize.brentq(missing, -_FARTHEST, _FARTHEST)))
+def _solved(
+    count: NDArray[np.int64], borrowed: NDArray[np.float64], needed: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Solve `log_evidence` for the distance, by bisection of its logarithm."""
+    low, high = np.full(count.shape, -_FARTHEST), np.full(count.shape, _FARTHEST)
+    unit = np.ones(count.shape)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_enough = log_evidence(np.exp(middle), unit, count, borrowed) >= needed
+        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
+    return np.where(high < _FARTHEST, np.exp(high), np.inf)
 
 
 def least_count() -> int:
     """Return the number of values from which on there is an interval."""
-    return _LEAST
+    return LEAST
 
 
 def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:
@@ -95,12 +125,23 @@ def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> flo
     return float(np.log(count / (min(made, count) * share)))
 
 
-def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control, tested separately.
+def needed_together(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the evidence that each statement needs (last axis: those that are made together), as e-BH has it.
 
-    The control is a check of the machine, and no answer to what was asked: it costs the stacks no evidence.
+    An interval that excludes all against which there is as much evidence is that of e-BY: of the intervals of what
+    e-BH selects, a share of at most 5 % is expected to miss the truth (Xu, Wang and Ramdas, "Post-selection inference
+    for e-value based confidence intervals", arXiv:2203.12572 (2024)). So a statement is
+    made exactly where its interval makes it. A/A is a check of the machine, and no answer to what was asked: it costs
+    the stacks no evidence, and is judged apart.
     """
-    kept = np.zeros(evidence.shape, dtype=bool)
+    needed = np.empty(evidence.shape)
     for own in (is_control, ~is_control):
-        kept[..., own] = e_bh(evidence[..., own])
-    return kept
+        count = int(own.sum())
+        made = np.maximum(e_bh(evidence[..., own]).sum(axis=-1, keepdims=True), 1)
+        needed[..., own] = np.log(max(count, 1) / (made * (1 - CONFIDENCE)))
+    return needed
+
+
+def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control apart."""
+    return np.asarray(evidence >= needed_together(evidence, is_control))

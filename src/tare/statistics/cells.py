@@ -33,6 +33,19 @@ class CautionCount:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What makes an interval as wide as it is, in logarithms: see `tare.statistics.ratios.half_width`.
+
+    The standard deviation of a block's ratio, the degrees of freedom that it has beyond n - 1, and the difference of
+    the baseline to itself.
+    """
+
+    deviation: float
+    borrowed: float = 0.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
 class Failure:
     """A trial that has no result, why, and what may fix that."""
 
@@ -49,7 +62,7 @@ class Cell:
     `trials` values have `mean`, `sd` and extremes in `unit`; `n` blocks were compared, with the `ratios` stack over
     baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
     there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
-    `by_itself` the verdict of its own interval where that is not certain together with the other cells, and
+    `spread` what the interval follows from, and
     `correlation` the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the interval is
     wider because blocks depend on each other, and
     `tolerated_autocorrelation` the lag-1 autocorrelation of blocks up to which the interval would still decide, None
@@ -83,7 +96,7 @@ class Cell:
     low: float | None = None
     high: float | None = None
     evidence: float = 0.0
-    by_itself: Verdict | None = None
+    spread: Spread | None = None
     correlation: float = 0.0
     widening: float = 1.0
     tolerated_autocorrelation: float | None = None

@@ -16,18 +16,22 @@ docs/decisions/two-runs.md has the figures.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import CONFIDENCE, least_count
-from tare.statistics.cells import Cell
+from tare.statistics.anytime import ALONE, least_count, needed_together
+from tare.statistics.cells import DECIDING, Cell
+from tare.statistics.correlation import explains
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import ROUNDING, Comparison, Ratio, compare, with_ratio
-from tare.statistics.summarize import with_fdr_control
+from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, side_of, with_ratio
 from tare.statistics.summary import Summary
 
+T = TypeVar("T")
 _LEAST = least_count()  # blocks in each run: fewer have no interval of their own
 
 
@@ -56,17 +60,29 @@ class Change:
 def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
     """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
     own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
-    compared = [
-        change(cell, after.headline(cell.headline, cell.stack), margin)
+    pairs = [
+        (cell, after.headline(cell.headline, cell.stack))
         for cell in before.headlines
         if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
     ]
-    cells = with_fdr_control([each.cell for each in compared])
-    return tuple(replace(each, cell=cell) for each, cell in zip(compared, cells, strict=True))
+    return _together(lambda pair, needed: change(*pair, margin, needed), pairs)
 
 
-def change(before: Cell, after: Cell, margin: float) -> Change:
-    """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent."""
+def _together(changed: Callable[[T, float], Change], each_of: Sequence[T]) -> tuple[Change, ...]:
+    """Compare each with the evidence that it needs, so that the verdicts hold together (`needed_together`)."""
+    found = [changed(each, ALONE) for each in each_of]
+    evidence = np.array([one.cell.evidence for one in found if not one.cell.skipped])
+    needed = iter(needed_together(evidence, np.zeros(evidence.shape, dtype=bool)).tolist())
+    return tuple(
+        one if one.cell.skipped else changed(each, next(needed)) for one, each in zip(found, each_of, strict=True)
+    )
+
+
+def change(before: Cell, after: Cell, margin: float, needed: float = ALONE) -> Change:
+    """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
+
+    `needed` is the evidence that a statement needs.
+    """
     blank = _blank(after)
     lacking = {"before": before, "after": after}
     notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
@@ -77,7 +93,7 @@ def change(before: Cell, after: Cell, margin: float) -> Change:
         cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
         return Change(cell, before, after)
     samples = (_sample(np.log(before.ratios), before.widening), _sample(np.log(after.ratios), after.widening))
-    return _changed(Change(blank, before, after), samples, margin)
+    return _changed(Change(blank, before, after), samples, margin, needed)
 
 
 def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
@@ -86,7 +102,7 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
     Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
     """
     heads = {head.rule.name: head for head in after.measured}
-    found = []
+    found: list[tuple[Change, tuple[Sample, Sample]]] = []
     for old in before.measured:
         new = heads.get(old.rule.name)
         compared = any(cell.headline == old.rule.name for cell in before.headlines)
@@ -95,10 +111,8 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
         logs = _own_logs(old, before.baseline), _own_logs(new, after.baseline)
         if logs[0].size and logs[1].size:
-            samples = (_sample(logs[0]), _sample(logs[1]))
-            found.append(_changed(Change(_blank(cells[1]), *cells), samples, margin))
-    judged = with_fdr_control([each.cell for each in found])
-    return tuple(replace(each, cell=cell) for each, cell in zip(found, judged, strict=True))
+            found.append((Change(_blank(cells[1]), *cells), (_sample(logs[0]), _sample(logs[1]))))
+    return _together(lambda pair, needed: _changed(*pair, margin, needed), found)
 
 
 def _blank(after: Cell) -> Cell:
@@ -106,10 +120,10 @@ def _blank(after: Cell) -> Cell:
     return Cell(*own, "", after.better, "no value", headline=after.headline)
 
 
-def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float) -> Change:
+def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float, needed: float) -> Change:
     """Add the ratio of after to before, and the verdict, to a change."""
     before, after = bare.before, bare.after
-    ratio = compare_samples(*samples, margin)
+    ratio = compare_samples(*samples, margin, needed)
     cell = replace(
         with_ratio(bare.cell, ratio),
         coarse=before.coarse or after.coarse,
@@ -119,28 +133,28 @@ def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float) -> Cha
     return replace(bare, cell=cell)
 
 
-def compare_samples(before: Sample, after: Sample, margin: float) -> Ratio:
-    """Compare the means of two independent samples of logarithms; return after over before."""
+def compare_samples(before: Sample, after: Sample, margin: float, needed: float = ALONE) -> Ratio:
+    """Compare the means of two independent samples of logarithms; return after over before.
+
+    The interval holds all against which there is less evidence than `needed`.
+    """
     apart, limit = after.mean - before.mean, float(np.log1p(margin))
     mean = apart if abs(apart) >= ROUNDING else 0.0
-    half = half_width(before, after)
+    half = half_width(before, after, needed)
+    known, side = math.isfinite(half), side_of(mean, half, limit)
     nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
-    comparison = Comparison(
-        mean=np.array(mean),
-        half=np.array(half),
-        count=np.array(min(before.count, after.count)),
-        deviation=np.array(max(before.deviation, after.deviation)),
-        correlation=np.array(0.0),
-        widening=np.array(1.0),
-        in_all_stacks=np.zeros((), dtype=bool),
-        offset=np.array(0.0),
-        different=np.array(evidence(mean, before, after)),
-        alike=np.array(nearer if abs(mean) < limit else -np.inf),
-        limit=limit,
+    room = limit - abs(mean) if abs(mean) + half < limit else abs(mean)
+    return Ratio(
+        ratio=backwards(mean),
+        low=backwards(mean - half) if known else None,
+        high=backwards(mean + half) if known else None,
+        n=min(before.count, after.count),
+        side=side,
+        evidence=max(evidence(mean, before, after), nearer if abs(mean) < limit else -math.inf),
+        zero_width=max(before.deviation, after.deviation) == 0 and min(before.count, after.count) > 1,
+        correlation=0.0,
+        tolerated_autocorrelation=float(explains(np.array(room), np.array(half))) if side in DECIDING else None,
     )
-    ratio = comparison.at(())
-    assert ratio is not None  # noqa: S101 - both samples have values
-    return ratio
 
 
 def evidence(distance: float, before: Sample, after: Sample) -> float:
@@ -156,12 +170,12 @@ def evidence(distance: float, before: Sample, after: Sample) -> float:
     return float(np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
 
 
-def half_width(before: Sample, after: Sample, confidence: float = CONFIDENCE) -> float:
+def half_width(before: Sample, after: Sample, needed: float = ALONE) -> float:
     """Return half the width of the interval around the difference of means: `evidence` solved for the distance."""
     if min(before.count, after.count) < _LEAST:
         return float("inf")
     squared_error, freedom, known = _error(before, after)
-    growth = float(np.exp(np.log(1 / ((1 - confidence) ** 2 * known)) / (freedom + 1)))
+    growth = float(np.exp((2 * needed - np.log(known)) / (freedom + 1)))
     room = 1 - known * growth
     return float(np.sqrt(squared_error * freedom * (growth - 1) / room)) if room > 0 else float("inf")
 

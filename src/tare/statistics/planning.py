@@ -40,9 +40,10 @@ def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]
     It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
     """
     away, wide = np.abs(comparison.mean)[..., np.newaxis], (comparison.deviation * comparison.widening)[..., np.newaxis]
+    borrowed = comparison.borrowed[..., np.newaxis]
     room = comparison.limit - comparison.offset[..., np.newaxis] - away
     count = comparison.count[..., np.newaxis] + _AHEAD
-    different = log_evidence(np.maximum(away - comparison.offset[..., np.newaxis], 0.0), wide, count)
-    alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count), -np.inf)
+    different = log_evidence(np.maximum(away - comparison.offset[..., np.newaxis], 0.0), wide, count, borrowed)
+    alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count, borrowed), -np.inf)
     is_enough = np.maximum(different, alike) >= needed
     return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)

@@ -16,8 +16,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.cells import DECIDING, Cell, Side, in_words
+from tare.statistics.anytime import ALONE, log_evidence, widths_per_deviation
+from tare.statistics.borrowed import Moderated, moderated
+from tare.statistics.cells import DECIDING, Cell, Side, Spread, in_words
 from tare.statistics.correlation import autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.describe import moments
 
@@ -38,11 +39,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Stack over baseline: the geometric mean over `n` blocks and its 95 % interval.
+    """Stack over baseline: the geometric mean over `n` blocks and its interval.
 
-    `low` and `high` are None where there are too few blocks for an interval. `side` is what the interval
-    says, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave the very same
-    ratio, so that the interval has no width: the measurement is coarser than its noise, or not a measurement.
+    `low` and `high` are None where there are too few blocks for an interval, which follows from the `spread`. `side` is
+    what the interval says, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave
+    the very same ratio, so that the interval has no width: it is no measurement, or coarser than its noise.
     `correlation` is the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the
     interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
     together. `offset` is the logarithm by which the baseline differs from itself: the interval is wider by as much.
@@ -57,6 +58,7 @@ class Ratio:
     evidence: float
     zero_width: bool
     correlation: float
+    spread: Spread | None = None
     widening: float = 1.0
     in_all_stacks: bool = False
     offset: float = 0.0
@@ -72,15 +74,16 @@ class Ratio:
 class Comparison:
     """Rows of log ratios, compared with 0: arrays of one shape.
 
-    `half` is half the width of the interval, infinite where there are too few blocks. `different` and `alike` are the
-    logarithms of the e-values against a difference of 0, and against one of the margin or more; 0 is then everything up
-    to the `offset`. Whatever the true difference is, only one of the two statements can be false.
+    `borrowed` are the degrees of freedom that deviations have beyond n - 1. `different` and `alike` are the logarithms
+    of the e-values against a difference of 0, and against one of the margin or more; 0 is then everything up to the
+    `offset`. Whatever the true difference is, only one of the two statements can be false. `needed` is the evidence
+    that a statement needs, by default one that is made alone.
     """
 
     mean: NDArray[np.float64]
-    half: NDArray[np.float64]
     count: NDArray[np.int64]
     deviation: NDArray[np.float64]
+    borrowed: NDArray[np.float64]
     correlation: NDArray[np.float64]
     widening: NDArray[np.float64]
     in_all_stacks: NDArray[np.bool_]
@@ -88,6 +91,7 @@ class Comparison:
     different: NDArray[np.float64]
     alike: NDArray[np.float64]
     limit: float
+    needed: NDArray[np.float64] | float = ALONE
 
     @cached_property
     def evidence(self) -> NDArray[np.float64]:
@@ -105,12 +109,23 @@ class Comparison:
         room = np.where(away + self.half < self.limit, self.limit - away, away) - self.offset
         return explains(room, (self.half - self.offset) / self.widening)
 
+    @cached_property
+    def half(self) -> NDArray[np.float64]:
+        """Return half the width of the intervals, infinite where there are too few blocks.
+
+        An interval holds all against which there is less evidence than `needed`.
+        """
+        widths = widths_per_deviation(self.count, self.borrowed, self.needed)
+        known = np.isfinite(widths)
+        return np.where(known, np.where(known, widths, 0.0) * self.deviation * self.widening + self.offset, np.inf)
+
     def at(self, index: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""
         count, mean, half = int(self.count[index]), float(self.mean[index]), float(self.half[index])
         if count == 0:
             return None
-        known, side = np.isfinite(half), _side(mean, half, self.limit)
+        deviation = float(self.deviation[index] * self.widening[index])
+        known, side = np.isfinite(half), side_of(mean, half, self.limit)
         return Ratio(
             ratio=backwards(mean),
             low=backwards(mean - half) if known else None,
@@ -118,6 +133,7 @@ class Comparison:
             n=count,
             side=side,
             evidence=float(self.evidence[index]),
+            spread=Spread(deviation, float(self.borrowed[index]), float(self.offset[index])),
             zero_width=bool(count > 1 and self.deviation[index] == 0 and self.offset[index] == 0),
             correlation=float(self.correlation[index]),
             widening=float(self.widening[index]),
@@ -143,32 +159,38 @@ _NO_DOUBTS = Doubts(np.array(1.0), np.array(0.0))
 
 
 def compare(
-    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float = MARGIN, doubts: Doubts = _NO_DOUBTS
+    logs: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    margin: float = MARGIN,
+    doubts: Doubts = _NO_DOUBTS,
+    borrows: bool = False,
 ) -> Comparison:
     """Compare rows of log ratios (last axis: blocks) with 0; only those count that are present.
 
-    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
+    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. Where the first axis are
+    stacks of one workload, standard deviations may borrow from each other (`tare.statistics.borrowed`).
     """
     seen = moments(logs, present)
     mean = np.where(np.abs(seen.mean) < ROUNDING, 0.0, seen.mean)
-    deviation = np.where(seen.deviation < ROUNDING, 0.0, seen.deviation)
+    own_deviation = np.where(seen.deviation < ROUNDING, 0.0, seen.deviation)
+    found = moderated(own_deviation, seen.count) if borrows else Moderated(own_deviation, np.zeros(mean.shape))
+    deviation, borrowed = found.deviation, found.borrowed
     own, is_rounding = autocorrelation_of_rows(logs, present, mean), deviation == 0
     factor = np.where(is_rounding, 1.0, np.maximum(own.factor, doubts.factor))
-    wide, widths = deviation * factor, widths_per_deviation(seen.count)
-    known = np.isfinite(widths)
+    wide = deviation * factor
     limit, offset = float(np.log1p(margin)), np.broadcast_to(doubts.offset, mean.shape)
     beyond, within = np.abs(mean) - offset, limit - offset - np.abs(mean)
     return Comparison(
         mean=mean,
-        half=np.where(known, np.where(known, widths, 0.0) * wide + offset, np.inf),
         count=seen.count,
         deviation=deviation,
+        borrowed=borrowed,
         correlation=np.where(is_rounding, 0.0, own.correlation),
         widening=factor,
         in_all_stacks=(factor > 1) & (doubts.factor >= own.factor),
         offset=offset,
-        different=log_evidence(np.maximum(beyond, 0.0), wide, seen.count),
-        alike=np.where(within > 0, log_evidence(within, wide, seen.count), -np.inf),
+        different=log_evidence(np.maximum(beyond, 0.0), wide, seen.count, borrowed),
+        alike=np.where(within > 0, log_evidence(within, wide, seen.count, borrowed), -np.inf),
         limit=limit,
     )
 
@@ -184,14 +206,14 @@ def compare_together(
     """
     control = reference.control
     factor = pooled_autocorrelation(_beside_one_level(logs, present, reference), present).factor
-    first = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset))
+    first = compare(logs, present, margin, Doubts(factor, _NO_DOUBTS.offset), borrows=True)
     if control is None:
         return first
     offset = np.zeros(first.mean.shape)
     away = np.abs(first.mean[control])
     offset[:] = np.where(away > first.half[control], away, 0.0)
     offset[control] = 0.0
-    return compare(logs, present, margin, Doubts(factor, offset)) if offset.any() else first
+    return compare(logs, present, margin, Doubts(factor, offset), borrows=True) if offset.any() else first
 
 
 def _beside_one_level(
@@ -231,6 +253,7 @@ def with_ratio(cell: Cell, ratio: Ratio) -> Cell:
         low=ratio.low,
         high=ratio.high,
         evidence=ratio.evidence,
+        spread=ratio.spread,
         correlation=ratio.correlation,
         widening=ratio.widening,
         tolerated_autocorrelation=ratio.tolerated_autocorrelation,
@@ -242,7 +265,8 @@ def backwards(logarithm: float) -> float:
     return float(np.exp(min(max(logarithm, -LARGEST_LOGARITHM), LARGEST_LOGARITHM)))
 
 
-def _side(mean: float, half: float, limit: float) -> Side:
+def side_of(mean: float, half: float, limit: float) -> Side:
+    """Return what an interval of logarithms, so wide on either side of the mean, says."""
     if not np.isfinite(half):
         return "too few blocks"
     if abs(mean) + half < limit:

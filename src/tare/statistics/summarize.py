@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model.trials import Caution, Trial
-from tare.statistics.anytime import CONFIDENCE, e_bh_beside_control, least_count
+from tare.statistics.anytime import ALONE, CONFIDENCE, least_count, needed_together
 from tare.statistics.cells import CautionCount, Cell, with_caution
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
@@ -20,7 +20,7 @@ from tare.statistics.grid import Grid, arrange
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Ratio, Reference, backwards, compare_together, with_ratio
+from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, with_ratio
 from tare.statistics.rounds import Differences, differences
 from tare.statistics.shapes import shapes
 from tare.statistics.stalls import unevenness
@@ -61,12 +61,7 @@ def summarize(run: Run) -> Summary:
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
-    heads = [
-        cell
-        for workload in workloads
-        for head in workload.headlines
-        for cell in _headlines(workload, head, run.record.margin)
-    ]
+    heads = [_headlines(workload, head, run.record.margin) for workload in workloads for head in workload.headlines]
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
@@ -76,7 +71,7 @@ def summarize(run: Run) -> Summary:
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
         cells=_with_bare_metal_caution(cells, run.record),
-        headlines=_with_bare_metal_caution(with_fdr_control(heads, run.record.control), run.record),
+        headlines=_with_bare_metal_caution(_together(heads, run.record.control), run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -107,24 +102,37 @@ def records(run: Run) -> list[WorkloadRecord]:
     return list(known.values())
 
 
-def with_fdr_control(cells: Sequence[Cell], control: str = "") -> tuple[Cell, ...]:
-    """Keep only the verdicts that e-BH confirms; see `e_bh_beside_control`."""
-    asked = [cell for cell in cells if cell.verdict != "baseline" and not cell.skipped]
-    is_control = np.array([cell.stack == control for cell in asked], dtype=bool)
-    kept = e_bh_beside_control(np.array([cell.evidence for cell in asked]), is_control)
-    doubtful = {
-        id(
-            cell
-        ): f"{cell.verdict} by its own interval, but not certain together with {(is_control == own).sum() - 1} others"
-        for cell, own, sure in zip(asked, is_control, kept, strict=True)
-        if cell.decided and not sure
-    }
-    return tuple(
-        replace(cell, verdict="undecided", by_itself=cell.verdict, notes=(*cell.notes, doubtful[id(cell)]))
-        if id(cell) in doubtful
-        else cell
-        for cell in cells
-    )
+@dataclass(frozen=True)
+class _Compared:
+    """The cells of a headline, one for each stack, and the comparison that they are of."""
+
+    cells: Sequence[Cell]
+    comparison: Comparison
+
+
+def _together(heads: Sequence[_Compared], control: str) -> tuple[Cell, ...]:
+    """Give the cells the intervals and verdicts that hold together (`tare.statistics.anytime.needed_together`)."""
+    every = [cell for head in heads for cell in head.cells]
+    asked = np.array([cell.verdict != "baseline" and not cell.skipped for cell in every], dtype=bool)
+    is_control = np.array([cell.stack == control for cell in every], dtype=bool)
+    needed = np.full(len(every), ALONE)
+    needed[asked] = needed_together(np.array([cell.evidence for cell in every])[asked], is_control[asked])
+    cells: list[Cell] = []
+    for head in heads:
+        comparison = replace(head.comparison, needed=needed[len(cells) : len(cells) + len(head.cells)])
+        cells += [_with_interval(cell, comparison.at((row,))) for row, cell in enumerate(head.cells)]
+    return tuple(cells)
+
+
+def _with_interval(cell: Cell, ratio: Ratio | None) -> Cell:
+    """Replace the interval of a cell that has one, with what it says."""
+    if ratio is None or cell.low is None:
+        return cell
+    changed = with_ratio(cell, ratio)
+    if ratio.low is not None:
+        return changed
+    note = "no interval beside so many others: it needs more blocks"
+    return replace(changed, verdict="undecided", notes=(*cell.notes, note))
 
 
 def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
@@ -185,7 +193,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     return cells
 
 
-def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]:
+def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     grid = workload.grid
     away = head.differences(workload.compared_with)
@@ -215,7 +223,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> list[Cell]
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
-    return cells
+    return _Compared(cells, ratios)
 
 
 def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> NDArray[np.bool_]:

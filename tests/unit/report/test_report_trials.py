@@ -231,7 +231,7 @@ def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_say
     names = ("native", *(f"<stack> & {number}" for number in range(80)))
     run = make_run([make_trial(name, block, [measured("speed", 100.0)]) for name in names for block in range(2)])
     page = Page(html_of(run))
-    assert "svg" not in page.tags
+    assert page.tags.count("svg") == 1  # the figure has those that cost least
     assert "charts, as there are 81 stacks; trials, which values.csv has" in page.text
     assert not [link for link in page.named("href") if link.startswith("#trials")]
     targets = {link[1:] for link in page.named("href") if link.startswith("#")}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+from tare.statistics.anytime import widths_per_deviation
+from tare.statistics.cells import Spread
 from tare.statistics.ratios import block_ratio
 from tare.statistics.regions import Placed, Region, Seen, place
 
-SEEN = Seen(0.9, 0.88, 0.9**2 / 0.88, 12)  # up to 0.9205
+SEEN = Seen(0.9, 12, Spread(math.log(0.9 / 0.88) / float(widths_per_deviation(np.array(12)))))  # 0.88 to 0.9205
 
 
 @pytest.mark.parametrize(("region", "where"), [
@@ -29,7 +32,7 @@ def test_an_interval_lies_inside_of_a_region_outside_or_across_its_border(region
 
 
 def test_without_an_interval_nothing_is_known() -> None:
-    assert place(Seen(0.9, None, None, 4), Region(low=1.0)) == Placed("unknown")
+    assert place(Seen(0.9, 4, Spread(0.01)), Region(low=1.0)) == Placed("unknown")
 
 
 def test_the_evidence_at_the_end_of_an_interval_is_that_which_makes_the_interval() -> None:
@@ -41,7 +44,7 @@ def test_the_evidence_against_no_difference_is_that_of_the_ratio_itself() -> Non
     ratio = block_ratio([91.0, 90.2, 89.5, 90.0, 90.9, 89.8], [100.0] * 6)
     assert ratio is not None
     assert ratio.side == "less"
-    found = place(Seen(ratio.ratio, ratio.low, ratio.high, ratio.n), Region(high=1.0))
+    found = place(Seen(ratio.ratio, ratio.n, ratio.spread), Region(high=1.0))
     assert found.place == "inside"
     assert found.evidence == pytest.approx(ratio.evidence)
 
@@ -52,12 +55,23 @@ def test_the_evidence_grows_with_the_distance_from_the_border() -> None:
 
 
 def test_an_interval_without_a_width_lies_somewhere_too() -> None:
-    seen = Seen(0.9, 0.9, 0.9, 8)
+    seen = Seen(0.9, 8, Spread(0.0))
     assert place(seen, Region(low=1.0)).place == "outside"
     assert place(seen, Region(low=1.0)).evidence > math.log(20)
     assert place(seen, Region(high=0.9)).place == "inside"
 
 
+def test_what_borrows_is_surer_and_a_baseline_that_differs_from_itself_makes_it_less_sure() -> None:
+    plain, surer, unsure = (Seen(0.9, 6, Spread(0.02, *more)) for more in ((), (10.0,), (10.0, 0.01)))
+    assert surer.half < plain.half
+    assert unsure.half == pytest.approx(surer.half + 0.01)
+    evidences = [place(seen, Region(low=1.0)).evidence for seen in (plain, unsure, surer)]
+    assert evidences == sorted(evidences)
+
+
 def test_the_inverse_has_the_inverse_ends() -> None:
-    assert Seen(0.5, 0.4, 0.625, 7).inverse() == Seen(2.0, 1.6, 2.5, 7)
-    assert Seen(0.5, None, None, 3).inverse() == Seen(2.0, None, None, 3)
+    inverse = SEEN.inverse()
+    assert SEEN.low is not None
+    assert SEEN.high is not None
+    assert (inverse.estimate, inverse.low, inverse.high) == pytest.approx((1 / 0.9, 1 / SEEN.high, 1 / SEEN.low))
+    assert Seen(0.5, 3, Spread(0.1)).inverse().low is None

@@ -10,7 +10,6 @@ from runs import MACHINE, make_run, make_trial, measured, pairs
 from tare.journal import Run
 from tare.model.trials import Better, Caution, Family, Trial
 from tare.report.findings import findings, firmness
-from tare.report.numbers import glyph
 from tare.statistics.cells import LASTING, Cell
 from tare.statistics.summarize import summarize
 
@@ -54,10 +53,10 @@ def test_a_difference_that_is_sure_by_itself_may_not_be_among_many() -> None:
     native = [replace(trial, values=(measured("speed", 100.0),)) for trial in others if trial.stack == "native"]
     alone = _docker(make_run([*worse, *native]))
     among = _docker(make_run([*worse, *native, *(trial for trial in others if trial.stack != "native")]))
-    assert alone.verdict == "worse"
-    assert (among.verdict, among.by_itself, among.low, among.high) == ("undecided", "worse", alone.low, alone.high)
-    assert (glyph(among), glyph(alone)) == ("▽", "▼")
-    assert among.notes[-1] == "worse by its own interval, but not certain together with 30 others"
+    assert (alone.verdict, among.verdict) == ("worse", "undecided")
+    assert alone.high is not None
+    assert among.high is not None
+    assert alone.high < 1 < among.high
 
 
 def test_blocks_that_resemble_the_one_before_widen_the_interval_and_say_so() -> None:

@@ -13,7 +13,7 @@ from tare.report.comparison import counts, gate_sentence, legend, own_sentence, 
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN, headlines_map
 from tare.report.html.page import described, look
-from tare.report.numbers import estimate, glyph, interval, state
+from tare.report.numbers import GLYPHS, estimate, interval, state
 from tare.statistics.cells import Cell
 
 _GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
@@ -101,7 +101,7 @@ def _rows(answer: Answer) -> Iterator[ComparedRow]:
             stack=cell.stack,
             verdict=state(cell),
             look=look(cell.verdict, cell),
-            glyph=glyph(cell),
+            glyph=GLYPHS[state(cell)],
             estimate=estimate(cell),
             interval=interval(cell),
             sort="" if cell.ratio is None else f"{cell.ratio:.6g}",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
+from tare.report.drawn_overview import Figure, figure_of
 from tare.report.findings import Findings, findings
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
@@ -45,9 +46,13 @@ class RankingRow:
 
 @dataclass(frozen=True)
 class Front:
-    """All of the first screen; `anchors` lead from the names of stacks and headlines to where more is said."""
+    """All of the first screen. The `figure` is None where there is nothing to draw.
+
+    `anchors` lead from the names of stacks and headlines to where more is said.
+    """
 
     findings: Findings
+    figure: Figure | None
     rankings: tuple[RankingRow, ...]
     anchors: Mapping[str, str]
 
@@ -59,6 +64,7 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     rows = zip(summary.rules, rankings(summary), strict=True)
     return Front(
         findings(summary, run.record.measured_on),
+        figure_of(summary, places),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
         names,
     )

@@ -31,7 +31,6 @@ from tare.report.numbers import (
     GLYPHS,
     cut,
     estimate,
-    glyph,
     interval,
     percent,
     plus_minus,
@@ -245,7 +244,7 @@ def _entry(cell: Cell, sources: Sources) -> Entry:
     detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_caution_texts(cell)])
     blank = Entry(
         look(now, cell),
-        glyph(cell),
+        GLYPHS[state(cell)],
         detail=detail,
         failed=failed,
         marks=marks(cell, sources.doubts),

@@ -25,7 +25,7 @@ from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_quantity
 
-_ROWS, _LETTERS = 500, 150_000  # of the whole page
+_ROWS, _LETTERS = 500, 80_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
 _POINTS, _LEAST_POINTS = 4_500, 20  # of the lines of telemetry of the whole page, and of one of them
 _MOST_CELLS = 500

@@ -1,0 +1,15 @@
+"""The run's figure as a picture to share: `card.png`, 1200 x 630 pixels, as links to pages show it."""
+
+from __future__ import annotations
+
+import vl_convert
+
+from tare.journal import Run
+from tare.report.drawn_overview import card
+from tare.statistics.summary import Summary
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `card.png`; nothing where no stack has a value."""
+    drawn = card(summary, run)
+    return {"card.png": vl_convert.svg_to_png(drawn)} if drawn else {}

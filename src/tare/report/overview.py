@@ -1,0 +1,257 @@
+"""The whole run as one figure: a column for each headline, a row for each stack, sorted by cost.
+
+What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. The axis
+is linear near no cost and logarithmic far from it (Webber, "A bi-symmetric log transformation for wide-range data",
+Measurement Science and Technology 24 (2013), 027001), so that a cost of 1 % and one of 600 times can both be read. A
+headline that is a quantity of its own, as a start's time is, has an axis in its unit.
+
+Here are the places of all dots as shares of the axis, and the texts; `tare.report.html` and `tare.report.svg` draw it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+from tare.report.numbers import cost, estimate, interval, plus_minus, state
+from tare.statistics.cells import Cell, HeadlineRule
+from tare.statistics.summary import Summary
+
+Size = Literal["none", "small", "medium", "large", "unknown"]
+_SMALL, _MEDIUM = math.log(1.25), math.log(3)
+_FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
+_TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
+_LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
+_MOST_ROWS = 40
+_ROOM = 0.04  # beyond the outermost dots, a share of the axis
+_WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few blocks"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
+
+    Places are shares of the axis, None where there is nothing to draw. `is_sure` says that the headline is decided.
+    """
+
+    stack: str
+    text: str
+    detail: str
+    size: Size = "unknown"
+    place: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_sure: bool = False
+    is_baseline: bool = False
+    doubts: int = 0
+    n: int = 0
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A headline: its axis with the places of the ticks, of the baseline, and of what counts as equivalent."""
+
+    name: str
+    what: str
+    ticks: tuple[tuple[float, str], ...]
+    baseline: float
+    band: tuple[float, float]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All of the figure. `decided` of the `asked` cells are decided, and `doubted` of these have a caution.
+
+    `left_out` is the number of stacks that are not drawn: those that cost most, where there are very many.
+    """
+
+    baseline: str
+    margin: float
+    stacks: tuple[str, ...]
+    columns: tuple[Column, ...]
+    decided: int
+    asked: int
+    doubted: int
+    left_out: int = 0
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is a dot beside those of the baseline."""
+        return any(
+            entry.place is not None and not entry.is_baseline for column in self.columns for entry in column.entries
+        )
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Places of costs or quantities, given as logarithms, from `first` to `last`; linear up to the `threshold`."""
+
+    first: float
+    last: float
+    threshold: float | None
+
+    def place(self, logarithm: float) -> float:
+        """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
+        first, last, own = (self._stretched(each) for each in (self.first, self.last, logarithm))
+        return min(max((own - first) / (last - first), 0.0), 1.0)
+
+    def _stretched(self, logarithm: float) -> float:
+        return logarithm if self.threshold is None else math.asinh(logarithm / self.threshold)
+
+
+def overview(summary: Summary, anchors: Mapping[tuple[str, str], str] = MappingProxyType({})) -> Overview:
+    """Make the figure of a run; `anchors` are the places of the trials of a workload and a stack."""
+    every = _sorted(summary)
+    stacks, axis = every[:_MOST_ROWS], _common_axis(summary)
+    columns = tuple(_column(summary, rule, stacks, axis, anchors) for rule in summary.rules)
+    asked = [
+        cell
+        for cell in summary.headlines
+        if cell.stack not in (summary.baseline, summary.control) and cell.verdict != "no value"
+    ]
+    decided = [cell for cell in asked if cell.decided]
+    doubted = sum(bool(cell.cautions) for cell in decided)
+    return Overview(
+        baseline=summary.baseline,
+        margin=summary.margin,
+        stacks=stacks,
+        columns=columns,
+        decided=len(decided),
+        asked=len(asked),
+        doubted=doubted,
+        left_out=len(every) - len(stacks),
+    )
+
+
+def _sorted(summary: Summary) -> tuple[str, ...]:
+    """Return the stacks, the baseline first, then those that cost least; last those without any value."""
+
+    def key(stack: str) -> tuple[bool, float]:
+        cells = [cell for cell in summary.headlines if cell.stack == stack and cell.ratio]
+        counting = [cell for cell in cells if summary.rule(cell.name).overall] or cells
+        costs = [_cost(cell, cell.ratio or 1.0) for cell in counting]
+        return stack != summary.baseline, sum(costs) / len(costs) if costs else math.inf
+
+    return tuple(sorted((stack for stack in summary.stacks if stack != summary.control), key=key))
+
+
+def _common_axis(summary: Summary) -> _Axis:
+    """Return the axis of all columns that show a slowdown, so that these can be compared with each other."""
+    cells = [cell for cell in summary.headlines if cell.stack != summary.control and not _has_unit(summary, cell.name)]
+    known = [each for cell in cells for each in _logs(cell, 0.0, in_unit=False) if each is not None]
+    band = math.log1p(summary.margin)
+    least, most = min(known, default=0.0), max(known, default=0.0)
+    return _Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _LEAST_REACH), band)
+
+
+def _has_unit(summary: Summary, name: str) -> bool:
+    """Return whether a headline is shown in its unit: it is no speed, and every value of the baseline is known."""
+    cell = summary.headline(name, summary.baseline) if summary.baseline in summary.stacks else None
+    return cell is not None and not summary.rule(name).overall and bool(cell.unit) and (cell.usual or 0.0) > 0
+
+
+def _column(
+    summary: Summary, rule: HeadlineRule, stacks: Sequence[str], common: _Axis, anchors: Mapping[tuple[str, str], str]
+) -> Column:
+    cells = [summary.headline(rule.name, stack) for stack in stacks]
+    in_unit = _has_unit(summary, rule.name)
+    base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
+    shift, band = math.log(base or 1.0), math.log1p(summary.margin)
+    logs = {cell.stack: _logs(cell, shift, in_unit=in_unit) for cell in cells}
+    axis, ticks = common, _cost_ticks(common)
+    if in_unit:
+        known = [each for own in logs.values() for each in own if each is not None]
+        room = (max(known) - min(known)) * _ROOM or band
+        axis = _Axis(min(known) - room, max(known) + room, None)
+        ticks = _quantity_ticks(axis, cells[0].unit)
+    return Column(
+        name=rule.name,
+        what=rule.text if in_unit else "slowdown",
+        ticks=ticks,
+        baseline=axis.place(shift),
+        band=(axis.place(shift - band), axis.place(shift + band)),
+        entries=tuple(
+            replace(
+                _entry(cell, logs[cell.stack], axis, summary.margin),
+                anchor=anchors.get((rule.workload, cell.stack), ""),
+            )
+            for cell in cells
+        ),
+    )
+
+
+def _logs(cell: Cell, shift: float, *, in_unit: bool) -> tuple[float | None, float | None, float | None]:
+    """Return the logarithms of the estimate and of the ends of the interval, as costs or in the unit."""
+    if cell.ratio is None:
+        return None, None, None
+    if cell.low is None or cell.high is None:
+        ends: tuple[float | None, float | None] = (None, None)
+    elif in_unit:
+        ends = (shift + math.log(cell.low), shift + math.log(cell.high))
+    else:
+        low, high = sorted((_cost(cell, cell.low), _cost(cell, cell.high)))
+        ends = (low, high)
+    return (shift + math.log(cell.ratio) if in_unit else _cost(cell, cell.ratio), *ends)
+
+
+def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], axis: _Axis, margin: float) -> Entry:
+    now = state(cell)
+    detail = f"{cell.stack}: {now}"
+    at, low, high = (None if each is None else axis.place(each) for each in logs)
+    quantity = "" if cell.usual is None else plus_minus(cell.usual, None, cell.unit)
+    if now == "baseline":
+        text = quantity if axis.threshold is None else "baseline"
+        return Entry(cell.stack, text, detail, "none", at, is_baseline=True)
+    if cell.ratio is None:
+        return Entry(cell.stack, _WORDS.get(now, now), detail)
+    away = _cost(cell, cell.ratio)
+    text = quantity if axis.threshold is None else cost(cell)
+    return Entry(
+        stack=cell.stack,
+        text=text if cell.low is not None else _WORDS["too few blocks"],
+        detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
+        size=_size(away, margin),
+        place=at,
+        low=low,
+        high=high,
+        is_sure=cell.decided,
+        n=cell.n,
+        doubts=len({caution.kind for caution in cell.cautions}),
+    )
+
+
+def _size(away: float, margin: float) -> Size:
+    if abs(away) <= math.log1p(margin):
+        return "none"
+    return "small" if away < _SMALL else "medium" if away < _MEDIUM else "large"
+
+
+def _cost(cell: Cell, ratio: float) -> float:
+    """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
+    return math.log(ratio) if cell.better == "lower" else -math.log(ratio)
+
+
+def _cost_ticks(axis: _Axis) -> tuple[tuple[float, str], ...]:
+    ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
+    return tuple((place, _factor(tick)) for tick, place in ticks)
+
+
+def _factor(tick: float) -> str:
+    if tick == 1:
+        return "0"
+    if tick < 2:
+        sign = "+" if tick > 1 else "\N{MINUS SIGN}"
+        return f"{sign}{abs(tick - 1) * 100:.0f} %"
+    return f"\N{MULTIPLICATION SIGN}{tick:,.0f}"
+
+
+def _quantity_ticks(axis: _Axis, unit: str) -> tuple[tuple[float, str], ...]:
+    """Return ticks at powers of ten; where there are less than two of them, at the ends as well."""
+    powers = range(math.ceil(axis.first / math.log(10)), math.floor(axis.last / math.log(10)) + 1)
+    every = max(-(-len(powers) // 4), 1)
+    return tuple((axis.place(power * math.log(10)), plus_minus(10.0**power, None, unit)) for power in powers[::every])

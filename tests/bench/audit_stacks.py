@@ -1,0 +1,180 @@
+"""Whole runs of 45 cells, decided after every block: what it brings that standard deviations borrow from each other.
+
+One, four or ten stacks beside the baseline and A/A, and as many workloads as make about 45 cells, whose statements are
+tested together. The noise is the same for all stacks, spread over them, or larger in the first of each workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from unittest import mock
+
+import numpy as np
+from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, Floats, claims_of, log_ratios
+from numpy.typing import NDArray
+
+from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control
+from tare.statistics.borrowed import Moderated, moderated
+from tare.statistics.ratios import Reference, compare_together
+
+CELLS = 45
+RUNS = 40  # of each size and shape: some 1800 cells
+SEED = 20261125
+NO_EFFECT = (0.0,)
+EFFECTS = (0.0, 0.0, 0.01, 0.03, 0.05, 0.10, 0.30)  # of the stacks of a workload, in turn
+ALONE, BORROWED = METHODS = ("each stack alone", "borrowed")
+STACKS = (1, 4, 10)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The noise of stacks. `spread` is the standard deviation of the logarithms of their standard deviations.
+
+    The first stack of each workload is `noisy` times as noisy. `tails` are the degrees of freedom of Student's t.
+    `correlation` is that of a trial with the one before, `drift` the amplitude of a slow wave in each stack; in a share
+    of the blocks all are four times as noisy (`bursts`), and the first stack stands still in some (`stalls`).
+    """
+
+    name: str
+    spread: float = 0.0
+    noisy: float = 1.0
+    tails: int = 0
+    correlation: float = 0.0
+    drift: float = 0.0
+    bursts: float = 0.0
+    stalls: float = 0.0
+
+
+SHAPES = (
+    Shape("equal"),
+    Shape("spread over stacks", spread=0.5),
+    Shape("one 2 times as noisy", noisy=2),
+    Shape("one 5 times as noisy", noisy=5),
+    Shape("one 10 times as noisy", noisy=10),
+    Shape("spread, one 3 times as noisy", spread=0.3, noisy=3),
+    Shape("t, 3 degrees of freedom", tails=3),
+    Shape("t, 4 degrees of freedom, one 5 times as noisy", tails=4, noisy=5),
+    Shape("bursts in a fifth of the blocks", bursts=0.2),
+    Shape("one stalls in a tenth of the blocks", stalls=0.1),
+    Shape("AR(1), 0.3", correlation=0.3),
+    Shape("AR(1), 0.5", correlation=0.5),
+    Shape("drift of each stack", drift=1.0),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one method decided under a shape: shares of cells, and the median of blocks until cells without effect.
+
+    `noisy` is the share of false decisions among the first stacks of the workloads, `widened` that of cells whose
+    interval is wider after five blocks because these resemble each other.
+    """
+
+    false: float
+    noisy: float
+    decided: float
+    widened: float
+    blocks: dict[float, float]
+
+
+@dataclass(frozen=True)
+class Studied:
+    """What either method decided of runs of so many stacks, without any effect and with some."""
+
+    shape: Shape
+    stacks: int
+    found: dict[tuple[str, str], Found]
+
+
+def study(shape: Shape, stacks: int) -> Studied:
+    """Decide runs without any effect, and runs with effects, with either method."""
+    found: dict[tuple[str, str], Found] = {}
+    for name, effects in (("none", NO_EFFECT), ("some", EFFECTS)):
+        truths = np.array([effects[stack % len(effects)] for stack in range(stacks)])
+        ratios = _ratios(shape, stacks, truths)
+        for method in METHODS:
+            with mock.patch("tare.statistics.ratios.moderated", _own if method == ALONE else moderated):
+                found[method, name] = _tally(_decide(ratios), truths)
+    return Studied(shape, stacks, found)
+
+
+def _own(deviation: Floats, count: Counts) -> Moderated:
+    """Take each stack's standard deviation from its own blocks."""
+    return Moderated(deviation, np.zeros(count.shape))
+
+
+def _ratios(shape: Shape, stacks: int, truths: Floats) -> Floats:
+    """Draw log ratios (axes: run, workload, row, block)."""
+    workloads = max(round(CELLS / stacks), 1)
+    chance = np.random.default_rng([SEED, SHAPES.index(shape), stacks])
+    size = (RUNS * workloads, stacks + 2, BLOCKS)
+    noise = chance.standard_t(shape.tails, size) if shape.tails else chance.standard_normal(size)
+    if shape.tails > 2:
+        noise /= np.sqrt(shape.tails / (shape.tails - 2))
+    for block in range(1, BLOCKS if shape.correlation else 0):
+        noise[..., block] *= np.sqrt(1 - shape.correlation**2)
+        noise[..., block] += shape.correlation * noise[..., block - 1]
+    if shape.drift:
+        waves, begins = 2 * chance.random((*size[:2], 1)), 2 * np.pi * chance.random((*size[:2], 1))
+        noise += shape.drift * np.sin(2 * np.pi * waves * np.arange(BLOCKS) / BLOCKS + begins)
+    scales = np.exp(shape.spread * chance.standard_normal((*size[:2], 1)))
+    scales[:, [0, -1]] = 1.0
+    scales[:, 1] *= shape.noisy
+    noise *= scales * np.where(chance.random((len(noise), 1, BLOCKS)) < shape.bursts, 4.0, 1.0)
+    if shape.stalls:
+        noise[:, 1] -= np.where(chance.random((len(noise), BLOCKS)) < shape.stalls, 3.0, 0.0) - 3.0 * shape.stalls
+    rows = log_ratios(noise * WITHIN / np.sqrt(2), tuple(truths))
+    return rows.reshape(RUNS, workloads, stacks + 2, BLOCKS)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What is said of each cell, its number of blocks, and whether it was wide at five (axes: run, workload, stack)."""
+
+    claim: Counts
+    blocks: Counts
+    widened: NDArray[np.bool_]
+
+
+def _decide(ratios: Floats) -> _Decided:
+    """Look after every block, as `tare run` does.
+
+    What is decided is measured no more, A/A until its workload has no open cell.
+    """
+    runs, workloads, rows, blocks = ratios.shape
+    logs = ratios.reshape(-1, rows, blocks).transpose(1, 0, 2)
+    present = np.zeros(logs.shape, dtype=bool)
+    claim = np.zeros((rows, runs * workloads), dtype=np.int64)
+    control, widened = np.arange(1, rows) == rows - 1, np.zeros(claim.shape, dtype=bool)
+    for count in range(1, blocks + 1):
+        is_open = claim == UNDECIDED
+        going = is_open[1:-1].any(axis=0)
+        if not going.any():
+            break
+        present[..., count - 1] = is_open & going
+        present[[0, -1], :, count - 1] = going
+        if count < LEAST_EARLY:
+            continue
+        found = compare_together(logs[..., :count], present[..., :count], MARGIN, Reference(0, rows - 1))
+        claims = claims_of(found)[1:]
+        evidence = found.evidence[1:].T.reshape(runs, -1)
+        sure = e_bh_beside_control(evidence, np.tile(control, workloads)).reshape(runs * workloads, -1).T
+        claim[1:] = np.where(sure, claims, UNDECIDED)
+        if count == LEAST:
+            widened = found.widening > 1
+    shape = (runs, workloads, rows - 2)
+    return _Decided(*(each[1:-1].T.reshape(shape) for each in (claim, present.sum(axis=-1), widened)))
+
+
+def _tally(decided: _Decided, truths: Floats) -> Found:
+    logs, claim, blocks = -np.log1p(-truths), decided.claim, decided.blocks
+    right: NDArray[np.bool_] = (claim == LESS) & (truths > 0) | (claim == ALIKE) & (logs < np.log1p(MARGIN))
+    false = (claim != UNDECIDED) & ~right
+    medians = {float(truth): float(np.median(blocks[..., truths == truth])) for truth in np.unique(truths)}
+    return Found(
+        false=float(false.mean()),
+        noisy=float(false[..., 0].mean()),
+        decided=float((claim != UNDECIDED).mean()),
+        widened=float(decided.widened.mean()),
+        blocks=medians,
+    )

@@ -1,0 +1,194 @@
+"""The figure of a whole run: what lies where, what is said beside it, and that odd runs have a sensible one."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from full_run import full_run
+from runs import believable_run, make_run, make_trial, measured, pairs
+
+from tare.journal import Run
+from tare.model.trials import Metric
+from tare.report import find
+from tare.report.drawn_overview import figure, figure_of
+from tare.report.numbers import cost
+from tare.report.overview import Column, Entry, Overview, overview
+from tare.statistics.cells import Cell
+from tare.statistics.summarize import summarize
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return full_run(tmp_path_factory.mktemp("full") / "run", blocks=5)
+
+
+def drawn(run: Run) -> Overview:
+    return overview(summarize(run))
+
+
+def entry(column: Column, stack: str) -> Entry:
+    return next(each for each in column.entries if each.stack == stack)
+
+
+def placed(entry: Entry) -> tuple[float, float, float]:
+    assert entry.place is not None
+    assert entry.low is not None
+    assert entry.high is not None
+    return entry.low, entry.place, entry.high
+
+
+def cell(ratio: float, low: float, high: float, better: str = "lower") -> Cell:
+    made = Cell("w", "m", None, "s", "s", "lower" if better == "lower" else "higher", "worse", 5)
+    return replace(made, ratio=ratio, low=low, high=high)
+
+
+def test_costs_of_one_percent_and_of_hundreds_of_times_are_both_legible() -> None:
+    trials = [
+        make_trial(stack, block, [measured("speed", speed * (1 + 0.002 * ((block * 7 + len(stack)) % 5)))])
+        for stack, speed in {"native": 100.0, "near": 96.0, "twice": 49.0, "far": 100 / 600}.items()
+        for block in range(8)
+    ]
+    [column] = drawn(make_run(trials)).columns
+    places = [placed(entry(column, stack))[1] for stack in ("near", "twice", "far")]
+    assert column.baseline + 0.08 < places[0] < places[1] - 0.1 < places[2] - 0.2
+    assert [entry(column, stack).text for stack in ("native", "twice", "far")] == [
+        "baseline",
+        "\N{MULTIPLICATION SIGN}2",
+        "\N{MULTIPLICATION SIGN}600",
+    ]
+    assert [label for _, label in column.ticks] == [
+        "0",
+        *("+10 %", "\N{MULTIPLICATION SIGN}2", "\N{MULTIPLICATION SIGN}10", "\N{MULTIPLICATION SIGN}100"),
+    ]
+    assert all(0 <= place <= 1 for place, _ in column.ticks)
+
+
+def test_more_is_to_the_right_whether_more_or_less_is_better() -> None:
+    slower = [90.0, 91, 89, 90.5, 89.5, 90.2]
+    throughput, seconds = (
+        drawn(pairs(slower, [100.0] * 6)),
+        drawn(pairs([1e4 / each for each in slower], [100.0] * 6, "lower")),
+    )
+    for found in (throughput, seconds):
+        [column] = found.columns
+        low, at, high = placed(entry(column, "docker"))
+        assert column.baseline < low < at < high
+        assert entry(column, "docker").text == "+11.1 %"
+
+
+def test_the_dot_lies_in_its_interval_and_what_is_alike_lies_in_the_band() -> None:
+    for column in drawn(believable_run(blocks=12)).columns:
+        low, high = column.band
+        assert low < column.baseline < high
+        for each in column.entries:
+            if each.low is None or each.is_baseline:
+                continue
+            own = placed(each)
+            assert own[0] <= own[1] <= own[2]
+            if "equivalent" in each.detail:
+                assert low <= own[0] <= own[2] <= high
+
+
+def test_stacks_are_in_the_order_of_their_cost_after_the_baseline(full: Run) -> None:
+    found = drawn(full)
+    assert found.stacks[0] == "native"
+    assert "native-again" not in found.stacks
+    assert found.stacks.index("crun") < found.stacks.index("docker") < found.stacks.index("qemu-tcg")
+
+
+def test_a_quantity_that_is_no_speed_has_an_axis_in_its_unit() -> None:
+    metric = Metric("total", "Time to the first answer", "s", "lower", overall=False)
+    run = make_run([
+        make_trial(stack, block, [replace(measured("total", at + 0.0001 * block), unit="s", better="lower")])
+        for stack, at in {"native": 0.004, "docker": 0.4}.items()
+        for block in range(6)
+    ])  # fmt: skip
+    record = replace(run.record, workloads=(replace(run.record.workloads[0], metrics=(metric,)),))
+    [column] = drawn(replace(run, record=record)).columns
+    assert column.what == "Time to the first answer"
+    assert [label for _, label in column.ticks] == ["10.0 ms", "100 ms"]
+    assert [entry(column, stack).text for stack in ("native", "docker")] == ["4.25 ms", "400 ms"]
+    assert entry(column, "docker").size == "large"
+
+
+@pytest.mark.parametrize(("found", "text"), [
+    (cell(1.039, 1.037, 1.041), "+3.9 %"),
+    (cell(1.039, 0.98, 1.1), "+4 %"),
+    (cell(0.96, 0.95, 0.97), "\N{MINUS SIGN}4.0 %"),
+    (cell(1.0004, 0.999, 1.002), "0.0 %"),
+    (cell(1190.0, 1100, 1280), "\N{MULTIPLICATION SIGN}1,190"),
+    (cell(15.72, 15.2, 16.3), "\N{MULTIPLICATION SIGN}16"),
+    (cell(0.5, 0.49, 0.51, "higher"), "\N{MULTIPLICATION SIGN}2"),
+    (Cell("w", "m", None, "s", "", "lower", "no value"), ""),
+])  # fmt: skip
+def test_a_cost_has_no_more_digits_than_its_interval_supports(found: Cell, text: str) -> None:
+    assert cost(found) == text
+
+
+def test_what_is_not_decided_is_hollow_and_what_has_no_value_says_why() -> None:
+    chance = [90, 110, 99, 103, 96.0]
+    [column] = drawn(pairs(chance, [100.0] * 5)).columns
+    assert not entry(column, "docker").is_sure
+    [few] = drawn(pairs([90.0], [100.0])).columns
+    assert (entry(few, "docker").text, entry(few, "docker").low) == ("too few blocks", None)
+    nothing = replace(make_trial("docker", 0, []), status="failed", reason="no")
+    failed = make_run([make_trial("native", 0, [measured("speed", 1.0)]), nothing])
+    [none] = drawn(failed).columns
+    assert (entry(none, "docker").text, entry(none, "docker").place) == ("failed", None)
+
+
+def test_a_run_without_anything_to_compare_has_no_figure() -> None:
+    empty = make_run([])
+    assert figure_of(summarize(empty), {}) is None
+    assert (figure(summarize(empty), empty), find("card")(summarize(empty), empty)) == ("", {})
+    assert figure_of(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])), {}) is None
+
+
+def test_of_very_many_stacks_those_that_cost_least_are_drawn_and_the_others_counted() -> None:
+    trials = [
+        make_trial(stack, block, [measured("speed", speed + block % 2)])
+        for stack, speed in {"native": 100.0, **{f"s{number}": 99.0 - number / 4 for number in range(199)}}.items()
+        for block in range(5)
+    ]
+    summary = summarize(make_run(trials))
+    found = overview(summary)
+    assert (len(found.stacks), found.left_out, found.stacks[:2]) == (40, 160, ("native", "s0"))
+    shown = figure_of(summary, {})
+    assert shown
+    assert "Drawn are the 40 stacks that cost least; 160 more are below." in shown.counts
+
+
+def test_values_without_any_variance_have_bars_without_a_width() -> None:
+    [column] = drawn(pairs([50.0] * 6, [100.0] * 6)).columns
+    low, at, high = placed(entry(column, "docker"))
+    assert low == pytest.approx(at) == pytest.approx(high)
+
+
+def test_the_files_are_whole_documents_that_escape_what_is_from_the_run(full: Run) -> None:
+    hostile = replace(full, record=replace(full.record, suite='<script>"&'))
+    text = figure(summarize(hostile), hostile)
+    root = ET.fromstring(text)  # noqa: S314 - ours
+    assert root.tag == f"{SVG}svg"
+    assert "<script>" not in text
+    assert len(root.findall(f".//{SVG}circle")) >= 9 * 10
+
+
+def test_the_formats_have_the_figure_and_the_card_is_as_large_as_links_show() -> None:
+    run = believable_run(blocks=5)
+    summary = summarize(run)
+    png = find("card")(summary, run)["card.png"]
+    assert png.startswith(b"\x89PNG")
+    assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (1200, 630)
+    assert find("svg")(summary, run)["figures/00-overview.svg"].startswith(b"<svg")
+    assert find("pdf")(summary, run)["figures/00-overview.pdf"].startswith(b"%PDF")
+
+
+def test_the_axis_is_the_same_in_all_columns_of_costs(full: Run) -> None:
+    columns = [column for column in drawn(full).columns if column.what == "slowdown"]
+    assert len({(column.baseline, column.band, column.ticks) for column in columns}) == 1
+    assert math.isclose(columns[0].baseline, (columns[0].band[0] + columns[0].band[1]) / 2)
