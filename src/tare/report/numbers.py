@@ -22,9 +22,9 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
-# From here on a factor is easier to read than a percentage.
-TIMES_FROM = 10.0
-_TWICE = 2.0  # in a sentence
+_TWICE = 2.0  # from here on a factor is easier to read than a percentage
+_MIXED_FROM = 10.0  # an interval that begins below twice has its end as a factor from here on
+_THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
 _FINE = 0.03  # half the width of an interval, up to which a cost has a decimal
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "B"))
@@ -63,12 +63,12 @@ def plus_minus(mean: float, sd: float | None, unit: str) -> str:
 
 
 def estimate(cell: Cell | Standing) -> str:
-    """Write a ratio to the baseline: `98.2 %`, or as a factor from ten times on; empty where there is none."""
+    """Write a ratio to the baseline: `98.2 %`, or as a factor from twice on; empty where there is none."""
     ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
     if ratio is None:
         return ""
-    if ratio >= TIMES_FROM:
-        return f"\N{MULTIPLICATION SIGN}{_factor(ratio)}"
+    if from_twice(ratio):
+        return f"\N{MULTIPLICATION SIGN}{_factor(ratio, _factor_digits(cell))}"
     return f"{ratio * 100:.{_percent_decimals(ratio, cell.low, cell.high)}f} %"
 
 
@@ -77,8 +77,8 @@ def interval(cell: Cell | Standing) -> str:
     ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
     if ratio is None or cell.low is None or cell.high is None:
         return ""
-    if ratio >= TIMES_FROM:
-        return f"[{_factor(cell.low)}, {_factor(cell.high)}]"
+    if from_twice(ratio):
+        return f"[{', '.join(_factor(end, _factor_digits(cell)) for end in (cell.low, cell.high))}]"
     decimals = _percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
 
@@ -94,7 +94,7 @@ def bounds(low: float | None, high: float | None, ratio: float) -> str:
         return ""
     if from_twice(ratio):
         return _ends(_few_digits(low), _few_digits(high), " times")
-    if high >= TIMES_FROM:
+    if high >= _MIXED_FROM:
         return f"{_in_percent(low)} % to {_few_digits(high)} times"
     return _ends(_in_percent(low), _in_percent(high), " %")
 
@@ -218,10 +218,21 @@ def _decimals(spread: float) -> int:
 def _percent_decimals(ratio: float, low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 1
-    if ratio >= 2 or high - low >= 0.2:
+    if high - low >= 0.2:
         return 0
     return 2 if ratio < 0.1 and high - low < 0.004 else 1
 
 
-def _factor(ratio: float) -> str:
-    return f"{ratio:.{0 if ratio >= 100 else 1}f}" if ratio < 1e6 else f"{ratio:.1e}"
+def _factor_digits(cell: Cell | Standing) -> int:
+    """Return the significant digits of a factor that its interval supports."""
+    if cell.low is None or cell.high is None:
+        return 2
+    return 3 if cell.high / cell.low < _THREE_DIGITS else 2
+
+
+def _factor(ratio: float, digits: int) -> str:
+    """Write a factor with so many significant digits, and without an exponent below a million."""
+    if ratio >= 1e6:
+        return f"{ratio:.1e}"
+    rounded = float(f"{ratio:.{digits}g}")
+    return f"{rounded:,.{max(digits - 1 - math.floor(math.log10(rounded)), 0)}f}" if rounded else "0"

@@ -38,6 +38,7 @@ from tare.report.numbers import (
     reason,
     relative_sd,
     resolved,
+    roughly,
     state,
     tolerated,
 )
@@ -321,7 +322,7 @@ def _reach(cell: Cell) -> tuple[str, ...]:
     elif cell.decided:
         said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
     if cell.mean_ratio is not None:
-        said.append(f"by the mean over all turns {100 * cell.mean_ratio:.4g} %")
+        said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
     return tuple(said)
 
 
