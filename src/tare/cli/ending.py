@@ -38,7 +38,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
     if ok:
         summary = summarize(run)
         out = output()
-        out.print(matrix(summary, console.width))
+        out.print(matrix(summary, console.width, final=True))
         if table := usual_values(summary):
             out.print(table)
         out.print(what_was_found(findings(summary, run.record.measured_on)))

@@ -106,7 +106,7 @@ class _Axis:
 
 def overview(summary: Summary, anchors: Mapping[tuple[str, str], str] = MappingProxyType({})) -> Overview:
     """Make the figure of a run; `anchors` are the places of the trials of a workload and a stack."""
-    every = _sorted(summary)
+    every = by_cost(summary)
     stacks, axis = every[:_MOST_ROWS], _common_axis(summary)
     columns = tuple(_column(summary, rule, stacks, axis, anchors) for rule in summary.rules)
     asked = [
@@ -128,8 +128,8 @@ def overview(summary: Summary, anchors: Mapping[tuple[str, str], str] = MappingP
     )
 
 
-def _sorted(summary: Summary) -> tuple[str, ...]:
-    """Return the stacks, the baseline first, then those that cost least; last those without any value."""
+def by_cost(summary: Summary) -> tuple[str, ...]:
+    """Return the stacks without A/A: the baseline first, then those that cost least; last those without any value."""
 
     def key(stack: str) -> tuple[bool, float]:
         cells = [cell for cell in summary.headlines if cell.stack == stack and cell.ratio]
@@ -153,6 +153,18 @@ def _has_unit(summary: Summary, name: str) -> bool:
     """Return whether a headline is shown in its unit: it is no speed, and every value of the baseline is known."""
     cell = summary.headline(name, summary.baseline) if summary.baseline in summary.stacks else None
     return cell is not None and not summary.rule(name).overall and bool(cell.unit) and (cell.usual or 0.0) > 0
+
+
+def bars(summary: Summary) -> Mapping[tuple[str, str], float]:
+    """Return the lengths of bars that show costs, as shares of the longest, by headline and stack."""
+    band = math.log1p(summary.margin)
+    lengths = {
+        (cell.headline, cell.stack): math.asinh(max(_cost(cell, cell.ratio), 0.0) / band)
+        for cell in summary.headlines
+        if cell.ratio is not None and cell.low is not None
+    }
+    longest = max(lengths.values(), default=0.0) or 1.0
+    return {key: length / longest for key, length in lengths.items()}
 
 
 def _column(

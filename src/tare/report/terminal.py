@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,6 +11,7 @@ from rich.text import Text
 
 from tare.report.findings import Findings
 from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, reason, state
+from tare.report.overview import bars, by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 from tare.units import format_quantity
@@ -23,24 +26,28 @@ STYLES = {
 }
 WIDTH = 100
 _ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
+_BAR = 8  # letters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _LINES = 8  # of a part of what was found
 
 
-def matrix(summary: Summary, width: int = WIDTH) -> Table:
+def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Table:
     """Make the table of headlines for a terminal of `width` columns.
 
     Stacks are the rows and workloads the columns, or the other way round where only that fits; where neither does, the
-    columns are broken into several tables, one below the other.
+    columns are broken into several tables, one below the other. Of a `final` summary, stacks are in the order of their
+    cost, and bars show it where there is room.
     """
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
-    stacks = [(stack, clean(stack)) for stack in summary.stacks]
+    order = (*by_cost(summary), *filter(None, [summary.control])) if final else summary.stacks
+    stacks = [(stack, clean(stack)) for stack in order if stack in summary.stacks]
     workloads = [(rule.name, f"{clean(rule.name)} {_ARROWS[rule.better]}") for rule in summary.rules]
     label = min(max([len(title) for _, title in stacks] + [8]), 24) + 3
     room = max((width - label) // _TWO_LINES, 1)
     turned = len(workloads) > room >= len(stacks)
     rows, columns = (workloads, stacks) if turned else (stacks, workloads)
     narrow = label + len(columns) * _ONE_LINE > width
+    drawn = bars(summary) if final and label + len(columns) * (_ONE_LINE + _BAR + 1) <= width else {}
     whole = Table.grid(padding=0)
     most = room if narrow else max(len(columns), 1)
     for part in (columns[at : at + most] for at in range(0, len(columns), most)):
@@ -50,7 +57,8 @@ def matrix(summary: Summary, width: int = WIDTH) -> Table:
             table.add_column(Text(title), min_width=_TWO_LINES - 1)
         for row, title in rows:
             shown = [cells[(row, column) if turned else (column, row)] for column, _ in part]
-            table.add_row(Text(title), *(_cell(cell, narrow=narrow) for cell in shown))
+            lengths = [drawn.get((cell.headline, cell.stack)) for cell in shown]
+            table.add_row(Text(title), *map(partial(_cell, narrow=narrow), shown, lengths))
         whole.add_row(table)
     whole.add_row(_legend(summary))
     return whole
@@ -115,7 +123,7 @@ def _legend(summary: Summary) -> Text:
     return legend.append("! read with care")
 
 
-def _cell(cell: Cell, *, narrow: bool) -> Text:
+def _cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
     is_now = state(cell)
     if is_now in ("skipped", "failed", "no value"):
         return _without_value(cell, is_now)
@@ -129,7 +137,16 @@ def _cell(cell: Cell, *, narrow: bool) -> Text:
     count, between = f" n={cell.n}{marks}", interval(cell)
     if narrow:
         return text.append(count, "dim").append(f"\n{between}", "dim")
-    return text.append(f" {between}" if between else "", "dim").append(count, "dim")
+    text.append(f" {between}" if between else "", "dim").append(count, "dim")
+    if length is not None:
+        text.append(" " * max(_ONE_LINE - len(text), 1) + _bar(length), STYLES[is_now])
+    return text
+
+
+def _bar(length: float) -> str:
+    """Draw a share in eighths of a letter."""
+    eighths = round(length * _BAR * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]
 
 
 def _without_value(cell: Cell, is_now: str) -> Text:

@@ -68,6 +68,23 @@ def test_many_workloads_on_few_stacks_become_rows() -> None:
     assert lines[1].split() == ["workload", "native", "stack-1", "stack-2"]
 
 
+def test_in_the_end_stacks_are_in_the_order_of_their_cost_with_bars_where_there_is_room() -> None:
+    summary = summarize(believable_run())
+    wide, narrow, live = (
+        _printed(width, matrix(summary, width, final=final))
+        for width, final in ((230, True), (100, True), (230, False))
+    )
+    for lines in (wide, narrow):
+        names = [line.split()[0] for line in lines[3:] if line.strip()]
+        order = [name for name in names if name in summary.stacks]
+        assert order[0] == "native"
+        assert order.index("bubblewrap") < order.index("docker") < order.index("qemu-tcg") < order.index("native-again")
+    slow = next(line for line in wide if line.startswith(" qemu-tcg"))
+    quick = next(line for line in wide if line.startswith(" bubblewrap"))
+    assert slow.count("█") > quick.count("█")
+    assert not any("█" in line for line in (*narrow, *live))
+
+
 def test_skipped_and_failed_stacks_have_their_reason_once_below_the_table() -> None:
     text = "\n".join(_lines(believable_run()))
     assert "✕ failed" in text
