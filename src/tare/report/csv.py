@@ -27,8 +27,8 @@ _FOOTPRINT = (
 )
 CELLS = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
-    "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "decision", "notes", "cautions", "failures",
-    "skipped",
+    "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "usual", "usual_sd", "decision", "notes",
+    "cautions", "failures", "skipped",
 )  # fmt: skip
 
 
@@ -81,7 +81,16 @@ def _cells(summary: Summary) -> Iterable[Sequence[object]]:
         yield (
             *(summary.suite, cell.workload, cell.metric, cell.point, cell.stack, cell.unit, cell.better, cell.trials),
             *(cell.mean, cell.sd, cell.relative_sd, cell.minimum, cell.maximum, summary.baseline, cell.n),
-            *(cell.ratio, cell.low, cell.high, cell.mean_ratio, cell.verdict, "; ".join(cell.notes)),
+            *(
+                cell.ratio,
+                cell.low,
+                cell.high,
+                cell.mean_ratio,
+                cell.usual,
+                cell.usual_sd,
+                cell.verdict,
+                "; ".join(cell.notes),
+            ),
             *(_kinds(cell.cautions), _failures(cell), cell.skipped),
         )
 

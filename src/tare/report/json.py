@@ -79,6 +79,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "minimum": cell.minimum,
         "maximum": cell.maximum,
         "usual": cell.usual,
+        "usual_sd": cell.usual_sd,
         "notes": cell.notes,
         "cautions": [asdict(caution) for caution in cell.cautions],
         "failures": [asdict(failure) for failure in cell.failures],

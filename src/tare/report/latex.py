@@ -8,7 +8,7 @@ from itertools import compress, groupby
 from tare.journal import Run, WorkloadRecord
 from tare.report.escapes import in_latex
 from tare.report.findings import findings
-from tare.report.numbers import cut, estimate, interval, percent, plus_minus, point, reason, relative_sd, state
+from tare.report.numbers import cut, estimate, interval, percent, point, reason, relative_sd, state, usual_value
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
@@ -24,7 +24,7 @@ _REASON = 300  # letters
 _TOGETHER = 25  # rows: no page ends within a group of so many
 _TEXTS = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
-_VALUES = ("metric", "point", "stack", "mean ± SD", "relative SD", "trials", "estimate", "interval", "n")
+_VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
@@ -46,7 +46,7 @@ def _tables(summary: Summary, run: Run) -> Iterator[str]:
     yield from _notes(reasons)
     for record in records(run):
         cells = _by_metric([cell for cell in summary.of(record.name) if cell.trials])
-        caption = f"{in_latex(record.title)} ({in_latex(record.name)}): means over trials, and percent of {baseline}."
+        caption = f"{in_latex(record.title)} ({in_latex(record.name)}): usual values, and percent of {baseline}."
         yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in cells])
 
 
@@ -70,8 +70,7 @@ def _headline(cell: Cell, reasons: dict[str, int]) -> list[str]:
 def _value(cell: Cell, record: WorkloadRecord) -> list[str]:
     title = next((metric.title for metric in record.metrics if metric.name == cell.metric), cell.metric)
     at = point(cell.point, record.sweep.unit if record.sweep else "")
-    mean = "" if cell.mean is None else plus_minus(cell.mean, cell.sd, cell.unit)
-    return [title, at, cell.stack, mean, relative_sd(cell), str(cell.trials), *_compared(cell)]
+    return [title, at, cell.stack, usual_value(cell), relative_sd(cell), str(cell.trials), *_compared(cell)]
 
 
 def _compared(cell: Cell) -> list[str]:

@@ -152,9 +152,16 @@ def percent(share: float) -> str:
     return f"{share * 100:.3g} %"
 
 
+def usual_value(cell: Cell) -> str:
+    """Write the usual value ± its standard deviation; the mean of all trials, with a star, where there is no ratio."""
+    if cell.usual is not None:
+        return plus_minus(cell.usual, cell.usual_sd, cell.unit)
+    return "" if cell.mean is None else f"{plus_minus(cell.mean, cell.sd, cell.unit)}*"
+
+
 def relative_sd(cell: Cell) -> str:
-    """Write the relative standard deviation in percent; empty where there is none."""
-    return "" if cell.relative_sd is None else f"{cell.relative_sd * 100:.1f} %"
+    """Write the relative standard deviation of the usual value in percent; empty where there is none."""
+    return "" if not cell.usual or cell.usual_sd is None else f"{cell.usual_sd / cell.usual * 100:.1f} %"
 
 
 def point(value: float | None, unit: str) -> str:

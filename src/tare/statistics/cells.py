@@ -70,8 +70,9 @@ class Cell:
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
     `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
     `turns` are those of its trials, of a headline those of one of its values; 0 where none was divided into turns.
-    `usual` is the geometric mean of the baseline's blocks, and for other stacks that times `ratio`: what the stack
-    usually has in the baseline's blocks, whichever blocks it has itself.
+    `usual` is the geometric mean of the baseline's usual turns, one for each block, and for other stacks that times
+    `ratio`: what the stack usually has in the baseline's blocks, whichever blocks it has itself. `usual_sd` is the
+    standard deviation of the stack's own usual turns from block to block.
     Where blocks have rounds, `ratio` is that of a usual turn, and `mean_ratio` that of the means over all turns;
     `slow_turns` is the share of turns that are much slower than the others, and `slow_turns_of_baseline` that of the
     baseline's and its control's in the same rounds.
@@ -92,6 +93,7 @@ class Cell:
     minimum: float | None = None
     maximum: float | None = None
     usual: float | None = None
+    usual_sd: float | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None

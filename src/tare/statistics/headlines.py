@@ -17,7 +17,7 @@ from tare.model.trials import Metric
 from tare.statistics.cells import HeadlineRule
 from tare.statistics.grid import Grid
 from tare.statistics.ratios import Reference
-from tare.statistics.rounds import Differences, differences
+from tare.statistics.rounds import Differences, differences, usual_levels
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def headlines(grid: Grid) -> tuple[Headline, ...]:
 
 
 def _headline(grid: Grid, rule: HeadlineRule) -> Headline:
-    """Take the mean logarithm, metric by metric, in each block.
+    """Take the mean logarithm of a usual turn, metric by metric, in each block.
 
     A block is usable for a stack when it has every point of every metric, all above zero.
     """
@@ -72,7 +72,7 @@ def _headline(grid: Grid, rule: HeadlineRule) -> Headline:
     keys = tuple(index for indexes in own for index in indexes)
     weights = np.array([1 / len(indexes) / len(own) for indexes in own for _ in indexes])
     good = grid.positive[:, keys]
-    logs = np.log(np.where(good, grid.values[:, keys], 1.0))
+    logs = usual_levels(grid, keys)
     usable = np.asarray(good.all(axis=1) & bool(keys))
     return Headline(rule, grid, keys, weights, np.einsum("skb,k->sb", logs, weights), usable)
 

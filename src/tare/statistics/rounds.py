@@ -61,6 +61,11 @@ def logs_of_turns(grid: Grid, keys: Sequence[int] | None = None) -> tuple[NDArra
     return np.log(np.where(usable, grid.turns[:, own], 1.0)), usable
 
 
+def usual_levels(grid: Grid, keys: Sequence[int] | None = None) -> NDArray[np.float64]:
+    """Return the logarithm of a usual turn of each block (axes: stack, key, block); 0 where there is none."""
+    return center(*logs_of_turns(grid, keys))
+
+
 def beside_baseline(
     logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: Reference, beside: Beside = beside_center
 ) -> Differences:

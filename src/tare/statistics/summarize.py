@@ -21,7 +21,7 @@ from tare.statistics.headlines import Headline, headlines
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
 from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, with_ratio
-from tare.statistics.rounds import Differences, differences
+from tare.statistics.rounds import Differences, differences, usual_levels
 from tare.statistics.shapes import shapes
 from tare.statistics.stalls import unevenness
 from tare.statistics.summary import Summary
@@ -174,7 +174,7 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
     grid = workload.grid
     found = moments(grid.values, grid.present)
-    logs = np.log(np.where(grid.positive, grid.values, 1.0))
+    logs = usual_levels(grid)
     away = differences(grid, workload.compared_with)
     ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
     refused = np.asarray((grid.present & ~grid.positive).any(axis=-1))
@@ -188,7 +188,8 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
         cell = _with_comparison(cell, workload, ratios.at(place), problem)
         cell = _with_coarse_caution(cell) if coarse[place] else cell
         cell = uneven.added_to(cell, place) if uneven else cell
-        cell = _with_usual_value(cell, logs[workload.row, place[1]], away.both[workload.row, place[1]])
+        of_baseline = _Levels(logs[workload.row, place[1]], away.both[workload.row, place[1]])
+        cell = _with_usual_value(cell, of_baseline, _Levels(logs[place], grid.positive[place]))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
     return cells
 
@@ -219,7 +220,8 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
         cell = _with_coarse_caution(cell) if coarse[stack] else cell
         cell = uneven.added_to(cell, (stack,)) if uneven else cell
         if len(head.keys) == 1:
-            cell = _with_usual_value(cell, head.logs[workload.row], away.both[workload.row])
+            of_baseline = _Levels(head.logs[workload.row], away.both[workload.row])
+            cell = _with_usual_value(cell, of_baseline, _Levels(head.logs[stack], head.usable[stack]))
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
@@ -320,11 +322,21 @@ def _with_comparison(cell: Cell, workload: _Workload, ratio: Ratio | None, probl
     return replace(with_ratio(cell, ratio), cautions=(*cell.cautions, *_doubts(cell.stack, ratio)), notes=notes)
 
 
-def _with_usual_value(cell: Cell, logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Cell:
-    """Add the usual value: the geometric mean of the baseline's values, whose logarithms these are, times the ratio."""
-    if cell.ratio is None or not present.any():
+@dataclass(frozen=True)
+class _Levels:
+    """The logarithms of a usual turn of a stack in each block, and which blocks have one."""
+
+    logs: NDArray[np.float64]
+    present: NDArray[np.bool_]
+
+
+def _with_usual_value(cell: Cell, of_baseline: _Levels, own: _Levels) -> Cell:
+    """Add the usual value: the geometric mean of the baseline's usual turns, times the ratio; and its deviation."""
+    if cell.ratio is None or not of_baseline.present.any():
         return cell
-    return replace(cell, usual=backwards(float(logs[present].mean())) * cell.ratio)
+    usual = backwards(float(of_baseline.logs[of_baseline.present].mean())) * cell.ratio
+    each = own.logs[own.present]
+    return replace(cell, usual=usual, usual_sd=usual * float(each.std(ddof=1)) if each.size > 1 else None)
 
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:

@@ -202,7 +202,6 @@ def test_on_a_phone_each_cell_that_is_a_bare_number_says_what_it_is(visit: Visit
         "usual value",
         "of the baseline",
         "none",
-        "all trials",
         "relative SD",
         "trials",
         "none",

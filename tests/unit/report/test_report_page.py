@@ -178,7 +178,7 @@ def test_a_footprint_that_is_not_known_is_left_out_of_its_chart() -> None:
 
 
 def test_the_table_of_values_has_the_stacks_of_a_point_below_each_other(page: Page) -> None:
-    rows = re.findall(r"GET (\d+) (\S+) [\d.]+k \S+/s ", page.text)
+    rows = re.findall(r"GET (\d+) (\S+) [\d.]+ ± [\d.]+ k \S+/s ", page.text)
     assert rows[:3] == [("1", "native"), ("1", "native-again"), ("1", "crun")]
 
 

@@ -121,6 +121,19 @@ def test_a_stack_that_stalls_in_a_tenth_of_its_turns_is_called_so_with_what_it_c
         assert not [note for note in cell.notes if "all turns" in note]
 
 
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_the_usual_value_is_of_usual_turns_and_their_quotient_is_the_estimate(better: Better) -> None:
+    summary = in_turns("docker", better=better)
+    for of_stack, of_baseline in zip(cells_of(summary, "docker"), cells_of(summary, "native"), strict=True):
+        assert of_stack.usual
+        assert of_baseline.usual
+        assert of_stack.mean
+        assert of_stack.usual / of_baseline.usual == pytest.approx(of_stack.ratio)
+        assert abs(of_stack.mean / of_stack.usual - 1) > 0.03  # its mean has the slow turns
+        assert of_stack.usual_sd is not None
+        assert of_stack.usual_sd < 0.02 * of_stack.usual
+
+
 def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_of_cells() -> None:
     run = run_in_turns("docker")
     summary = summarize(run)

@@ -33,7 +33,6 @@ from tare.report.numbers import (
     estimate,
     interval,
     percent,
-    plus_minus,
     point,
     reason,
     relative_sd,
@@ -41,12 +40,13 @@ from tare.report.numbers import (
     roughly,
     state,
     tolerated,
+    usual_value,
 )
 from tare.report.steadiness import steadiness
 from tare.statistics.cells import Cell, HeadlineRule, Standing
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
-from tare.units import format_duration, format_quantity, format_size
+from tare.units import format_duration, format_size
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,6 @@ class ValueRow:
     point: str
     usual: str
     usual_sort: str
-    spread: str
-    mean: str
     relative_sd: str
     entry: Entry
     notes: str
@@ -304,10 +302,8 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
         cell=cell,
         metric=titles.get(cell.metric, cell.metric),
         point=point(cell.point, unit),
-        usual="" if cell.usual is None else format_quantity(cell.usual, cell.unit),
+        usual=usual_value(cell),
         usual_sort="" if cell.usual is None else f"{cell.usual:.6g}",
-        spread=plus_minus(cell.mean, cell.sd, cell.unit) if cell.mean is not None else "",
-        mean="" if cell.mean is None else f"{cell.mean:.6g}",
         relative_sd=relative_sd(cell),
         entry=_entry(cell, sources),
         notes="; ".join((*_reach(cell), *cell.notes)),
