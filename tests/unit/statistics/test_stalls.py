@@ -17,6 +17,7 @@ from tare.report import csv as report_csv
 from tare.report import html as report_html
 from tare.report import json as report_json
 from tare.report.findings import findings
+from tare.report.numbers import roughly
 from tare.statistics.cells import Cell
 from tare.statistics.center import center
 from tare.statistics.ratios import Reference
@@ -140,7 +141,7 @@ def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_
     mean = cells_of(summary, "docker")[1].mean_ratio
     assert mean is not None
     page = report_html.render(summary, run)["index.html"].decode()
-    assert f"by the mean over all turns {100 * mean:.4g} %" in page
+    assert f"by the mean over all turns {roughly(mean)}" in page
     [row] = [
         row
         for row in csv.DictReader(io.StringIO(report_csv.render(summary, run)["summary.csv"].decode()))
