@@ -130,7 +130,7 @@ class Uneven:
         cell = replace(cell, mean_ratio=mean, slow_turns=own, slow_turns_of_baseline=baseline)
         if self.differs[place]:
             share = float(f"{100 * mean:.4g}")
-        text = f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
+            text = f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
             cell = replace(cell, notes=(*cell.notes, text))
         return with_caution(cell, _stalls(own, baseline)) if self.slow.differ[place] else cell
 
