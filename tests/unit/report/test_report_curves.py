@@ -315,7 +315,7 @@ def test_a_map_of_one_column_or_one_stack_is_not_drawn() -> None:
     assert heat.heat([heat.Column("one", one), heat.Column("two", one)], ("docker",)) is None
     spec = heat.heat([heat.Column("one", two), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
     assert {row["text"] for row in values(spec)} == {"90.0 %"}
-    spread = [replace(each, relative_sd=0.034) for each in two]
+    spread = [replace(each, usual=1.0, usual_sd=0.034) for each in two]
     spec = heat.heat([heat.Column("one", spread), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
     assert "90.0 % (3.4 %)" in {row["text"] for row in values(spec)}
 
