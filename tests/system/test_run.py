@@ -142,7 +142,7 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     (tmp_path / "file").touch()
     code, out, err = quickly("report", "run", "--out", "file")
     assert (code, out, err.splitlines()[1]) == (2, "", "hint: choose another folder with --out")
-    assert err.startswith("error: file: cannot be written: ")
+    assert err.startswith("error: file: already exists\n")
 
     record = json.loads((run / "run.json").read_text())
     record["machine"]["cpus"] += 1

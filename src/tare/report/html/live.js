@@ -30,7 +30,7 @@
 
   const kept = () => {
     const heads = all("section, main h2[id], main details").filter((each) => each.checkVisibility());
-    const place = heads.filter((each) => each.getBoundingClientRect().top <= innerHeight / 3).pop();
+    const place = heads.filter((each) => each.getBoundingClientRect().top <= innerHeight / 2).pop();
     return {
       open: all("details").filter((each) => each.open).map(name),
       scrolled: all(".scroll").map((each) => [name(each), each.scrollLeft, each.scrollTop]),
