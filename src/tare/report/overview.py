@@ -26,8 +26,9 @@ _FASTEST = math.log(1.25)  # how far the side of faster than the baseline reache
 _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
 _LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
 _MOST_ROWS = 40
+_LETTER = 0.058  # width of a letter of a tick, a share of the axis
 _ROOM = 0.04  # beyond the outermost dots, a share of the axis
-_WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few blocks"}
+_WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few"}
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,19 @@ def _cost(cell: Cell, ratio: float) -> float:
 
 def _cost_ticks(axis: _Axis) -> tuple[tuple[float, str], ...]:
     ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
-    return tuple((place, _factor(tick)) for tick, place in ticks)
+    return _legible([(place, _factor(tick)) for tick, place in ticks])
+
+
+def _legible(ticks: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
+    """Leave out the labels of ticks that would cover another one, or begin before the axis does."""
+    shown: list[tuple[float, str]] = []
+    end = 0.0
+    for place, label in ticks:
+        half = len(label) * _LETTER / 2
+        fits = place - half >= end
+        shown.append((place, label if fits else ""))
+        end = place + half if fits else end
+    return tuple(shown)
 
 
 def _factor(tick: float) -> str:
@@ -266,4 +279,6 @@ def _quantity_ticks(axis: _Axis, unit: str) -> tuple[tuple[float, str], ...]:
     """Return ticks at powers of ten; where there are less than two of them, at the ends as well."""
     powers = range(math.ceil(axis.first / math.log(10)), math.floor(axis.last / math.log(10)) + 1)
     every = max(-(-len(powers) // 4), 1)
-    return tuple((axis.place(power * math.log(10)), plus_minus(10.0**power, None, unit)) for power in powers[::every])
+    return _legible(
+        [(axis.place(power * math.log(10)), plus_minus(10.0**power, None, unit)) for power in powers[::every]]
+    )
