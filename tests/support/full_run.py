@@ -12,6 +12,7 @@ from runs import CLIENTS, COSTS, make_run
 from tare.journal import Journal, Run, WorkloadRecord
 from tare.model.trials import (
     Caution,
+    Family,
     Footprint,
     Layer,
     Limits,
@@ -30,6 +31,15 @@ from tare.telemetry.series import Row, write
 
 STACKS = (*COSTS, "podman", "lxc", "docker/qemu-tcg")
 SPEEDS = {stack: COSTS.get(stack, (1.0, 1.0, 0.9, 0.5)) for stack in STACKS}
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "native": ("bare metal",),
+    "native-again": ("bare metal",),
+    "bubblewrap": ("sandbox",),
+    "gvisor": ("sandbox",),
+    "qemu-tcg": ("emulator",),
+    "docker/qemu-tcg": ("container", "emulator"),
+    **dict.fromkeys(("crun", "docker", "docker-bridge", "podman", "lxc"), ("container",)),
+}
 _ROUNDS, _TURN = 20, 0.1
 _RATE, _CLIENTS = Sweep("rate", "requests/s"), Sweep("clients")
 _RATES = (1e3, 2e3, 4e3, 8e3)
@@ -90,7 +100,8 @@ def full_run(
         for stack in chance.permutation(stacks).tolist()
     ]
     run = make_run(trials, workloads, folder)
-    run = replace(run, record=replace(run.record, stacks=tuple(stacks)))
+    families = {stack: own for stack, own in FAMILIES.items() if stack in stacks}
+    run = replace(run, record=replace(run.record, stacks=tuple(stacks), families=families))
     journal = Journal(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*((trial, tuple(_raw(trial))) for trial in trials))

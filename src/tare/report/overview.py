@@ -1,8 +1,6 @@
 """The whole run as one figure: a column for each headline, a row for each stack, sorted by cost.
 
-What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. The axis
-is linear near no cost and logarithmic far from it (Webber, "A bi-symmetric log transformation for wide-range data",
-Measurement Science and Technology 24 (2013), 027001), so that a cost of 1 % and one of 600 times can both be read. A
+What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. A
 headline that is a quantity of its own, as a start's time is, has an axis in its unit.
 
 Here are the places of all dots as shares of the axis, and the texts; `tare.report.html` and `tare.report.svg` draw it.
@@ -14,20 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
 
+from tare.report.axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.report.numbers import cost, estimate, interval, plus_minus, state
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
 
-Size = Literal["none", "small", "medium", "large", "unknown"]
-_SMALL, _MEDIUM = math.log(1.25), math.log(3)
-_FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
-_TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
-_LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
 _MOST_ROWS = 40
-_LETTER = 0.058  # width of a letter of a tick, a share of the axis
-_ROOM = 0.04  # beyond the outermost dots, a share of the axis
 _WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few"}
 
 
@@ -58,7 +49,7 @@ class Column:
 
     name: str
     what: str
-    ticks: tuple[tuple[float, str], ...]
+    ticks: Ticks
     baseline: float
     band: tuple[float, float]
     entries: tuple[Entry, ...]
@@ -86,23 +77,6 @@ class Overview:
         return any(
             entry.place is not None and not entry.is_baseline for column in self.columns for entry in column.entries
         )
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Places of costs or quantities, given as logarithms, from `first` to `last`; linear up to the `threshold`."""
-
-    first: float
-    last: float
-    threshold: float | None
-
-    def place(self, logarithm: float) -> float:
-        """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
-        first, last, own = (self._stretched(each) for each in (self.first, self.last, logarithm))
-        return min(max((own - first) / (last - first), 0.0), 1.0)
-
-    def _stretched(self, logarithm: float) -> float:
-        return logarithm if self.threshold is None else math.asinh(logarithm / self.threshold)
 
 
 def overview(summary: Summary, anchors: Mapping[tuple[str, str], str] = MappingProxyType({})) -> Overview:
@@ -141,13 +115,11 @@ def by_cost(summary: Summary) -> tuple[str, ...]:
     return tuple(sorted((stack for stack in summary.stacks if stack != summary.control), key=key))
 
 
-def _common_axis(summary: Summary) -> _Axis:
+def _common_axis(summary: Summary) -> Axis:
     """Return the axis of all columns that show a slowdown, so that these can be compared with each other."""
     cells = [cell for cell in summary.headlines if cell.stack != summary.control and not _has_unit(summary, cell.name)]
     known = [each for cell in cells for each in _logs(cell, 0.0, in_unit=False) if each is not None]
-    band = math.log1p(summary.margin)
-    least, most = min(known, default=0.0), max(known, default=0.0)
-    return _Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _LEAST_REACH), band)
+    return cost_axis(known, summary.margin)
 
 
 def _has_unit(summary: Summary, name: str) -> bool:
@@ -169,19 +141,18 @@ def bars(summary: Summary) -> Mapping[tuple[str, str], float]:
 
 
 def _column(
-    summary: Summary, rule: HeadlineRule, stacks: Sequence[str], common: _Axis, anchors: Mapping[tuple[str, str], str]
+    summary: Summary, rule: HeadlineRule, stacks: Sequence[str], common: Axis, anchors: Mapping[tuple[str, str], str]
 ) -> Column:
     cells = [summary.headline(rule.name, stack) for stack in stacks]
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
     shift, band = math.log(base or 1.0), math.log1p(summary.margin)
     logs = {cell.stack: _logs(cell, shift, in_unit=in_unit) for cell in cells}
-    axis, ticks = common, _cost_ticks(common)
+    axis, ticks = common, cost_ticks(common)
     if in_unit:
         known = [each for own in logs.values() for each in own if each is not None]
-        room = (max(known) - min(known)) * _ROOM or band
-        axis = _Axis(min(known) - room, max(known) + room, None)
-        ticks = _quantity_ticks(axis, cells[0].unit)
+        axis = quantity_axis(known, summary.margin)
+        ticks = quantity_ticks(axis, cells[0].unit)
     return Column(
         name=rule.name,
         what=rule.text if in_unit else "slowdown",
@@ -212,7 +183,7 @@ def _logs(cell: Cell, shift: float, *, in_unit: bool) -> tuple[float | None, flo
     return (shift + math.log(cell.ratio) if in_unit else _cost(cell, cell.ratio), *ends)
 
 
-def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], axis: _Axis, margin: float) -> Entry:
+def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], axis: Axis, margin: float) -> Entry:
     now = state(cell)
     detail = f"{cell.stack}: {now}"
     at, low, high = (None if each is None else axis.place(each) for each in logs)
@@ -228,7 +199,7 @@ def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], ax
         stack=cell.stack,
         text=text if cell.low is not None else _WORDS["too few blocks"],
         detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
-        size=_size(away, margin),
+        size=size_of(away, margin),
         place=at,
         low=low,
         high=high,
@@ -238,47 +209,6 @@ def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], ax
     )
 
 
-def _size(away: float, margin: float) -> Size:
-    if abs(away) <= math.log1p(margin):
-        return "none"
-    return "small" if away < _SMALL else "medium" if away < _MEDIUM else "large"
-
-
 def _cost(cell: Cell, ratio: float) -> float:
     """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
     return math.log(ratio) if cell.better == "lower" else -math.log(ratio)
-
-
-def _cost_ticks(axis: _Axis) -> tuple[tuple[float, str], ...]:
-    ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
-    return _legible([(place, _factor(tick)) for tick, place in ticks])
-
-
-def _legible(ticks: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
-    """Leave out the labels of ticks that would cover another one, or begin before the axis does."""
-    shown: list[tuple[float, str]] = []
-    end = 0.0
-    for place, label in ticks:
-        half = len(label) * _LETTER / 2
-        fits = place - half >= end
-        shown.append((place, label if fits else ""))
-        end = place + half if fits else end
-    return tuple(shown)
-
-
-def _factor(tick: float) -> str:
-    if tick == 1:
-        return "0"
-    if tick < 2:
-        sign = "+" if tick > 1 else "\N{MINUS SIGN}"
-        return f"{sign}{abs(tick - 1) * 100:.0f} %"
-    return f"\N{MULTIPLICATION SIGN}{tick:,.0f}"
-
-
-def _quantity_ticks(axis: _Axis, unit: str) -> tuple[tuple[float, str], ...]:
-    """Return ticks at powers of ten; where there are less than two of them, at the ends as well."""
-    powers = range(math.ceil(axis.first / math.log(10)), math.floor(axis.last / math.log(10)) + 1)
-    every = max(-(-len(powers) // 4), 1)
-    return _legible(
-        [(axis.place(power * math.log(10)), plus_minus(10.0**power, None, unit)) for power in powers[::every]]
-    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import vl_convert
 
 from tare.journal import Run
-from tare.report.drawn_overview import figure
+from tare.report import drawn_overview, drawn_trade
 from tare.report.escapes import in_latex
 from tare.report.plots import plots
 from tare.statistics.summary import Summary
@@ -21,9 +21,13 @@ _BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
-    whole, drawn = figure(summary, run), plots(summary, run)
-    files = {"figures/00-overview.pdf": vl_convert.svg_to_pdf(whole)} if whole else {}
-    captions = {"00-overview": f"What each stack costs beside {summary.baseline}."} if whole else {}
+    own = {
+        "00-overview": (drawn_overview.figure(summary, run), f"What each stack costs beside {summary.baseline}."),
+        "00-trade": (drawn_trade.figure(summary, run), f"{drawn_trade.TITLE}."),
+    }
+    drawn = plots(summary, run)
+    files = {f"figures/{name}.pdf": vl_convert.svg_to_pdf(text) for name, (text, _) in own.items() if text}
+    captions = {name: caption for name, (text, caption) in own.items() if text}
     files |= {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in drawn}
     captions |= {each.name: each.caption for each in drawn}
     return files | ({"figures/figures.tex": "\n".join(_figures(captions)).encode()} if captions else {})

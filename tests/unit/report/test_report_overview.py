@@ -113,7 +113,7 @@ def test_a_quantity_that_is_no_speed_has_an_axis_in_its_unit() -> None:
     record = replace(run.record, workloads=(replace(run.record.workloads[0], metrics=(metric,)),))
     [column] = drawn(replace(run, record=record)).columns
     assert column.what == "Time to the first answer"
-    assert [label for _, label in column.ticks] == ["10.0 ms", "100 ms"]
+    assert [label for _, label in column.ticks] == ["10 ms", "100 ms"]
     assert [entry(column, stack).text for stack in ("native", "docker")] == ["4.25 ms", "400 ms"]
     assert entry(column, "docker").size == "large"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare.journal import Run
 from tare.report.drawn_overview import Figure, figure_of
+from tare.report.drawn_trade import Choice, choice
 from tare.report.findings import Findings, findings
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
@@ -46,13 +47,14 @@ class RankingRow:
 
 @dataclass(frozen=True)
 class Front:
-    """All of the first screen. The `figure` is None where there is nothing to draw.
+    """All of the first screen. The `figure` and the `choice` are None where there is nothing to draw.
 
     `anchors` lead from the names of stacks and headlines to where more is said.
     """
 
     findings: Findings
     figure: Figure | None
+    choice: Choice | None
     rankings: tuple[RankingRow, ...]
     anchors: Mapping[str, str]
 
@@ -65,6 +67,7 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     return Front(
         findings(summary, run.record.measured_on),
         figure_of(summary, places),
+        choice(summary, run),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
         names,
     )

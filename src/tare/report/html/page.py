@@ -169,7 +169,7 @@ def page(summary: Summary, run: Run) -> Page:
         numbers={doubt.kind: doubt.number for doubt in numbered},
         skipped=skips(summary),
         failed=failures(summary),
-        sections=tuple(_section(summary, run, record, sources) for record in records(run)),
+        sections=tuple(_section(summary, run, record, sources) for record in records(run) if summary.stacks),
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
         costs=costs(run, summary) if drawn else (),

@@ -1,0 +1,115 @@
+"""Axes of the figures: places of values as shares of an axis, and the labels of its ticks.
+
+An axis of costs is linear near no cost and logarithmic far from it (Webber, "A bi-symmetric log transformation for
+wide-range data", Measurement Science and Technology 24 (2013), 027001), so that a cost of 1 % and one of 600 times can
+both be read. An axis of quantities is logarithmic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tare.report.numbers import plus_minus
+
+Size = Literal["none", "small", "medium", "large", "unknown"]
+Ticks = tuple[tuple[float, str], ...]
+_SMALL, _MEDIUM = math.log(1.25), math.log(3)
+_FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
+_TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
+_LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
+_LETTER = 0.058  # width of a letter of a tick, a share of the axis
+_FEW, _MOST_TICKS = 2, 4
+_ROOM = 0.04  # beyond the outermost dots, a share of the axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places of costs or quantities, given as logarithms, from `first` to `last`; linear up to the `threshold`."""
+
+    first: float
+    last: float
+    threshold: float | None
+
+    def place(self, logarithm: float) -> float:
+        """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
+        first, last, own = (self._stretched(each) for each in (self.first, self.last, logarithm))
+        return min(max((own - first) / (last - first), 0.0), 1.0)
+
+    def _stretched(self, logarithm: float) -> float:
+        return logarithm if self.threshold is None else math.asinh(logarithm / self.threshold)
+
+
+def cost_axis(known: Iterable[float], margin: float) -> Axis:
+    """Return the axis of these costs, which are logarithms of factors."""
+    band, costs = math.log1p(margin), [0.0, *known]
+    least, most = min(costs), max(costs)
+    return Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _LEAST_REACH), band)
+
+
+def quantity_axis(known: Sequence[float], margin: float) -> Axis:
+    """Return the axis of these quantities, which are logarithms; one of the margin's width if all are equal."""
+    room = (max(known) - min(known)) * _ROOM or math.log1p(margin)
+    return Axis(min(known) - room, max(known) + room, None)
+
+
+def size_of(away: float, margin: float) -> Size:
+    """Return how large a cost is: the logarithm of a factor."""
+    if abs(away) <= math.log1p(margin):
+        return "none"
+    return "small" if away < _SMALL else "medium" if away < _MEDIUM else "large"
+
+
+def cost_ticks(axis: Axis) -> Ticks:
+    """Return the ticks of an axis of costs."""
+    ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
+    return _legible([(place, _factor(tick)) for tick, place in ticks])
+
+
+def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
+    """Return at most four round quantities: powers of ten; where these are few, twice and five times these, too.
+
+    The labels of an upright axis lie above each other, so that each of them has room.
+    """
+    least, most = math.exp(axis.first), math.exp(axis.last)
+    if unit == "bytes":
+        first = math.ceil(math.log2(least))
+        round_ones = [2.0**power for power in range(first, math.floor(math.log2(most)) + 1)]
+    else:
+        powers = range(math.floor(axis.first / math.log(10)), math.floor(axis.last / math.log(10)) + 1)
+        round_ones = [10.0**power for power in powers if 10.0**power >= least]
+        if len(round_ones) < _FEW:
+            found = (digit * 10.0**power for power in powers for digit in (1, 2, 5))
+            round_ones = [each for each in found if least <= each <= most]
+    every = max(-(-len(round_ones) // _MOST_TICKS), 1)
+    ticks = tuple((axis.place(math.log(each)), _plain(each, unit)) for each in round_ones[::every])
+    return ticks if upright else _legible(ticks)
+
+
+def _plain(quantity: float, unit: str) -> str:
+    """Write a round quantity without decimals that say nothing."""
+    number, _, label = plus_minus(quantity, None, unit).partition(" ")
+    return f"{float(number):g} {label}".rstrip()
+
+
+def _legible(ticks: Sequence[tuple[float, str]]) -> Ticks:
+    """Leave out the labels of ticks that would cover another one, or begin before the axis does."""
+    shown: list[tuple[float, str]] = []
+    end = 0.0
+    for place, label in ticks:
+        half = len(label) * _LETTER / 2
+        fits = place - half >= end
+        shown.append((place, label if fits else ""))
+        end = place + half if fits else end
+    return tuple(shown)
+
+
+def _factor(tick: float) -> str:
+    if tick == 1:
+        return "0"
+    if tick < 2:
+        sign = "+" if tick > 1 else "\N{MINUS SIGN}"
+        return f"{sign}{abs(tick - 1) * 100:.0f} %"
+    return f"\N{MULTIPLICATION SIGN}{tick:,.0f}"

@@ -1,0 +1,88 @@
+"""Figures of tare's own as SVG: their templates, and the frame of those that are files of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from tare.journal import Run
+from tare.report.findings import place
+from tare.report.numbers import cut
+
+EDGE, HEAD, FOOT = 24, 56, 20  # of the frame, pixels
+_TEXT = 'font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif'
+# The colors of a light page (style.css), for files: what draws these knows no variables.
+_STYLE = f"""
+text {{ {_TEXT}; font-size: 13px; fill: #1b1f24; }}
+.title {{ font-size: 21px; font-weight: 700; }}
+.head, .base {{ font-weight: 600; }}
+.soft {{ font-size: 11px; fill: #59636e; }}
+.tick, .row {{ stroke: #d9d6d0; stroke-width: .7; fill: none; }}
+.zero {{ stroke: #59636e; }}
+.band {{ fill: #d6efe7; }}
+.bar {{ stroke-width: 6; stroke-linecap: round; stroke-opacity: .45; }}
+.dot {{ stroke-width: 1.6; }}
+.origin {{ fill: #59636e; }}
+.cross, .lead {{ fill: none; }}
+.lead {{ stroke: #d9d6d0; stroke-width: .7; }}
+.size-none .bar, .size-none .dot {{ stroke: #009e73; fill: #009e73; }}
+.size-small .bar, .size-small .dot {{ stroke: #d19a00; fill: #d19a00; }}
+.size-medium .bar, .size-medium .dot {{ stroke: #d55e00; fill: #d55e00; }}
+.size-large .bar, .size-large .dot {{ stroke: #a11d3a; fill: #a11d3a; }}
+.size-unknown .bar, .size-unknown .dot {{ stroke: #59636e; fill: #59636e; }}
+.open .dot {{ fill: #fff; }}
+.open .bar {{ stroke-opacity: .22; }}
+.open .value, .none-here {{ fill: #59636e; }}
+"""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A figure that is framed, of this size."""
+
+    svg: Markup
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Words:
+    """What stands around a figure; `fact` is what the line of the run ends with."""
+
+    title: str
+    fact: str
+    legend: str
+
+
+def framed(inner: Inner, words: Words, run: Run, size: tuple[int, int] | None = None) -> str:
+    """Write a figure as a file of its own: with a title, where it was measured, and how to read it."""
+    parts = (run.record.suite, place(run.record.measured_on), run.record.started[:10], words.fact)
+    width, height = size or (inner.width + 2 * EDGE, inner.height + 2 * EDGE + HEAD + FOOT)
+    return template("framed.svg.j2").render(
+        width=width,
+        height=height,
+        edge=EDGE,
+        style=Markup(_STYLE),  # noqa: S704  # ours
+        subtitle=" · ".join(part for part in parts if part),
+        inner_width=width - 2 * EDGE,
+        inner_height=height - 2 * EDGE - HEAD - FOOT,
+        inner=inner,
+        words=words,
+    )
+
+
+@cache
+def template(name: str) -> Template:
+    """Return the template of a figure."""
+    environment = Environment(
+        loader=PackageLoader("tare.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["short"] = cut
+    return environment.get_template(name)

@@ -1,0 +1,223 @@
+"""What people choose between: what a stack costs, beside what isolates it, the memory it takes, and how soon it starts.
+
+One panel for each of these that is known of the baseline or of a stack. In all of them the cost is that over all
+workloads together, with its interval. `tare.report.drawn_trade` draws them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.journal import Run
+from tare.model.trials import Family, Trial
+from tare.report.axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
+from tare.report.numbers import estimate, interval, plus_minus
+from tare.statistics.cells import Standing
+from tare.statistics.summary import Summary
+
+ISOLATION = ("none", "shared kernel", "sandbox", "own kernel", "emulated", "unknown")
+_BY_FAMILY: Mapping[Family, str] = {
+    "bare metal": "none",
+    "container": "shared kernel",
+    "sandbox": "sandbox",
+    "type 1": "own kernel",
+    "type 2": "own kernel",
+    "unikernel": "own kernel",
+    "emulator": "emulated",
+}
+_MOST_POINTS = 40
+_LEAST_TRIALS = 4  # that have a middle half
+
+Logs = tuple[float, float, float]  # of the low end, the middle and the high end
+
+
+@dataclass(frozen=True)
+class Span:
+    """An estimate and the ends of its interval, as shares of an axis; the ends are None where there is no interval."""
+
+    place: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A stack in a panel: `across` is its cost, `up` the other quantity. `isolation` is one of `ISOLATION`."""
+
+    stack: str
+    detail: str
+    isolation: str
+    size: Size
+    across: Span
+    up: Span
+    is_sure: bool
+    is_baseline: bool
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The stacks by their costs and by another quantity, with the ticks of that and the places of its lines."""
+
+    name: str
+    what: str
+    ticks: Ticks
+    lines: tuple[float, ...]
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Trade:
+    """All panels, and their common axis of costs. `left_out` names the stacks that have no cost over all workloads."""
+
+    baseline: str
+    workloads: tuple[str, ...]
+    ticks: Ticks
+    zero: float
+    band: tuple[float, float]
+    panels: tuple[Panel, ...]
+    left_out: tuple[str, ...]
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """The stacks that have a cost, the baseline first, and the axis of these."""
+
+    summary: Summary
+    standings: Mapping[str, Standing]
+    isolation: Mapping[str, str]
+    axis: Axis
+
+    def point(self, stack: str, up: Span, text: str) -> Point:
+        """Place a stack; `text` is the other quantity."""
+        standing, baseline = self.standings.get(stack), self.summary.baseline
+        isolation = self.isolation.get(stack, "unknown")
+        if standing is None:
+            across, size, said = Span(self.axis.place(0.0)), size_of(0.0, self.summary.margin), "baseline"
+        else:
+            low, at, high = _costs_of(standing)
+            ends = (None, None) if standing.low is None else (self.axis.place(low), self.axis.place(high))
+            across, size = Span(self.axis.place(at), *ends), size_of(at, self.summary.margin)
+            said = f"{estimate(standing)} of {baseline}'s overall speed {interval(standing)}".rstrip()
+        is_sure = standing is None or standing.verdict in ("better", "worse", "equivalent")
+        return Point(stack, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)
+
+
+def trade(summary: Summary, run: Run) -> Trade | None:
+    """Compare costs with what they are paid for; None where no stack has a cost over all workloads."""
+    every = summary.overall.standings
+    standings = {each.stack: each for each in every[:_MOST_POINTS]}
+    axis = cost_axis((each for standing in standings.values() for each in _costs_of(standing)), summary.margin)
+    costs = _Costs(summary, standings, _isolation(run, (summary.baseline, *standings)), axis)
+    found = (_isolated(costs), _memory(costs, run), _starts(costs, run))
+    panels = tuple(panel for panel in found if panel)
+    if not standings or not panels:
+        return None
+    band = math.log1p(summary.margin)
+    return Trade(
+        baseline=summary.baseline,
+        workloads=summary.overall.workloads,
+        ticks=cost_ticks(axis),
+        zero=axis.place(0.0),
+        band=(axis.place(-band), axis.place(band)),
+        panels=panels,
+        left_out=summary.overall.missing,
+        more=len(every) - len(standings),
+    )
+
+
+def _costs_of(standing: Standing) -> Logs:
+    """Return how many times as long everything takes, as logarithms."""
+    at = -math.log(standing.speed)
+    if standing.low is None or standing.high is None:
+        return at, at, at
+    return -math.log(standing.high), at, -math.log(standing.low)
+
+
+def _isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, str]:
+    """Return what isolates each stack, by its strongest layer; older runs do not say it."""
+    found = {}
+    for stack in stacks:
+        kinds = [_BY_FAMILY[family] for family in run.record.families.get(stack, ())]
+        if kinds:
+            found[stack] = max(kinds, key=ISOLATION.index)
+    return found
+
+
+def _isolated(costs: _Costs) -> Panel | None:
+    """Place the stacks in lanes, those of a kind beside each other, the weakest isolation at the top."""
+    if not any(stack in costs.isolation for stack in costs.standings):
+        return None
+    stacks = (costs.summary.baseline, *costs.standings)
+    by_kind = {kind: [each for each in stacks if costs.isolation.get(each, "unknown") == kind] for kind in ISOLATION}
+    rows = [(kind, stack) for kind, own in by_kind.items() for stack in own]
+    places = {stack: 1 - (at + 0.5) / len(rows) for at, (_, stack) in enumerate(rows)}
+    points = tuple(costs.point(stack, Span(places[stack]), f"isolation: {kind}") for kind, stack in rows)
+    ticks = tuple((statistics.mean(places[stack] for stack in own), kind) for kind, own in by_kind.items() if own)
+    ends = [min(places[stack] for stack in own) - 0.5 / len(rows) for own in by_kind.values() if own]
+    return Panel("Isolation", "the weakest at the top", ticks, tuple(ends[:-1]), points)
+
+
+def _memory(costs: _Costs, run: Run) -> Panel | None:
+    sizes = _by_stack(run, lambda trial: trial.footprint.all_memory_bytes if trial.footprint else None)
+    return _panel(costs, ("Memory", "of an instance: median, middle half of trials", "bytes"), _spans(sizes))
+
+
+def _starts(costs: _Costs, run: Run) -> Panel | None:
+    """Take the starts of the workload that is about these; else those of all instances."""
+    measured = {record.name for record in run.record.workloads if record.use == "startup"}
+    for rule in costs.summary.rules:
+        cells = [cell for cell in costs.summary.headlines if cell.headline == rule.name]
+        if rule.workload in measured and cells and cells[0].unit == "s":
+            known = {cell.stack: _logs(cell.usual, (cell.ratio, cell.low, cell.high)) for cell in cells if cell.usual}
+            return _panel(costs, ("Start-up", f"{rule.name}: estimate and interval", "s"), known)
+    seconds = _by_stack(run, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
+    return _panel(costs, ("Start-up", "of an instance: median, middle half of trials", "s"), _spans(seconds))
+
+
+def _logs(usual: float, ratios: tuple[float | None, float | None, float | None]) -> Logs:
+    """Return the logarithms of a usual value and of its interval, which is that of its ratio to the baseline."""
+    at, (ratio, low, high) = math.log(usual), ratios
+    if ratio is None or low is None or high is None:
+        return at, at, at
+    return at + math.log(low / ratio), at, at + math.log(high / ratio)
+
+
+def _by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, list[float]]:
+    """Return what is read of the trials that went well, by stack; without what is not above zero."""
+    values: dict[str, list[float]] = {}
+    for trial in run.trials:
+        value = read(trial) if trial.status == "ok" else None
+        if value is not None and value > 0:
+            values.setdefault(trial.stack, []).append(float(value))
+    return values
+
+
+def _spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
+    """Return the logarithms of medians and of the quartiles, which few trials do not have."""
+    found = {}
+    for stack, own in values.items():
+        middle = statistics.median(own)
+        low, high = middle, middle
+        if len(own) >= _LEAST_TRIALS:
+            low, _, high = statistics.quantiles(own, method="inclusive")
+        found[stack] = (math.log(low), math.log(middle), math.log(high))
+    return found
+
+
+def _panel(costs: _Costs, names: tuple[str, str, str], known: Mapping[str, Logs]) -> Panel | None:
+    """Make a panel of a quantity; None where no stack but the baseline has it."""
+    shown = {stack: known[stack] for stack in (costs.summary.baseline, *costs.standings) if stack in known}
+    if not shown.keys() & costs.standings.keys():
+        return None
+    name, what, unit = names
+    axis = quantity_axis([each for logs in shown.values() for each in logs], costs.summary.margin)
+    points = []
+    for stack, (low, at, high) in shown.items():
+        up = Span(axis.place(at), axis.place(low), axis.place(high)) if low < high else Span(axis.place(at))
+        points.append(costs.point(stack, up, f"{name.lower()} {plus_minus(math.exp(at), None, unit)}"))
+    ticks = quantity_ticks(axis, unit, upright=True)
+    return Panel(name, what, ticks, tuple(place for place, _ in ticks), tuple(points))

@@ -1,0 +1,221 @@
+"""The panels of cost against isolation, memory and start-up: what lies where, and that odd runs have sensible ones."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from full_run import full_run
+from pages import html_of
+from runs import believable_run, make_run, make_trial, measured, pairs
+
+from tare.journal import Run
+from tare.model.trials import Family, Footprint, Mark, Trial
+from tare.report import find
+from tare.report.axes import quantity_axis, quantity_ticks
+from tare.report.drawn_trade import choice, figure, labels
+from tare.report.trade import ISOLATION, Panel, Point, Span, Trade, trade
+from tare.statistics.summarize import summarize
+
+SVG = "{http://www.w3.org/2000/svg}"
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "native": ("bare metal",),
+    "docker": ("container",),
+    "gvisor": ("sandbox",),
+    "docker/qemu": ("container", "type 2"),
+    "solo5": ("unikernel",),
+    "gvisor/qemu-tcg": ("sandbox", "emulator"),
+}
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return full_run(tmp_path_factory.mktemp("full") / "run", blocks=5)
+
+
+def found(run: Run) -> Trade:
+    made = trade(summarize(run), run)
+    assert made
+    return made
+
+
+def panel(made: Trade, name: str) -> Panel:
+    return next(each for each in made.panels if each.name == name)
+
+
+def point(made: Panel, stack: str) -> Point:
+    return next(each for each in made.points if each.stack == stack)
+
+
+def of_families(blocks: int = 5) -> Run:
+    """A run whose stacks take one more tenth of the time each, without footprint and timeline."""
+    trials = [
+        make_trial(stack, block, [measured("speed", 100.0 / (1 + number / 10) + block % 2)])
+        for number, stack in enumerate(FAMILIES)
+        for block in range(blocks)
+    ]
+    run = make_run(trials)
+    return replace(run, record=replace(run.record, families=FAMILIES))
+
+
+def dressed(trial: Trial, size: int, seconds: float) -> Trial:
+    return replace(trial, footprint=Footprint(size, None, None, 1), timeline=(Mark("ready", seconds),))
+
+
+def test_a_stack_is_isolated_by_its_strongest_layer_and_stronger_isolation_is_below() -> None:
+    [isolation] = found(of_families()).panels
+    kinds = {each.stack: each.isolation for each in isolation.points}
+    assert kinds == {
+        "native": "none",
+        "docker": "shared kernel",
+        "gvisor": "sandbox",
+        "docker/qemu": "own kernel",
+        "solo5": "own kernel",
+        "gvisor/qemu-tcg": "emulated",
+    }
+    heights = sorted(isolation.points, key=lambda each: -each.up.place)
+    assert [ISOLATION.index(each.isolation) for each in heights] == [0, 1, 2, 3, 3, 4]
+    assert [label for _, label in isolation.ticks] == [*ISOLATION[:-1]]
+
+
+def test_costs_are_those_over_all_workloads_with_their_intervals(full: Run) -> None:
+    made, summary = found(full), summarize(full)
+    memory = panel(made, "Memory")
+    places = [point(memory, each.stack).across for each in summary.overall.standings]
+    assert [each.place for each in places] == sorted(each.place for each in places)
+    for each in places:
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low <= each.place <= each.high
+    baseline = point(memory, "native")
+    assert (baseline.is_baseline, baseline.across) == (True, Span(made.zero))
+    assert "native-again" not in {each.stack for each in memory.points}
+
+
+def test_the_start_is_that_of_the_workload_about_starts_and_else_that_of_all_instances(full: Run) -> None:
+    own = panel(found(full), "Start-up")
+    assert own.what == "startup: estimate and interval"
+    summary = summarize(full)
+    usual = summary.headline("startup", "gvisor").usual
+    assert usual
+    assert f"start-up {usual:.2f} s" in point(own, "gvisor").detail
+    trials = [
+        dressed(make_trial(stack, block, [measured("speed", speed + block % 2)]), 1 << 20, at + block / 100)
+        for stack, speed, at in (("native", 100.0, 0.1), ("docker", 80.0, 0.4))
+        for block in range(5)
+    ]
+    other = panel(found(make_run(trials)), "Start-up")
+    assert other.what == "of an instance: median, middle half of trials"
+    assert "start-up 420 ms" in point(other, "docker").detail
+    low, high = point(other, "docker").up.low, point(other, "docker").up.high
+    assert low is not None
+    assert high is not None
+    assert low < point(other, "docker").up.place < high
+
+
+def test_what_was_not_measured_has_no_panel() -> None:
+    assert [each.name for each in found(of_families()).panels] == ["Isolation"]
+    trials = [
+        dressed(make_trial(stack, block, [measured("speed", speed + block % 2)]), 1 << 20, 0.0)
+        for stack, speed in (("native", 100.0), ("docker", 80.0))
+        for block in range(5)
+    ]
+    memory = found(make_run(trials))  # an older run, which does not have the families
+    assert [each.name for each in memory.panels] == ["Memory"]
+    assert {each.isolation for each in memory.panels[0].points} == {"unknown"}
+    assert point(memory.panels[0], "docker").up.low is None  # all alike: no interval to draw
+
+
+def test_a_stack_that_lacks_a_workload_is_named_and_not_drawn() -> None:
+    run = believable_run(blocks=6)
+    made = found(run)
+    assert "gvisor" in made.left_out
+    shown = choice(summarize(run), run)
+    assert shown
+    assert "Not drawn, as not every workload has enough values of it: gvisor" in shown.caption
+
+
+@pytest.mark.parametrize("run", [
+    make_run([]),
+    make_run([make_trial("native", block, [measured("speed", 1.0)]) for block in range(6)]),
+    make_run([replace(make_trial(stack, 0, []), status="failed", reason="no") for stack in ("native", "docker")]),
+    of_families(blocks=1),
+], ids=["nothing", "one stack", "only failures", "one block"])  # fmt: skip
+def test_a_run_that_ranks_no_stack_has_no_panels(run: Run) -> None:
+    summary = summarize(run)
+    assert (choice(summary, run), figure(summary, run)) == (None, "")
+    assert "figures/00-trade.svg" not in find("svg")(summary, run)
+    assert 'id="trade"' not in html_of(run)
+
+
+def test_what_is_not_decided_is_hollow() -> None:
+    run = pairs([90, 110, 99, 103, 96.0], [100.0] * 5)
+    run = replace(run, record=replace(run.record, families=FAMILIES))
+    [isolation] = found(run).panels
+    assert not point(isolation, "docker").is_sure
+    assert 'class="size-none open"' in figure(summarize(run), run)
+
+
+def test_values_without_any_variance_have_dots() -> None:
+    run = pairs([50.0] * 6, [100.0] * 6)
+    run = replace(run, record=replace(run.record, families=FAMILIES))
+    across = point(found(run).panels[0], "docker").across
+    assert across.low == pytest.approx(across.place) == pytest.approx(across.high)
+
+
+def test_of_a_thousand_stacks_those_that_cost_least_are_drawn_and_the_others_counted() -> None:
+    names = [f"s{number}" for number in range(1000)]
+    trials = [
+        dressed(make_trial(stack, block, [measured("speed", speed + block % 2)]), 1 << 20, 0.5)
+        for stack, speed in {"native": 100.0, **{name: 99.0 - at / 20 for at, name in enumerate(names)}}.items()
+        for block in range(5)
+    ]
+    run = make_run(trials)
+    made = found(run)
+    assert (len(made.panels[0].points), made.more) == (41, 960)
+    shown = choice(summarize(run), run)
+    assert shown
+    assert "960 more are below." in shown.caption
+
+
+def test_names_cover_neither_each_other_nor_the_edges() -> None:
+    at = [0.98, 0.97, 0.5, 0.5, 0.5, 0.02, 0.01, 0.0]
+    points = [
+        Point(f"s{number}", "", "none", "none", Span(0.5), Span(y), is_sure=True, is_baseline=False)
+        for number, y in enumerate(at)
+    ]
+    heights = [each.y for each in labels(points, 200)]
+    assert all(below - above >= 15 for above, below in pairwise(heights))
+    assert 0 < heights[0] < heights[-1] < 200
+    assert [each.point.stack for each in labels(points, 200)] == [each.stack for each in points]
+
+
+@pytest.mark.parametrize(("least", "most", "unit", "expected"), [
+    (0.004, 0.4, "s", ["10 ms", "100 ms"]),
+    (1.0, 16.0, "s", ["1 s", "10 s"]),
+    (3.0, 9.0, "s", ["5 s"]),
+    (1e-4, 2000.0, "s", ["100 µs", "10 ms", "1 s", "100 s"]),
+    (9e6, 3.2e8, "bytes", ["8 MiB", "32 MiB", "128 MiB"]),
+])  # fmt: skip
+def test_quantities_have_round_ticks(least: float, most: float, unit: str, expected: list[str]) -> None:
+    axis = quantity_axis([math.log(least), math.log(most)], 0.03)
+    assert [label for _, label in quantity_ticks(axis, unit, upright=True)] == expected
+
+
+def test_the_file_is_a_document_that_escapes_what_is_from_the_run_and_says_in_words_what_it_shows(full: Run) -> None:
+    hostile = replace(full, record=replace(full.record, suite='<script>"&'))
+    text = figure(summarize(hostile), hostile)
+    root = ET.fromstring(text)  # noqa: S314 - ours
+    assert "<script>" not in text
+    described = " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
+    assert "gvisor: 19" in described
+    assert "isolation: sandbox" in described
+    assert find("pdf")(summarize(full), full)["figures/00-trade.pdf"].startswith(b"%PDF")
+
+
+def test_the_page_has_the_panels_below_the_figure(full: Run) -> None:
+    page = html_of(full)
+    assert page.index('id="overview"') < page.index('id="trade"') < page.index('id="matrix"')
