@@ -21,6 +21,7 @@ _FASTEST = math.log(1.25)  # how far the side of faster than the baseline reache
 _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
 _LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
 _LETTER = 0.058  # width of a letter of a tick, a share of the axis
+_BEFORE = 0.08  # how far a label may begin before the axis, a share of it
 _FEW, _MOST_TICKS = 2, 4
 _ROOM = 0.04  # beyond the outermost dots, a share of the axis
 
@@ -95,9 +96,9 @@ def _plain(quantity: float, unit: str) -> str:
 
 
 def _legible(ticks: Sequence[tuple[float, str]]) -> Ticks:
-    """Leave out the labels of ticks that would cover another one, or begin before the axis does."""
+    """Leave out the labels of ticks that would cover another one, or begin far before the axis does."""
     shown: list[tuple[float, str]] = []
-    end = 0.0
+    end = -_BEFORE
     for place, label in ticks:
         half = len(label) * _LETTER / 2
         fits = place - half >= end

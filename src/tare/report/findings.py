@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tare.model.machines import Facts
 from tare.model.trials import SERVICE_READY
 from tare.report.numbers import bounds, cut, from_twice, listing, percent, resolved, roughly
+from tare.report.plain_words import IN_PLAIN_WORDS
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import LASTING, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
@@ -21,26 +22,6 @@ _NAMED = 3  # in a sentence
 _REASON = 110
 _APART_SECONDS = 1.0  # between the readiness of servers
 _OVERALL = "overall speed"
-# What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
-# those that have lines of their own: a baseline that differs from itself, and what beats bare metal.
-_IN_PLAIN_WORDS = {
-    "busy-when-idle": "it went on working while others were measured, which may have slowed them",
-    "cached": "memory answered in place of the disk, so the values are not the disk's alone",
-    "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
-    "file-system-differs": "its files lay on another file system than those that it is compared with",
-    "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
-    "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
-    "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
-    "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
-    "resumed-block": "the run was stopped and resumed, so values of different times are compared",
-    "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
-    "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
-    "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
-    "coarse-values": "the values come in large steps, so chance may be larger than it looks",
-    "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
-    "unlike-itself": "",
-    "faster-than-bare-metal": "",
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +80,7 @@ def findings(summary: Summary, machine: Facts) -> Findings:
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     baseline = summary.baseline
     costs, doubts = tuple(_costs(summary, asked)), tuple(_doubts(summary, asked))
-    undecided = (*_undecided(summary, asked), *_too_few(summary))
+    open_ones = (*undecided(summary, asked), *too_few(summary))
     return Findings(
         opening=" ".join(filter(None, (_opening(summary, machine), _cheapest(summary)))),
         free=Part(
@@ -115,9 +96,9 @@ def findings(summary: Summary, machine: Facts) -> Findings:
         ),
         undecided=Part(
             "Undecided",
-            (*undecided, *_without(summary, asked)),
+            (*open_ones, *_without(summary, asked)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
-            (*(["Run more blocks to decide more."] if undecided else []), *noise(summary)),
+            (*(["Run more blocks to decide more."] if open_ones else []), *noise(summary)),
         ),
         doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
     )
@@ -156,16 +137,28 @@ def place(machine: Facts) -> str:
 
 def _cheapest(summary: Summary) -> str:
     """Name the cheapest of several stacks, and those that cannot be distinguished from it."""
-    standings, names = summary.overall.standings, summary.overall.workloads
+    standings = summary.overall.standings
     if len(standings) < 2:
         return ""
     best = standings[0]
-    if len(names) == 1:
-        much = relative_to(summary.baseline, summary.headline(names[0], best.stack))
-    else:
-        much = _overall(summary.baseline, best)
     tied = f"; {listing(summary.overall.tied)} cannot be distinguished from it" if summary.overall.tied else ""
-    return f"The cheapest is {best.stack}: {much}{tied}."
+    return f"The cheapest is {best.stack}: {_speed_of(summary, best)}{tied}."
+
+
+def dearest(summary: Summary) -> str:
+    """Name the stack that costs most, unless it cannot be distinguished from the cheapest."""
+    standings = summary.overall.standings
+    if len(standings) < 2 or standings[-1].stack in summary.overall.tied:
+        return ""
+    return f"The dearest is {standings[-1].stack}: {_speed_of(summary, standings[-1])}."
+
+
+def _speed_of(summary: Summary, standing: Standing) -> str:
+    """Describe how a stack stands to the baseline in all workloads that count, or in the only one."""
+    names = summary.overall.workloads
+    if len(names) == 1:
+        return relative_to(summary.baseline, summary.headline(names[0], standing.stack))
+    return _overall(summary.baseline, standing)
 
 
 def _overall(baseline: str, standing: Standing) -> str:
@@ -240,7 +233,7 @@ def _how_to_read(summary: Summary, asked: Sequence[Cell]) -> Iterator[str]:
         yield f"The {_OVERALL} is that over {listing(names)} together{inverse}."
 
 
-def _undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
     """Name what may cost something or nothing, with the interval."""
     standings = _standings(summary)
     for stack, cells in _by_stack(summary, asked):
@@ -254,7 +247,7 @@ def _undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
             yield Line((stack,), f"may cost something or nothing in {_some(texts)}")
 
 
-def _too_few(summary: Summary) -> Iterator[Line]:
+def too_few(summary: Summary) -> Iterator[Line]:
     """Name the headlines that were measured too few times, for all stacks or for some of them."""
     need = f"{least_count()} are needed"
     for rule in summary.rules:
@@ -301,15 +294,20 @@ def noise(summary: Summary) -> list[str]:
 
 def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
     """Name what speaks against numbers: what cannot be, what else differs, then each kind of caution."""
+    yield from too_fast(summary, asked)
+    yield from unlike_itself(summary)
+    yield from own_programs(summary)
+    yield from _cautions(summary)
+
+
+def too_fast(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Name what is faster than bare metal."""
     for cell in asked:
         if cell.has_caution("faster-than-bare-metal"):
             text = (
                 f"{relative_to(summary.baseline, cell)}: nothing is faster than bare metal, so something else differs"
             )
             yield Line((cell.stack,), text, "faster-than-bare-metal")
-    yield from unlike_itself(summary)
-    yield from own_programs(summary)
-    yield from _cautions(summary)
 
 
 def unlike_itself(summary: Summary) -> Iterator[Line]:
@@ -364,7 +362,7 @@ def _cautions(summary: Summary) -> Iterator[Line]:
         names = list(dict.fromkeys(name for name, _ in cells))
         where = "" if len(names) == len(summary.rules) else f"in {_some(names)}: "
         usual = max(cells.values(), key=lambda caution: caution.trials).texts[0]
-        if text := _IN_PLAIN_WORDS.get(kind, usual):
+        if text := IN_PLAIN_WORDS.get(kind, usual):
             yield _line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
 
 

@@ -14,10 +14,11 @@ from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measu
 from tare.journal import Run
 from tare.model.trials import Caution, Measured, Metric, Trial
 from tare.report import find
-from tare.report.findings import _IN_PLAIN_WORDS, Findings, Part, findings, firmness, readiness
+from tare.report.findings import Findings, Part, findings, firmness, readiness
 from tare.report.html.front import RankingRow, front
 from tare.report.html.trials import anchors
 from tare.report.numbers import bounds, roughly
+from tare.report.plain_words import IN_PLAIN_WORDS
 from tare.statistics.cells import CautionCount, Cell, Standing, Verdict
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
@@ -182,8 +183,9 @@ def test_a_caution_is_said_once_for_all_that_it_touches_and_leads_to_its_number(
     doubts = found_in(summarize(run)).doubts
     texts = [text for text in doubts.sentences if "QEMU" in text]
     assert texts == ["qemu-tcg: QEMU emulates the CPU: this is not the cost of virtualization (emulated)."]
-    html = html_of(run)
-    assert re.search(r'not the cost of virtualization \(<a href="#caution-\d+">more</a>\)\.', html)
+    row = re.search(r'<tr id="caution-\d+">.*emulated</th><td>(.*?)</td>', html_of(run))
+    assert row
+    assert "dhrystone: qemu-tcg" in row[1]
 
 
 def test_the_words_of_statistics_are_said_in_plain_words() -> None:
@@ -201,12 +203,12 @@ def test_every_kind_of_caution_is_said_in_plain_words() -> None:
         "too-few-cpus",
     }
     known = rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"}
-    assert known == plain | _IN_PLAIN_WORDS.keys()
-    assert not plain & _IN_PLAIN_WORDS.keys()
+    assert known == plain | IN_PLAIN_WORDS.keys()
+    assert not plain & IN_PLAIN_WORDS.keys()
     method = re.compile(
         r"turn|trial|round|block|caution|interval|baseline|correlat|confidence|client|metric", re.IGNORECASE
     )
-    assert [text for text in _IN_PLAIN_WORDS.values() if method.search(text)] == []
+    assert [text for text in IN_PLAIN_WORDS.values() if method.search(text)] == []
 
 
 def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
@@ -256,13 +258,16 @@ def test_a_run_that_tells_nothing_says_so_in_each_part() -> None:
 
 def test_a_part_of_very_many_lines_shows_the_first() -> None:
     trials = [
-        replace(make_trial(f"stack-{number}", 0, ()), status="failed", reason=f"reason {number}")
-        for number in range(12)
+        make_trial(f"stack-{number}", block, [measured("speed", speed)])
+        for block in range(6)
+        for number, speed in enumerate([90 - 2.0 * number + 0.1 * block for number in range(12)])
     ]
-    run = make_run([make_trial("native", 0, [measured("speed", 1.0)]), *trials])
-    assert len(found_in(summarize(run)).undecided.lines) == 12
+    native = [make_trial("native", block, [measured("speed", 100.0)]) for block in range(6)]
+    run = make_run([*native, *trials])
+    assert len(found_in(summarize(run)).costs.lines) == 12
     page = Page(html_of(run)).text
-    assert page.index("reason 7") < page.index(" 4 more stack-8 : failed: reason 8") < page.index("failed: reason 11")
+    words = page[page.index("Measurable cost") :]
+    assert words.index("stack-7 :") < words.index(" 4 more stack-8 :") < words.index("stack-11 :")
 
 
 def test_the_rankings_show_ties_as_ties() -> None:

@@ -73,15 +73,37 @@ def test_a_value_is_shown_with_its_interval_and_its_n(page: Page) -> None:
 
 def test_skipped_and_failed_cells_say_why(page: Page) -> None:
     assert f"{NO_KVM}." in page.text
-    assert "nginx did not answer on port 8080 within 20 s. gvisor: nginx (8 trials)." in page.text
+    assert "gvisor: nginx (8 trials) nginx did not answer on port 8080 within 20 s." in page.text
     assert page.text.count("Hint: see its raw output") == 1
     assert "1 failed" in page.text
+
+
+def test_all_that_is_to_be_read_with_care_is_in_one_table(html: str) -> None:
+    table = html[html.index('<table class="values care">') :]
+    rows = re.findall(
+        r'<tr.*?<th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>', table[: table.index("</table>")]
+    )
+    whats = [re.sub(r"<.*?>|\d+ ", "", what).strip() for what, _, _ in rows]
+    without = ["failed", "skipped", "no value"]
+    cautions = ["steal", "emulated", "file-system-differs", "client-bound", "correlated-blocks"]
+    beside = ["undecided", "too few blocks", "noise", "close decisions"]
+    assert [*dict.fromkeys(whats)] == [*without, *cautions, *beside]
+    assert all(where and why for _, where, why in rows)
+    few = next(row for row, what in zip(rows, whats, strict=True) if what == "too few blocks")
+    assert "Hint: More blocks decide more." in few[2]
+    assert html.index('id="cautions"') < html.index('id="in-words"') < html.index('id="matrix"')
+
+
+def test_a_page_without_doubts_says_so() -> None:
+    run = make_run([make_trial("native", block, [measured("speed", 1.0)]) for block in range(6)])
+    text = Page(html_of(run)).text
+    assert "Read with care Nothing speaks against the numbers." in text
 
 
 def test_a_caution_is_marked_beside_its_value_and_printed_in_the_list(html: str, page: Page) -> None:
     assert 'title="client-bound: native, 3 of 8 trials"' in html
     assert "the client used 97 % of its CPU" in page.text
-    assert "Trials touched: redis: native 3 of 8." in page.text
+    assert "redis: native 3 of 8" in page.text
 
 
 def test_the_page_shows_the_machine_the_image_and_the_packages(page: Page) -> None:

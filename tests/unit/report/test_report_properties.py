@@ -116,7 +116,7 @@ def _check_all_formats(run: Run) -> None:
         files |= find(name)(summary, run)
     matrix(summary, 80)
     page = files["index.html"].decode()
-    listed = set(re.findall(r'<li id="(caution-\d+)"', page))
+    listed = set(re.findall(r'<tr id="(caution-\d+)"', page))
     assert listed >= set(re.findall(r'href="#(caution-\d+)"', page))
     head, cells = _kinds(summary)
     assert len(listed) == len(head | cells)

@@ -95,6 +95,13 @@ def failures(summary: Summary) -> tuple[Reason, ...]:
     return _grouped(summary, ((each.reason, each.hint, cell) for cell in cells for each in cell.failures))
 
 
+def unexplained(summary: Summary) -> tuple[Reason, ...]:
+    """List the reasons of headlines that have no value though nothing was skipped and not all trials failed."""
+    cells = (cell for cell in summary.headlines if cell.verdict == "no value" and cell.stack != summary.control)
+    plain = (cell for cell in cells if not cell.skipped and (cell.trials or not cell.failures))
+    return _grouped(summary, (("; ".join(cell.notes) or "no value", "", cell) for cell in plain))
+
+
 def _grouped(summary: Summary, found: Iterable[tuple[str, str, Cell]]) -> tuple[Reason, ...]:
     """Group cells by their reason and its hint, and name their stacks and workloads."""
     reasons: dict[tuple[str, str], dict[str, list[str]]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.journal import Run
 from tare.report.drawn_overview import Figure, figure_of
 from tare.report.drawn_trade import Choice, choice
-from tare.report.findings import Findings, findings
+from tare.report.findings import Findings, dearest, findings
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
 from tare.statistics.anytime import least_count
@@ -49,9 +49,11 @@ class RankingRow:
 class Front:
     """All of the first screen. The `figure` and the `choice` are None where there is nothing to draw.
 
-    `anchors` lead from the names of stacks and headlines to where more is said.
+    `answer` names the cheapest stack and the dearest. `anchors` lead from the names of stacks and headlines to where
+    more is said.
     """
 
+    answer: str
     findings: Findings
     figure: Figure | None
     choice: Choice | None
@@ -64,8 +66,10 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
     rows = zip(summary.rules, rankings(summary), strict=True)
+    found = findings(summary, run.record.measured_on)
     return Front(
-        findings(summary, run.record.measured_on),
+        " ".join(filter(None, (found.opening, dearest(summary)))),
+        found,
         figure_of(summary, places),
         choice(summary, run),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),

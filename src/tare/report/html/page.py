@@ -10,7 +10,8 @@ from tare.journal import Run, WorkloadRecord
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Trial
 from tare.report.html.blocks import TurnsShown, turns_shown
-from tare.report.html.cautions import Doubt, Marks, Reason, doubts, failures, marks, skips
+from tare.report.html.care import CareRow, care
+from tare.report.html.cautions import Doubt, Marks, doubts, marks
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
 from tare.report.html.drawings import (
@@ -132,10 +133,7 @@ class Page:
     rows: tuple[Row, ...]
     map: tuple[Drawing, ...]
     left_out: str
-    doubts: tuple[Doubt, ...]
-    numbers: dict[str, int]
-    skipped: tuple[Reason, ...]
-    failed: tuple[Reason, ...]
+    care: tuple[CareRow, ...]
     sections: tuple[Section, ...]
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
@@ -165,10 +163,7 @@ def page(summary: Summary, run: Run) -> Page:
         rows=tuple(_row(summary, stack, sources) for stack in summary.stacks),
         map=headlines_map(summary.headlines, summary.stacks, summary.baseline) if drawn else (),
         left_out=_left_out(summary, run, places),
-        doubts=numbered,
-        numbers={doubt.kind: doubt.number for doubt in numbered},
-        skipped=skips(summary),
-        failed=failures(summary),
+        care=care(summary, numbered),
         sections=tuple(_section(summary, run, record, sources) for record in records(run) if summary.stacks),
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),

@@ -1,0 +1,69 @@
+"""What to read with care, as one table: what it is, where, and why it matters or what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tare.report.findings import Line, firmness, noise, own_programs, too_fast, too_few, undecided, unlike_itself
+from tare.report.html.cautions import Doubt, Reason, failures, skips, unexplained
+from tare.report.plain_words import IN_PLAIN_WORDS
+from tare.statistics.cells import Cell
+from tare.statistics.summary import Summary
+
+_MORE_BLOCKS = "More blocks decide more."
+
+
+@dataclass(frozen=True)
+class CareRow:
+    """A row of the table. `number` is that of a caution, to which marks beside values lead; 0 for other rows."""
+
+    what: str
+    where: str
+    why: tuple[str, ...]
+    hint: str = ""
+    number: int = 0
+    anchor: str = ""
+
+
+def care(summary: Summary, numbered: Sequence[Doubt]) -> tuple[CareRow, ...]:
+    """Make the table: what has no value, cautions in the order of their numbers, what is undecided, and noise."""
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    return (
+        *_reasons("failed", failures(summary)),
+        *_reasons("skipped", skips(summary)),
+        *_reasons("no value", unexplained(summary)),
+        *(_caution(summary, asked, doubt) for doubt in numbered),
+        *_lines("differs from itself", unlike_itself(summary)),
+        *_lines("own program", own_programs(summary)),
+        *_lines("undecided", undecided(summary, asked), _MORE_BLOCKS),
+        *_lines("too few blocks", too_few(summary), _MORE_BLOCKS),
+        *(CareRow("noise", "all stacks", (text,)) for text in noise(summary)),
+        *(CareRow("close decisions", "all stacks", (text,)) for text in firmness(asked)),
+    )
+
+
+def _reasons(what: str, reasons: Sequence[Reason]) -> Iterator[CareRow]:
+    """Yield the rows of what has no value; the first has an anchor."""
+    for at, reason in enumerate(reasons):
+        anchor = "" if at else what.replace(" ", "-")
+        yield CareRow(what, "; ".join(reason.where), (f"{reason.text}.",), reason.hint, anchor=anchor)
+
+
+def _caution(summary: Summary, asked: Sequence[Cell], doubt: Doubt) -> CareRow:
+    """Describe a kind of caution in plain words, then as it was raised."""
+    plain = IN_PLAIN_WORDS.get(doubt.kind, "")
+    more = f"; and {doubt.more} more like it" if doubt.more else ""
+    why = [f"{plain[0].upper()}{plain[1:]}."] if plain else []
+    if doubt.kind == "faster-than-bare-metal":
+        why += [f"{', '.join(line.names)}: {line.text}." for line in too_fast(summary, asked)]
+    why.append(f"{'; '.join(doubt.texts)}{more}.")
+    return CareRow(
+        doubt.kind, "; ".join(doubt.where), tuple(why), number=doubt.number, anchor=f"caution-{doubt.number}"
+    )
+
+
+def _lines(what: str, lines: Iterator[Line], hint: str = "") -> Iterator[CareRow]:
+    for line in lines:
+        more = f" and {line.more} more" if line.more else ""
+        yield CareRow(what, f"{', '.join(line.names)}{more}", (f"{line.text}.",), hint)
