@@ -83,7 +83,7 @@ def test_all_that_is_to_be_read_with_care_is_in_one_table(html: str) -> None:
     rows = re.findall(
         r'<tr.*?<th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>', table[: table.index("</table>")]
     )
-    whats = [re.sub(r"<.*?>|\d+ ", "", what).strip() for what, _, _ in rows]
+    whats = [re.sub(r"<.*?>", "", what).lstrip("0123456789 ") for what, _, _ in rows]
     without = ["failed", "skipped", "no value"]
     cautions = ["steal", "emulated", "file-system-differs", "client-bound", "correlated-blocks"]
     beside = ["undecided", "too few blocks", "noise", "close decisions"]
