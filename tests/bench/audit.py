@@ -23,6 +23,8 @@ from audit_breaks import BREAKS, broken
 from audit_matrix import matrix
 from audit_real import LOOPS, Looped, containers, loop
 from audit_rivals import RIVALS
+from audit_rounds import CASES
+from audit_rounds import study as study_rounds
 from audit_runs import (
     BLOCKS,
     EFFECTS,
@@ -112,6 +114,7 @@ def main() -> None:
         together = pool.map(
             study_together, *zip(*((shape, count) for shape in SHAPES for count in STACKS), strict=True)
         )
+        rounds = pool.map(study_rounds, CASES)
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
         looped: list[Looped] = list(pool.map(loop, *zip(*loops, strict=True)))
@@ -129,6 +132,7 @@ def main() -> None:
         breaks=list(breaks),
         in_turns=list(turns),
         together=list(together),
+        rounds=list(rounds),
         looped=looped,
         containers=cells,
     )

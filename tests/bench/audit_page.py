@@ -12,6 +12,11 @@ from audit_breaks import Broken
 from audit_matrix import NOTHING, Matrix
 from audit_matrix import RUNS as MATRIX_RUNS
 from audit_real import Looped
+from audit_rounds import CHOSEN, OWN, OWN_ROUNDS
+from audit_rounds import RUNS as ROUNDS_RUNS
+from audit_rounds import STACKS as ROUNDS_STACKS
+from audit_rounds import WITHIN as WITHIN_ROUNDS
+from audit_rounds import Studied as StudiedRounds
 from audit_runs import (
     BLOCKS,
     COVERED,
@@ -52,6 +57,7 @@ class Found:
     breaks: Sequence[Broken]
     in_turns: Sequence[InTurns]
     together: Sequence[StudiedTogether]
+    rounds: Sequence[StudiedRounds]
     looped: Sequence[Looped]
     containers: Sequence[tuple[Cell, Cell]]
 
@@ -67,7 +73,7 @@ class Found:
 def page(found: Found) -> str:
     """Write the page."""
     parts = [_INTRODUCTION, _claims(found), _turns(found), _broken(found), _rivals(found), _shapes(found)]
-    parts += [_together(found), _matrix(found), _loops(found), _container(found), _how(found)]
+    parts += [_together(found), _rounds(found), _matrix(found), _loops(found), _container(found), _how(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -272,6 +278,29 @@ median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. 
 
 Where blocks do not depend on each other, {_percent(equal.widened)} of the intervals of ten equal stacks are wider after
 five blocks, because chance looks like a correlation."""
+
+
+def _rounds(found: Found) -> str:
+    rows = [
+        (
+            f"{each.case.between:g}",
+            f"{each.case.starting:g}",
+            *(_percent(each.false[method]) for method in (OWN_ROUNDS, CHOSEN)),
+            *(_percent(each.decided[method]) for method in (OWN_ROUNDS, CHOSEN)),
+            *(f"{each.cost[method]:.0f}" if np.isfinite(each.cost[method]) else "" for method in (OWN_ROUNDS, CHOSEN)),
+        )
+        for each in found.rounds
+    ]
+    pairs = (f"{what}{chosen}" for what in ("false", "decided", "cost") for chosen in ("", ", chosen"))
+    return f"""## Rounds of a block
+
+{ROUNDS_STACKS} stacks without an effect, whose turns differ by {_percent(WITHIN_ROUNDS)}. Every block has {OWN} rounds,
+or as many as the run finds best from what it has seen (`rounds = "auto"`). `instances`: the standard deviation of fresh
+instances, in those of a turn. `starts`: how long the starts of a block take, in rounds. `false`: false decisions among
+all cells. `cost`: the median time until "equivalent", in blocks of {OWN} rounds. {ROUNDS_RUNS} runs each, for the time
+of 40 such blocks.
+
+{_table(("instances", "starts", *pairs), rows)}"""
 
 
 def _blocks(count: float) -> str:

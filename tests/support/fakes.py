@@ -23,10 +23,11 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.trials import Image, Limits, Problem, Raw, Trial
+from tare.running.pace import Pace
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.running.records import workload_record
 from tare.running.runner import Work, work_through
-from tare.running.schedule import BlockTiming, Pace, Schedule, TimeLeft
+from tare.running.schedule import BlockTiming, Schedule, TimeLeft
 from tare.running.testbed import RunResources, Testbed
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
@@ -279,13 +280,18 @@ def record(suite: Suite) -> RunRecord:
 
 
 def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:
-    """A suite of the stacks that the tables make, such as `slow: effect = "3%"`; all are fakes unless they say so."""
+    """A suite of the stacks that the tables make, such as `slow: effect = "3%"`; all are fakes unless they say so.
+
+    What measures start-up starts each stack once in a block.
+    """
     names = [table.partition(":")[0] for table in tables]
     text = f"[suite]\nstacks = {json.dumps(names)}\nblocks = {blocks}\nseed = 3\n"
     for name, _, settings in (table.partition(":") for table in tables):
         kind = "" if "stack =" in settings else 'stack = "fake"\n'
         text += f"[stacks.{name}]\n{kind}{settings.strip()}\n"
-    text += "".join(f"[[workloads]]\nuse = {workload}\n" for workload in map(json.dumps, workloads))
+    for workload in workloads:
+        starts = issubclass(Shelf().find("workloads", workload), Startup)
+        text += f"[[workloads]]\nuse = {json.dumps(workload)}\n" + "starts = 1\n" * starts
     return parse_suite(text, "test.toml", Shelf())
 
 

@@ -16,8 +16,8 @@ from tare.model.trials import LimitsWanted
 from tare.report.limits import said_lowered
 from tare.report.numbers import percent
 from tare.running.forecast import Forecast, forecasts
-from tare.running.schedule import Pace, seconds_to_intervals
-from tare.statistics.anytime import least_count
+from tare.running.pace import Pace
+from tare.running.schedule import shortfall
 from tare.statistics.summarize import summarize
 from tare.suites.brought import brought
 from tare.suites.plan import estimate, to_run
@@ -98,13 +98,8 @@ def _budget_in_words(read: Suite, pace: Pace) -> str:
     if not read.budget_seconds:
         return ""
     ends = f", ended by the budget after {format_duration(read.budget_seconds)}"
-    ready = seconds_to_intervals(to_run(read), pace)
-    late = [name for name, seconds in ready.items() if seconds > read.budget_seconds]
-    if not late or read.blocks < least_count():
-        return ends
-    of = f" of {', '.join(late)}" if len(late) < len(ready) else ""
-    needed = f"too short for the {least_count()} blocks that an interval{of} needs"
-    return f"{ends}, which is {needed} (about {_about(max(ready.values()))})"
+    short = shortfall(to_run(read), pace, (read.baseline, read.control), read.budget_seconds)
+    return f"{ends}, which is {short}" if short else ends
 
 
 def _say_brought(console: Console, read: Suite) -> None:

@@ -260,6 +260,11 @@ class Workload(ABC):
         return 1
 
     @property
+    def alone(self) -> bool:
+        """Whether stacks are measured one after the other, each alone on the machine."""
+        return self.rounds == 1
+
+    @property
     def disk_bytes(self) -> int:
         """The bytes that it writes in the instance at most: the image's disk has room for them."""
         return 0

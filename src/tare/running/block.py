@@ -10,14 +10,17 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from statistics import median
 from time import monotonic
 
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
-from tare.model.trials import Caution, Raw, Trial
+from tare.model.trials import Caution, Trial
 from tare.running.doubts import time_cautions
+from tare.running.pace import SLOW
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
+from tare.running.starts import Ended, as_one, may_start_again, warmed_up
 from tare.running.testbed import Testbed, around, slots_for
 from tare.running.trial import TrialRun
 from tare.suites.own_program import OwnProgram
@@ -25,8 +28,10 @@ from tare.suites.plan import Block, Step
 from tare.telemetry.sampler import not_kept, sampling, way_to
 
 Steps = tuple[Step, ...]
-Ended = tuple[Trial, tuple[Raw, ...]]
 
+_ONCE: Mapping[str, int] = {}
+_LEAST_ROUNDS = 3  # of a stack that is far slower than the others
+_FEWEST = 3  # stacks: of two, neither is the slow one
 _ROOM = 0.8  # share of the memory that can be had which instances may fill
 _SPARE = 1.5  # times what an instance was seen to cost
 _IN_GROUPS = Caution(
@@ -49,15 +54,21 @@ class Rounds:
     seconds: float | None = None
     programs: Mapping[str, OwnProgram] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # of a whole round of each workload
+    _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
 
-    def measured(self, block: Block, workload: Workload, report: ProgressReporter) -> Iterator[Ended]:
+    def measured(
+        self, block: Block, workload: Workload, report: ProgressReporter, passes: Mapping[str, int] | None = None
+    ) -> Iterator[Ended]:
         """Measure a block; yield each trial when it has ended, those of stacks that take turns when all have.
 
-        What is left of it is gone when the iterator is closed.
+        `passes` is how often stacks measure the workload; once where nothing is said. What is left of the block is gone
+        when the iterator is closed.
         """
         self.testbed.await_machines()  # that they are asked for their memory
-        if workload.rounds == 1:
-            yield from self._ended_in(block, workload, report, self.testbed)
+        if workload.alone:
+            several = self._starts if workload.rounds > 1 else self._ended_in
+            yield from several(block, workload, report, self.testbed)
             return
         target = self.testbed.run.telemetry / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has an earlier name.
@@ -66,20 +77,27 @@ class Rounds:
             sampling(target, way_to(self.testbed.host, self.testbed.run.sample_seconds)) as sampler,
         ):
             together = replace(self.testbed, start=replace(self.testbed.start, sampler=sampler))
-            ended = tuple(self._ended_in(block, workload, report, together))
+            ended = tuple(self._ended_in(block, workload, report, together, passes or {}))
         yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
 
     def _ended_in(
-        self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed
+        self,
+        block: Block,
+        workload: Workload,
+        report: ProgressReporter,
+        testbed: Testbed,
+        passes: Mapping[str, int] = _ONCE,
     ) -> Iterator[Ended]:
         """Measure a block on this testbed.
 
         Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
-        the control stay and have turns with each.
+        the control stay and have turns with each. Then each group measures once.
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
         staying, groups = self.groups(block.steps, workload)
-        turns = _Turns(chance, report, side_by_side=workload.rounds > 1)
+        passes = passes if len(groups) == 1 else _ONCE
+        labels = () if workload.alone else self._labels.get(block.workload, ())
+        turns = _Turns(chance, report, not workload.alone, labels, self.references)
         slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
 
         def started(exits: ExitStack, step: Step) -> TrialRun:
@@ -98,6 +116,12 @@ class Rounds:
                 with ExitStack() as exits:
                     come = [started(exits, step) for step in group]
                     turns.work([*stay, *come], first)
+                    for number in range(1, max(passes.values(), default=1)):
+                        again = [each for each in come if passes.get(each.step.stack, 1) > number and each.is_going]
+                        again = [each for each in again if each not in turns.ended_early]
+                        if any(each.rounds != number * workload.rounds for each in again):
+                            break  # a time decided how many rounds each stack had: further ones are no pairs
+                        turns.work(again, first)
                     for attempt in come:
                         trial, raw = self._ended(attempt)
                         apart = (_IN_GROUPS,) if stay and len(groups) > 1 else ()
@@ -106,6 +130,30 @@ class Rounds:
             for attempt in stay:
                 yield self._ended(attempt, len(groups))
 
+    def _starts(self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed) -> Iterator[Ended]:
+        """Start each stack of a block as often as the workload has rounds, slow ones less often.
+
+        One start of each stack before its first block warms up, unless all starts are to be cold.
+        """
+        chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
+
+        def start(step: Step) -> Ended:
+            [ended] = self._ended_in(replace(block, steps=(step,)), workload, report, testbed)
+            return ended
+
+        ended: dict[Step, list[Ended]] = {step: [] for step in block.steps}
+        for step in block.steps:
+            if not workload.starts_cold and (step.workload, step.stack) not in self._warm:
+                ended[step].append(warmed_up(start(step)))
+                self._warm.add((step.workload, step.stack))
+        going = [step for step in block.steps if all(trial.status == "ok" for trial, _ in ended[step])]
+        for number in range(workload.rounds):
+            for step in going:
+                ended[step].append(start(step))
+            going = [step for step in going if may_start_again(ended[step][-number - 1 :])]
+            chance.shuffle(going)
+        yield from (as_one(workload, starts) for starts in ended.values())
+
     def _of_stack(self, workload: Workload, stack: str, testbed: Testbed) -> Workload:
         """Return the workload as this stack runs it, with its own command and in its own image."""
         own = self.programs[stack].workload(workload) if stack in self.programs else workload
@@ -113,7 +161,7 @@ class Rounds:
 
     def groups(self, steps: Steps, workload: Workload) -> tuple[Steps, tuple[Steps, ...]]:
         """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
-        if workload.rounds == 1:
+        if workload.alone:
             return (), tuple((step,) for step in steps)
         room = self._room()
         if sum(self._needed(step) for step in steps) <= room:
@@ -152,6 +200,8 @@ class Rounds:
         trial, raw = attempt.end()
         if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
             self._seen[trial.workload, trial.stack] = cost
+        if trial.status == "ok":
+            self._labels[trial.workload] = frozenset(turn.label for turn in trial.turns if not turn.warm_up)
         late = () if self.seconds is None else time_cautions(trial, times * self.seconds)
         return replace(trial, cautions=(*trial.cautions, *late)), raw
 
@@ -165,13 +215,20 @@ def _doubted(trial: Trial, trouble: str) -> Trial:
 
 @dataclass
 class _Turns:
-    """Lets attempts take turns until none has more to do."""
+    """Lets attempts take turns until none has more to do.
+
+    `labels` are those of a whole round, empty where they are unknown. The others do not wait for a stack that is far
+    slower: its turns end when it has had a few whole rounds, unless it is one of the `references`.
+    """
 
     chance: random.Random
     report: ProgressReporter
     side_by_side: bool
+    labels: Collection[str] = ()
+    references: Collection[str] = ()
     count: int = 0
     since: float = 0.0
+    ended_early: list[TrialRun] = field(default_factory=list)
 
     def work(self, attempts: Sequence[TrialRun], first_round: int) -> None:
         self.since = self.since or monotonic()
@@ -183,6 +240,9 @@ class _Turns:
                 self.report(TurnsBegin(self.count, len(going)))
             self.chance.shuffle(going)
             going = [attempt for attempt in going if self._has_more(attempt)]
+            slow = self._far_slower(going)
+            self.ended_early += slow
+            going = [attempt for attempt in going if attempt not in slow]
             self.count += 1
 
     def _has_more(self, attempt: TrialRun) -> bool:
@@ -190,3 +250,15 @@ class _Turns:
         if raw is not None:
             self.report(TurnEnded(attempt.step, raw))
         return raw is not None
+
+    def _far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
+        if not self.labels or len(going) < _FEWEST:
+            return []
+        usual = SLOW * median(attempt.turned_seconds for attempt in going)
+        return [
+            attempt
+            for attempt in going
+            if attempt.step.stack not in self.references
+            and attempt.turned_seconds > usual
+            and attempt.rounds_of_all(self.labels) >= _LEAST_ROUNDS
+        ]

@@ -1,4 +1,4 @@
-"""Decisions during a run: a decided cell gets no more blocks, so that its time goes to the open ones.
+"""Decisions during a run: a cell that is decided and known well gets no more blocks: its time goes to the others.
 
 They are the decisions of the report (`tare.statistics.summarize`), computed after every block from the same arrays:
 intervals that hold at every look, and error control over the whole matrix.
@@ -6,8 +6,9 @@ intervals that hold at every look, and error control over the whole matrix.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,15 +16,23 @@ import numpy as np
 from tare.journal import WorkloadRecord
 from tare.model.trials import Trial
 from tare.statistics.anytime import e_bh_beside_control, evidence_needed
+from tare.statistics.components import Components, components_of
 from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headlines
-from tare.statistics.planning import further_blocks
+from tare.statistics.planning import blocks_until_narrow, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
-from tare.suites.plan import Block
+from tare.suites.plan import Block, Step
+from tare.suites.suite import PRECISION
 
+_DEAR = 2.0  # times as long as the median trial of its block
+_OF_WIDE = 0.1  # what it is worth to know a decided cell well, in decisions
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 Cell = tuple[str, str]  # a workload and a stack
+
+
+def _cell(step: Step) -> Cell:
+    return step.workload, step.stack
 
 
 @dataclass
@@ -39,6 +48,7 @@ class Decisions:
     control: str
     margin: float
     all_blocks: bool = False
+    precision: float = PRECISION
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _known: dict[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
@@ -52,19 +62,29 @@ class Decisions:
         self._arranging[trial.workload].add(trial)
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
-    def needed(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
-        """Leave out trials of decided cells and of hopeless stacks, and blocks of workloads without an open cell.
+    def needed(self, blocks: Iterable[Block], seconds_of: Callable[[Step], float]) -> tuple[Block, ...]:
+        """Leave out trials of finished cells and of hopeless stacks, and blocks of workloads without an open cell.
 
-        The A/A control stays as long as the baseline, because stacks are compared with both.
+        A cell is finished when it is decided and its interval narrow. One that is only decided waits while others of
+        its workload are open, where it takes long (`seconds_of` estimates a trial). The A/A control stays as long as
+        the baseline, because stacks are compared with both.
         """
         decided, given_up = self._leaving(), self._given_up()
-        going_on = {name for name in self._arranging if self._open(name, decided | given_up)}
+        finished = decided - self._wide(decided)
         left = []
         for block in blocks:
-            left_out = given_up | {cell for cell in decided if cell[1] != self.control}
-            steps = tuple(step for step in block.steps if (step.workload, step.stack) not in left_out)
-            if steps and block.workload in going_on:
-                left.append(replace(block, steps=steps))
+            left_out = finished
+            if not self._open(block.workload, given_up | finished):
+                continue
+            if self._open(block.workload, given_up | decided):
+                longest = _DEAR * statistics.median(map(seconds_of, block.steps))
+                left_out = finished | ({_cell(step) for step in block.steps if seconds_of(step) > longest} & decided)
+            steps = tuple(
+                step
+                for step in block.steps
+                if _cell(step) not in given_up and (step.stack == self.control or _cell(step) not in left_out)
+            )
+            left += [replace(block, steps=steps)] if steps else []
         return tuple(left)
 
     def are_complete(self) -> bool:
@@ -85,11 +105,32 @@ class Decisions:
         decided = self._decided(comparisons)
         needed = evidence_needed(len(comparisons) * len(self.stacks), len(decided) + 1)
         settled = decided | self._given_up()
-        near = dict.fromkeys(self._arranging, 0.0)
+        near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
         for (workload, _), comparison in comparisons.items():
             shares = 1 / further_blocks(comparison, needed)
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
+            further = blocks_until_narrow(comparison, self.precision)
+            for stack in (stack for name, stack in wide if name == workload):
+                near[workload] += _OF_WIDE / max(float(further[self.stacks.index(stack)]), 1.0)
         return near
+
+    def _wide(self, cells: set[Cell]) -> set[Cell]:
+        """Return those of these cells whose interval, of any headline, is wider than is asked for."""
+        wide = {
+            (workload, self.stacks[row])
+            for (workload, _), comparison in self._compared().items()
+            for row in np.flatnonzero(comparison.times_too_wide(self.precision) > 1)
+        }
+        return cells & wide
+
+    def components(self, workload: str) -> Components | None:
+        """Return the variance components of a workload's headline; None where they are unknown, or must not be used.
+
+        With `all_blocks`, the values must not choose what is measured.
+        """
+        if self.all_blocks:
+            return None
+        return components_of(headlines(self._arranging[workload].grid())[0], self._reference())
 
     def _leaving(self) -> set[Cell]:
         return set() if self.all_blocks else self.decided()
@@ -114,8 +155,7 @@ class Decisions:
         """Compare all stacks with the baseline, by workload and headline; computed once after each trial."""
         if self._known is not None:
             return self._known
-        control = self.stacks.index(self.control) if self.control in self.stacks else None
-        reference = Reference(self.stacks.index(self.baseline), control)
+        reference = self._reference()
         heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
         self._known = {}
         for head in heads:
@@ -123,6 +163,10 @@ class Decisions:
             compared = compare_together(found.logs, found.both, self.margin, reference)
             self._known[head.rule.workload, head.rule.name] = compared
         return self._known
+
+    def _reference(self) -> Reference:
+        control = self.stacks.index(self.control) if self.control in self.stacks else None
+        return Reference(self.stacks.index(self.baseline), control)
 
     def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
         """Return the cells whose headlines are all decided."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +11,20 @@ from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
-from tare.running.block import Ended, Rounds
+from tare.running.block import Rounds
 from tare.running.deciding import Decisions
 from tare.running.failing import Failing
-from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded
-from tare.running.schedule import Pace, Schedule
+from tare.running.pace import Pace
+from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded, Warned
+from tare.running.repetition import best_passes, costs_of
+from tare.running.schedule import Schedule, shortfall
+from tare.running.starts import Ended
 from tare.running.testbed import Testbed
+from tare.statistics.anytime import least_count
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
+
+_BLOCKS = 5  # of each workload, which more rounds leave time for
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,13 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
     pace, began = Pace(suite.by_name), journal.run.record
     decisions = Decisions(
-        began.workloads, began.stacks, began.baseline, began.control, began.margin, suite.until == "blocks"
+        began.workloads,
+        began.stacks,
+        began.baseline,
+        began.control,
+        began.margin,
+        suite.until == "blocks",
+        suite.precision,
     )
     for trial in work.done:
         pace.learn(trial)
@@ -67,17 +80,23 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     left = work.blocks()
     failing = Failing(frozenset(block.workload for block in left))
     failing.resume(work.done)
-    schedule = Schedule(decisions.needed(left), work.budget_seconds, time.monotonic(), pace)
+    usable = [stack for stack in suite.measured if stack.name not in work.unusable]
+    least = least_count(len(usable) - 1)  # the baseline lends nothing
+    needed = decisions.needed(left, pace.seconds_of)
+    schedule = Schedule(needed, work.budget_seconds, time.monotonic(), pace, least=least)
+    _warn_of_shortfall(schedule, work, report)
+    _set_passes(pace, schedule, decisions, work)
     schedule, reason = schedule.in_order(decisions.nearness()), StopReason.PLAN
     while schedule.blocks:
+        block = schedule.blocks[0]
+        left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
         if not schedule.fits():
             reason = StopReason.BUDGET
             schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
             continue
-        block = schedule.blocks[0]
         report(BlockBegins(schedule.timing()))
         try:
-            for ended in _ended(block, rounds, work, report):
+            for ended in _ended(block, rounds, work, pace, report):
                 kept = [(_doubted(trial, broken), raw) for trial, raw in ended]
                 journal.append(*kept)
                 for trial, _ in kept:
@@ -90,13 +109,39 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         report(BlockEnded(journal.run))
         if failing.is_certain():
             return Stop(StopReason.FAILING)
-        needed = decisions.needed(schedule.blocks[1:])
-        schedule = replace(schedule, blocks=needed, past=schedule.past + 1).in_order(decisions.nearness())
+        if block.index == 0 and all(each.index for each in left):
+            _warn_of_shortfall(replace(schedule, blocks=left), work, report)
+        needed = decisions.needed(left, pace.seconds_of)
+        schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
+        _set_passes(pace, schedule, decisions, work)
+        schedule = schedule.in_order(decisions.nearness())
     all_decided = reason == StopReason.PLAN and decisions.are_complete()
     return Stop(StopReason.DECIDED if all_decided else reason)
 
 
-def _ended(block: Block, rounds: Rounds, work: Work, report: ProgressReporter) -> Iterator[Sequence[Ended]]:
+def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter) -> None:
+    """Warn if the budget is too short for an interval: before the first block, and when the pace is known."""
+    if schedule.blocks and schedule.budget_seconds is not None:
+        references = (work.suite.baseline, work.suite.control)
+        if short := shortfall(schedule.blocks, schedule.pace, references, schedule.left_seconds()):
+            report(Warned(f"the budget is {short}"))
+
+
+def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work) -> None:
+    """Set how often the next block of each workload is measured: as often as the suite says, or as tells most."""
+    following = {block.workload: block for block in reversed(schedule.blocks)}
+    for planned in work.suite.workloads:
+        block, workload = following.get(planned.name), planned.workload
+        if block is None or workload.alone or workload.searches or planned.limits.seconds:
+            continue
+        if work.suite.rounds is not None:
+            pace.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
+        elif block.index and (found := decisions.components(planned.name)):
+            share = schedule.left_seconds() / len(following) / max(1, _BLOCKS - block.index)
+            pace.passes[planned.name] = best_passes(found, costs_of(block, pace), share)
+
+
+def _ended(block: Block, rounds: Rounds, work: Work, pace: Pace, report: ProgressReporter) -> Iterator[Sequence[Ended]]:
     """Measure a block; yield the trials that are kept together.
 
     A trial in turns is comparable only with the others of its block: such a block is kept whole, or not at all.
@@ -108,7 +153,8 @@ def _ended(block: Block, rounds: Rounds, work: Work, report: ProgressReporter) -
     steps = tuple(step for step, reason in reasons.items() if not reason)
     planned = next(each for each in work.suite.workloads if each.name == block.workload)
     own = replace(rounds, testbed=rounds.testbed.within(planned.limits), seconds=planned.limits.seconds)
-    ended = own.measured(replace(block, steps=steps), planned.workload, report)
+    repeated = {step.stack: pace.passes_of(step) for step in steps}
+    ended = own.measured(replace(block, steps=steps), planned.workload, report, repeated)
     if planned.workload.rounds == 1:
         for each in ended:
             yield [each]

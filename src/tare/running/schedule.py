@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
+from operator import itemgetter
 
-from tare.contracts.workloads import Workload
-from tare.model.trials import Trial
+from tare.running.pace import Pace
 from tare.statistics.anytime import least_count
 from tare.suites.plan import Block, Step, estimate
-
-_START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
+from tare.units import format_duration
 
 
 @dataclass(frozen=True)
@@ -26,46 +26,6 @@ class TimeLeft:
     left_seconds: float
 
 
-@dataclass
-class Pace:
-    """Estimates the seconds of a trial: the median of its workload and stack, or at first the workload's own estimate.
-
-    Not the mean: the first trial is often slow, because caches are cold.
-    """
-
-    workloads: Mapping[str, Workload]
-    _seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    _turning: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    _turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the latest block, after its number
-
-    def learn(self, trial: Trial) -> None:
-        """Take a trial into account."""
-        if trial.status == "ok":
-            place = (trial.workload, trial.stack)
-            self._seconds.setdefault(place, []).append(trial.seconds)
-            self._turning.setdefault(place, []).append(sum(turn.seconds for turn in trial.turns))
-        if trial.status == "ok" and trial.turns:
-            block, turns = self._turns.get(trial.workload, (trial.block, 0))
-            own = trial.turns[-1].number + 1
-            self._turns[trial.workload] = (trial.block, max(own, turns if block == trial.block else 0))
-
-    def seconds_of(self, step: Step) -> float:
-        """Estimate a trial."""
-        if known := self._seconds.get((step.workload, step.stack)):
-            return statistics.median(known)
-        return self.workloads[step.workload].seconds() + _START_SECONDS
-
-    def turning_seconds_of(self, step: Step) -> float:
-        """Estimate the part of a trial in which it has its turns."""
-        if known := self._turning.get((step.workload, step.stack)):
-            return statistics.median(known)
-        return self.workloads[step.workload].seconds()
-
-    def turns_of(self, workload: str) -> int | None:
-        """Return how many turns the stacks had in the latest block of a workload; None before there was one."""
-        return self._turns[workload][1] if workload in self._turns else None
-
-
 def seconds_to_intervals(blocks: Sequence[Block], pace: Pace) -> Mapping[str, float]:
     """Return the seconds until each workload has its minimum of blocks for an interval, as a run orders them.
 
@@ -73,15 +33,64 @@ def seconds_to_intervals(blocks: Sequence[Block], pace: Pace) -> Mapping[str, fl
     """
     seconds = {block: estimate((block,), pace.seconds_of) for block in blocks}
     first = sum(seconds[block] for block in blocks if block.index == 0)
-    others = _quickest_first([block for block in blocks if block.index], seconds)
+    others = _quickest_first([block for block in blocks if block.index], seconds, least_blocks(blocks))
     return {block.workload: first + others.get(block.workload, 0.0) for block in blocks}
 
 
-def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float]) -> Mapping[str, float]:
+@dataclass(frozen=True)
+class Shortfall:
+    """What a budget is too short for: the minimum of `least` blocks of the workloads in `late`.
+
+    All workloads need so many `seconds` for it. `stack` and `workload` are those that take the longest, with their
+    seconds of these.
+    """
+
+    late: tuple[str, ...]
+    least: int
+    seconds: float
+    stack: tuple[str, float]
+    workload: tuple[str, float]
+
+    def __str__(self) -> str:
+        """Return it as the end of a sentence about the budget."""
+        takes = [f"{name} takes {_about(seconds)}" for name, seconds in (self.stack, self.workload) if seconds]
+        needed = f"too short for the {self.least} blocks that an interval of {', '.join(self.late)} needs"
+        return f"{needed} (about {_about(self.seconds)} in all, of which {' and '.join(takes)}: leave one out)"
+
+
+def _about(seconds: float) -> str:
+    return format_duration(round(seconds))
+
+
+def shortfall(blocks: Sequence[Block], pace: Pace, baselines: Collection[str], seconds: float) -> Shortfall | None:
+    """Return what so many seconds are too short for; None if nothing.
+
+    The `baselines`, with its A/A control, cannot be left out.
+    """
+    least = least_blocks(blocks)
+    needed = [block for block in blocks if block.index < least]
+    late = [name for name, ready in seconds_to_intervals(needed, pace).items() if ready > seconds]
+    if not late or max(block.index for block in blocks) + 1 < least:
+        return None
+    costs = [(step, pace.seconds_of(step)) for block in needed for step in block.steps]
+    stacks, workloads = defaultdict[str, float](float), defaultdict[str, float](float)
+    for step, cost in costs:
+        workloads[step.workload] += cost
+        stacks[step.stack] += 0.0 if step.stack in baselines else cost
+    longest = (max(each.items(), key=itemgetter(1)) for each in (stacks, workloads))
+    return Shortfall(tuple(late), least, sum(workloads.values()), *longest)
+
+
+def least_blocks(blocks: Sequence[Block]) -> int:
+    """Return the least number of blocks for an interval: fewer where many stacks borrow from each other."""
+    return least_count(max((len(block.steps) for block in blocks), default=1) - 1)  # the baseline lends nothing
+
+
+def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float], least: int) -> Mapping[str, float]:
     """Return the seconds until each workload has its minimum of blocks, if the quickest go first."""
     costs = {block.workload: 0.0 for block in blocks}
     for block in blocks:
-        if block.index < least_count():
+        if block.index < least:
             costs[block.workload] += seconds[block]
     quickest = sorted(costs, key=lambda workload: costs[workload])
     return dict(zip(quickest, accumulate(costs[workload] for workload in quickest), strict=True))
@@ -89,13 +98,17 @@ def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float]) -> 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks."""
+    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks.
+
+    `least` is the number of blocks of a workload from which on there is an interval.
+    """
 
     blocks: tuple[Block, ...]
     budget_seconds: float | None
     began: float
     pace: Pace
     past: int = 0
+    least: int = least_count()
 
     def fits(self) -> bool:
         """Return whether the next block would end within the budget. The first always counts as if it would."""
@@ -103,6 +116,10 @@ class Schedule:
             return True
         spent = time.monotonic() - self.began
         return spent + estimate(self.blocks[:1], self.pace.seconds_of) <= self.budget_seconds
+
+    def left_seconds(self) -> float:
+        """Return what is left of the budget: nothing where the last block took longer, infinite without a budget."""
+        return inf if self.budget_seconds is None else max(0.0, self.budget_seconds - (time.monotonic() - self.began))
 
     def in_order(self, nearness: Mapping[str, float]) -> Schedule:
         """Order the blocks by what they add to the answer at the end of the budget.
@@ -115,18 +132,18 @@ class Schedule:
         """
         if self.budget_seconds is None:
             return self
-        left = max(0.0, self.budget_seconds - (time.monotonic() - self.began))  # a last block may take longer
+        left = self.left_seconds()
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
             return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
-        ready_in = _quickest_first(self.blocks, seconds)
+        ready_in = _quickest_first(self.blocks, seconds, self.least)
         rounds = max(ready_in.values()) <= left
 
         def turn(block: Block) -> tuple[float, ...]:
             ready, position = ready_in[block.workload], self._in_plan(block)
             if block.index == 0:
                 return (0, *position)
-            if block.index < least_count() and ready <= left:
+            if block.index < self.least and ready <= left:
                 return (1, 0.0 if rounds else ready, *position)
             chance = 1.0 if ready <= left else left / ready
             return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
@@ -140,19 +157,16 @@ class Schedule:
     def timing(self) -> BlockTiming:
         """Estimate the next block. Where stacks take turns, all are started first, and then have their turns."""
         block, after = self.blocks[0], estimate(self.blocks[1:], self.pace.seconds_of)
-        whole = {step: self.pace.seconds_of(step) for step in block.steps}
-        if self.pace.workloads[block.workload].rounds == 1:
-            return BlockTiming(self, whole, 0.0, None, after)
-        turns = {step: min(whole[step], self.pace.turning_seconds_of(step)) for step in block.steps}
-        starting = {step: whole[step] - turns[step] for step in block.steps}
-        return BlockTiming(self, starting, sum(turns.values()), self.pace.turns_of(block.workload), after)
+        if self.pace.workloads[block.workload].alone:
+            return BlockTiming(self, {step: self.pace.seconds_of(step) for step in block.steps}, 0.0, None, after)
+        starting = {step: self.pace.starting_seconds_of(step) for step in block.steps}
+        turning = sum(self.pace.turning_seconds_of(step) for step in block.steps)
+        return BlockTiming(self, starting, turning, self.pace.turns_of(block.workload), after)
 
     def time_left(self, seconds: float) -> TimeLeft:
         """Return how far the run is when it is estimated to take this many more seconds."""
         spent = time.monotonic() - self.began
-        if self.budget_seconds is not None:
-            seconds = min(seconds, max(0.0, self.budget_seconds - spent))
-        return TimeLeft(self.past, self.past + len(self.blocks), spent, seconds)
+        return TimeLeft(self.past, self.past + len(self.blocks), spent, min(seconds, self.left_seconds()))
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
@@ -124,6 +124,22 @@ class TrialRun:
                 if isinstance(measuring, Generator):  # what it has started ends before the instance does
                     self._open.callback(measuring.close)
                 self._going.measuring = measuring
+
+    @property
+    def is_going(self) -> bool:
+        """Whether nothing has ended it."""
+        return self._going is not None
+
+    @property
+    def turned_seconds(self) -> float:
+        """The seconds of its turns so far."""
+        return sum(turn.seconds for turn in self._notes.turns)
+
+    def rounds_of_all(self, labels: Collection[str]) -> int:
+        """Return the number of whole rounds so far, in which each of these labels has come; 0 within a round."""
+        counts = Counter(turn.label for turn in self._notes.turns if not turn.warm_up)
+        each = {counts[label] for label in labels}
+        return each.pop() if len(each) == 1 and len(counts) == len(labels) else 0
 
     @property
     def rounds(self) -> int:
@@ -244,8 +260,6 @@ class TrialRun:
         self._server = self._open.enter_context(serving)
         notes.ready_seconds = self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
-        # Where stacks take turns, the others are alive in their slots.
-        alone = workload.rounds == 1
         setup = Setup(
             instance,
             self._server.asking(within.client),
@@ -255,7 +269,7 @@ class TrialRun:
             drop_caches=lambda: drop_caches(_kernels(parts, outermost)),
             disks_moved=lambda: disks_moved(outermost.host),
             cold_read_bytes=cold_read_bytes,
-            further=FurtherInstances(testbed, stack, tuple(notes.marks)) if alone else None,
+            further=FurtherInstances(testbed, stack, tuple(notes.marks)) if workload.alone else None,
         )
         edges = _edges(outermost, self._testbed.run.placement.client if workload.beside else ())
         self._open.callback(edges.resume)

@@ -27,6 +27,7 @@ _PRIORS = ((1.0, 0.98), (100.0, 0.02))
 LEAST = 5  # fewer say too little of whether they are normal at all
 # Fewer are enough with as many degrees of freedom borrowed from other stacks, and no more of them are believed then.
 LEAST_EARLY, MOST_EARLY = 3, 8.0
+LEAST_LENDERS = 3  # other stacks: fewer say too little of how much variances differ
 _FARTHEST = 40.0  # logarithm of a distance beyond all that are met
 _HALVINGS = 52  # of the logarithms in between, until they differ by rounding
 _NOTHING = np.array(0.0)
@@ -98,9 +99,12 @@ def _solved(
     return np.where(high < _FARTHEST, np.exp(high), np.inf)
 
 
-def least_count() -> int:
-    """Return the number of values from which on there is an interval."""
-    return LEAST
+def least_count(stacks: int = 1) -> int:
+    """Return the number of values from which on there is an interval, if so many stacks can borrow from each other.
+
+    A stack whose variance is unlike that of the others needs as many as one that is alone.
+    """
+    return LEAST_EARLY if stacks > LEAST_LENDERS else LEAST
 
 
 def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:

@@ -20,9 +20,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import LEAST, MOST_EARLY
+from tare.statistics.anytime import LEAST, LEAST_LENDERS, MOST_EARLY
 
-_LEAST_LENDERS = 3  # fewer say too little of how much variances differ
 _LEAST_VALUES = 3  # of a stack that lends
 _MOST_FREEDOM = 400.0  # from there on the variance is as good as known
 # Chances that F exceeds the stack's own variance over that of the others: below the first the stack borrows nothing,
@@ -55,20 +54,20 @@ def moderated(deviation: NDArray[np.float64], count: NDArray[np.int64]) -> Moder
         return np.asarray((own.sum(axis=0) - own) / np.maximum(lenders, 1))
 
     # Of the logarithm of a variance that is estimated, the expectation and the variance are known.
-    logs = np.log(variance) - _bias_of_log(freedom)
+    logs = np.log(variance) - bias_of_log(freedom)
     mean = of_others(logs)
     between = np.maximum(of_others(logs**2) - mean**2, 0.0) * lenders / np.maximum(lenders - 1, 1)
     prior = _freedom_of(between - of_others(scipy.special.polygamma(1, freedom / 2)))
-    expected = np.exp(mean + _bias_of_log(prior))
+    expected = np.exp(mean + bias_of_log(prior))
     fit = scipy.special.fdtrc(freedom, prior, variance / expected)
     borrowed = prior * np.clip((fit - _REFUSED) / (_BELIEVED - _REFUSED), 0.0, 1.0)
     borrowed = np.where(count < LEAST, np.minimum(borrowed, MOST_EARLY), borrowed)
-    borrowed = np.where(has_noise & (lenders >= _LEAST_LENDERS), borrowed, 0.0)
+    borrowed = np.where(has_noise & (lenders >= LEAST_LENDERS), borrowed, 0.0)
     both = (borrowed * expected + freedom * variance) / (borrowed + freedom)
     return Moderated(np.where(has_noise, np.sqrt(both), deviation), borrowed)
 
 
-def _bias_of_log(freedom: NDArray[np.float64]) -> NDArray[np.float64]:
+def bias_of_log(freedom: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bias of the logarithm of a variance that is estimated with these degrees of freedom."""
     return np.asarray(scipy.special.digamma(freedom / 2) - np.log(freedom / 2))
 

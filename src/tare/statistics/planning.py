@@ -47,3 +47,13 @@ def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]
     alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count, borrowed), -np.inf)
     is_enough = np.maximum(different, alike) >= needed
     return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)
+
+
+def blocks_until_narrow(comparison: Comparison, precision: float) -> NDArray[np.float64]:
+    """Return about how many more blocks each row needs until its interval is as narrow as asked for; see `Comparison`.
+
+    Infinite where there is no interval yet, and nothing or less where it is narrow enough.
+    """
+    times = comparison.times_too_wide(precision)
+    known = np.isfinite(times)
+    return np.where(known, comparison.count * (np.where(known, times, 1.0) ** 2 - 1), np.inf)

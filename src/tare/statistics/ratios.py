@@ -119,6 +119,13 @@ class Comparison:
         known = np.isfinite(widths)
         return np.where(known, np.where(known, widths, 0.0) * self.deviation * self.widening + self.offset, np.inf)
 
+    def times_too_wide(self, precision: float) -> NDArray[np.float64]:
+        """Return half the width of the intervals, in those that are asked for: at most 1 is narrow enough.
+
+        Asked for is this share of the mean's logarithm, or a factor of 1 and this share, whichever is wider.
+        """
+        return np.asarray(self.half / np.maximum(precision * np.abs(self.mean), np.log1p(precision)))
+
     def at(self, index: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""
         count, mean, half = int(self.count[index]), float(self.mean[index]), float(self.half[index])

@@ -34,6 +34,7 @@ __all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_sui
 
 
 Until = Literal["decided", "blocks"]
+PRECISION = 0.1
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Suite:
     """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
 
     A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
-    papers. `sample_seconds` are those from one sample of the telemetry to the next.
+    papers. `sample_seconds` are those from one sample of the telemetry to the next. A block has at least so many
+    `rounds`; where it is None, as many as the run finds best. Blocks of a decided cell go on until half its interval is
+    at most the `precision`, a factor of 1 and this share, or this share of the logarithm of its ratio.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Suite:
     text: str
     hosts: Hosts = field(default_factory=Hosts)
     sample_seconds: float = 0.1
+    rounds: int | None = None
+    precision: float = PRECISION
     image: ImageWanted = field(default_factory=ImageWanted)
 
     @property
@@ -120,8 +125,10 @@ class _SuiteTable:
     baseline: str = ""
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
     until: Until = "decided"
+    rounds: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = "auto"
     budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
     margin: Margin = 0.03
+    precision: Margin = PRECISION
     seed: Annotated[int, Field(ge=0)] = 1
 
 
@@ -212,8 +219,10 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         baseline=baseline,
         blocks=suite.blocks,
         until=suite.until,
+        rounds=None if suite.rounds == "auto" else suite.rounds,
         budget_seconds=suite.budget,
         margin=suite.margin,
+        precision=suite.precision,
         seed=suite.seed,
         limits=wanted,
         workloads=workloads,

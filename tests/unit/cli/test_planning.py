@@ -82,7 +82,7 @@ SHORT = "which is too short for the 5 blocks that an interval"
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ("1s", f"ended by the budget after 1 s, {SHORT} needs (about "),
+        ("1s", f"ended by the budget after 1 s, {SHORT} of startup, redis needs (about "),
         ("80s", f"ended by the budget after 1 min 20 s, {SHORT} of redis needs (about "),
         ("3m", "ended by the budget after 3 min; what is decided earlier takes less"),
     ],
@@ -91,6 +91,14 @@ def test_a_plan_says_for_what_the_budget_is_too_short(
     budget: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in planned(tmp_path, capsys, TWO.format(budget=budget))
+
+
+def test_a_budget_that_is_too_short_names_what_takes_the_longest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TWO.format(budget="1s").replace('"native"', '"native", "crun"')
+    out = planned(tmp_path, capsys, text)
+    assert re.search(r"in all, of which crun takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split()))
 
 
 def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tare.journal import WorkloadRecord
 from tare.model.trials import Metric, Raw, Value
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
+from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone
 
 
@@ -37,6 +38,41 @@ def test_a_decided_stack_leaves_and_the_others_go_on(bench: Bench) -> None:
     found = blocks_of(bench)
     assert found["slow"] <= 7
     assert found["a"] == found["wild"] == 20
+
+
+def _steps(decisions: Decisions, seconds: Mapping[str, float]) -> list[set[str]]:
+    """Return the stacks of the next blocks, whose trials take so many seconds, or one."""
+    left = plan(suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",)))[6:]
+    needed = decisions.needed(left, lambda step: seconds.get(step.stack, 1.0))
+    return [{step.stack for step in block.steps} for block in needed]
+
+
+def _decisions(spreads: Mapping[str, float], precision: float = 0.1) -> Decisions:
+    """Decide six blocks of stacks at a third of a's speed, by the deviations of their ratios' logarithms."""
+    metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", *spreads, "a-again")
+    record = WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (metric,), None)
+    decisions = Decisions((record,), stacks, "a", "a-again", 0.03, precision=precision)
+    for block, sign in enumerate((1, -1, 1, -1, 1, -1)):
+        for stack in stacks:
+            away = sign * spreads.get(stack, 0.0) - np.log(3) * (stack in spreads and spreads[stack] < 1)
+            decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], "dhrystone"))
+    return decisions
+
+
+def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
+    """A deviation of 20 % makes six blocks 36 % wide, where a tenth of the logarithm of 3 is asked for."""
+    known = {"b": 0.2, "c": 0.01}
+    assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known).decided()
+    assert _steps(_decisions(known), {}) == [{"a", "a-again", "b"}] * 3
+    assert _steps(_decisions(known, precision=0.5), {}) == []
+    assert _decisions(known).nearness()["dhrystone"] > _decisions({"b": 0.3, "c": 0.01}).nearness()["dhrystone"] > 0
+
+
+def test_a_decided_cell_that_takes_long_waits_for_the_open_ones() -> None:
+    known = {"b": 0.2, "c": 2.0}  # c is open
+    assert _steps(_decisions(known), {}) == [{"a", "a-again", "b", "c"}] * 3
+    assert _steps(_decisions(known), {"b": 5.0}) == [{"a", "a-again", "c"}] * 3
+    assert _steps(_decisions({"b": 0.2, "c": 0.01}), {"b": 5.0}) == [{"a", "a-again", "b"}] * 3
 
 
 def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:

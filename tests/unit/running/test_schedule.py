@@ -9,7 +9,8 @@ import pytest
 from fakes import suite
 
 from tare.model.trials import Trial, Turn
-from tare.running.schedule import BlockTiming, Pace, Schedule
+from tare.running.pace import Pace
+from tare.running.schedule import BlockTiming, Schedule
 from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone
 
