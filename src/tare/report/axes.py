@@ -14,7 +14,7 @@ from typing import Literal
 
 from tare.report.numbers import plus_minus
 
-Size = Literal["none", "small", "medium", "large", "unknown"]
+Size = Literal["gain", "none", "small", "medium", "large", "unknown"]
 Ticks = tuple[tuple[float, str], ...]
 _SMALL, _MEDIUM = math.log(1.25), math.log(3)
 _FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
@@ -57,9 +57,11 @@ def quantity_axis(known: Sequence[float], margin: float) -> Axis:
 
 
 def size_of(away: float, margin: float) -> Size:
-    """Return how large a cost is: the logarithm of a factor."""
+    """Return how large a cost is, the logarithm of a factor; one below none is a gain."""
     if abs(away) <= math.log1p(margin):
         return "none"
+    if away < 0:
+        return "gain"
     return "small" if away < _SMALL else "medium" if away < _MEDIUM else "large"
 
 

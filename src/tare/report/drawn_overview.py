@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -15,6 +15,7 @@ from tare.statistics.summary import Summary
 
 _NAMES, _AXIS, _COLUMN, _ROW = 132, 130, 220, 26  # widths and heights, pixels
 _TOP, _BOTTOM = 46, 24
+_INSET = 5  # of an axis, so that a dot at its end is whole
 _IN_A_LINE = 5  # columns
 _CARD_WIDTH, _CARD_HEIGHT, _CARD_ROWS = 1200, 630, 16
 
@@ -40,31 +41,33 @@ class _Block:
 class Figure:
     """The figure in the page: a picture of each column, how to lay them beside each other, and what to read there.
 
-    Each picture has the stacks' names at its left. Beside each other, only the first of a line shows them.
+    `columns` are what is drawn, for a table of it. Each picture has the stacks' names at its left. Beside each other,
+    only the first of a line shows them.
     """
 
     panels: tuple[Markup, ...]
     style: str
     counts: str
     legend: str
+    columns: tuple[Column, ...]
 
 
-def figure_of(summary: Summary, anchors: Mapping[tuple[str, str], str]) -> Figure | None:
-    """Draw the figure for the page, with links to the trials; None where no stack has a value."""
-    found = overview(summary, anchors)
+def figure_of(found: Overview) -> Figure | None:
+    """Draw the figure for a page; None where no stack has a value."""
     if not found.has_values:
         return None
     width, number = _NAMES + _COLUMN, min(len(found.columns), _IN_A_LINE)
     panels = tuple(_drawn(_Block(width, _height(found), [_Line([column], _TOP)]), found) for column in found.columns)
     columns = f"grid-template-columns: {width}fr{f' repeat({number - 1}, {_COLUMN}fr)' if number > 1 else ''}"
     style = f"{columns}; max-width: {_NAMES + _COLUMN * number}px"
-    return Figure(panels, style, _counts(found), _legend(found))
+    return Figure(panels, style, _counts(found), _legend(found), found.columns)
 
 
 def _counts(found: Overview) -> str:
     """Count what is decided; name how many stacks are not drawn."""
     care = f", {found.doubted} of them to be read with care" if found.doubted else ""
-    counts = f"{found.decided} of {found.asked} results are decided{care}."
+    what = "changes" if found.compares else "results"
+    counts = f"{found.decided} of {found.asked} {what} are decided{care}."
     if not found.left_out:
         return counts
     return f"{counts} Drawn are the {len(found.stacks)} stacks that cost least; {found.left_out} more are below."
@@ -99,6 +102,9 @@ def _framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> s
 def _legend(found: Overview) -> str:
     """Describe how to read the figure."""
     band = f"green band: no measurable cost, within {percent(found.margin)}"
+    if found.compares:
+        dots = "Gray and hollow: before; below it: after, in the color of the change, pale where undecided"
+        return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: read with care. The axis is logarithmic beyond 0."
     marks = "hollow: undecided; \N{MIDDLE DOT}: read with care"
     return f"Dot: estimate; bar: interval; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
@@ -115,8 +121,8 @@ def _height(found: Overview) -> int:
 
 
 def _drawn(block: _Block, found: Overview) -> Markup:
-    size = {"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": _ROW}
+    size = {"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": _ROW, "inset": _INSET}
     names = listing(tuple(column.name for line in block.lines for column in line.columns))
-    label = f"{names}: what each stack costs beside {found.baseline}"
-    text = template("overview.svg.j2").render(block=block, size=size, label=label)
+    label = f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}"
+    text = template("overview.svg.j2").render(block=block, size=size, label=label, compares=found.compares)
     return Markup(text)  # noqa: S704  # the template escapes what is from a run

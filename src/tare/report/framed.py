@@ -28,6 +28,7 @@ text {{ {_TEXT}; font-size: 13px; fill: #1b1f24; }}
 .origin {{ fill: #59636e; }}
 .cross, .lead {{ fill: none; }}
 .lead {{ stroke: #d9d6d0; stroke-width: .7; }}
+.size-gain .bar, .size-gain .dot {{ stroke: #0072b2; fill: #0072b2; }}
 .size-none .bar, .size-none .dot {{ stroke: #009e73; fill: #009e73; }}
 .size-small .bar, .size-small .dot {{ stroke: #d19a00; fill: #d19a00; }}
 .size-medium .bar, .size-medium .dot {{ stroke: #d55e00; fill: #d55e00; }}

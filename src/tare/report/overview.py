@@ -18,8 +18,11 @@ from tare.report.numbers import cost, estimate, interval, plus_minus, state
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
 
-_MOST_ROWS = 40
-_WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few"}
+MOST_ROWS = 40
+WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few"}
+
+Logs = tuple[float | None, float | None, float | None]  # of an estimate, and of the ends of its interval
+Place = tuple[float, float | None, float | None]  # the same as shares of an axis
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Entry:
     """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
 
     Places are shares of the axis, None where there is nothing to draw. `is_sure` says that the headline is decided.
+    `before` is what an earlier run has, where two are compared.
     """
 
     stack: str
@@ -38,14 +42,19 @@ class Entry:
     high: float | None = None
     is_sure: bool = False
     is_baseline: bool = False
+    verdict: str = ""
     doubts: int = 0
     n: int = 0
     anchor: str = ""
+    before: Place | None = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A headline: its axis with the places of the ticks, of the baseline, and of what counts as equivalent."""
+    """A headline: its axis with the places of the ticks, of the baseline, and of what counts as equivalent.
+
+    `anchor` is the place of its workload's section.
+    """
 
     name: str
     what: str
@@ -53,6 +62,7 @@ class Column:
     baseline: float
     band: tuple[float, float]
     entries: tuple[Entry, ...]
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ class Overview:
     """All of the figure. `decided` of the `asked` cells are decided, and `doubted` of these have a caution.
 
     `left_out` is the number of stacks that are not drawn: those that cost most, where there are very many.
+    `compares` says that each row has a dot of an earlier run as well.
     """
 
     baseline: str
@@ -70,20 +81,33 @@ class Overview:
     asked: int
     doubted: int
     left_out: int = 0
+    compares: bool = False
 
     @property
     def has_values(self) -> bool:
         """Whether there is a dot beside those of the baseline."""
         return any(
-            entry.place is not None and not entry.is_baseline for column in self.columns for entry in column.entries
+            (entry.place is not None or entry.before) and not entry.is_baseline
+            for column in self.columns
+            for entry in column.entries
         )
 
 
-def overview(summary: Summary, anchors: Mapping[tuple[str, str], str] = MappingProxyType({})) -> Overview:
-    """Make the figure of a run; `anchors` are the places of the trials of a workload and a stack."""
+def overview(
+    summary: Summary,
+    anchors: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    sections: Mapping[str, str] = MappingProxyType({}),
+) -> Overview:
+    """Make the figure of a run.
+
+    `anchors` are the places of the trials of a workload and a stack, and `sections` those of all of a workload.
+    """
     every = by_cost(summary)
-    stacks, axis = every[:_MOST_ROWS], _common_axis(summary)
-    columns = tuple(_column(summary, rule, stacks, axis, anchors) for rule in summary.rules)
+    stacks, axis = every[:MOST_ROWS], _common_axis(summary)
+    columns = tuple(
+        replace(_column(summary, rule, stacks, axis, anchors), anchor=sections.get(rule.workload, ""))
+        for rule in summary.rules
+    )
     asked = [
         cell
         for cell in summary.headlines
@@ -109,7 +133,7 @@ def by_cost(summary: Summary) -> tuple[str, ...]:
     def key(stack: str) -> tuple[bool, float]:
         cells = [cell for cell in summary.headlines if cell.stack == stack and cell.ratio]
         counting = [cell for cell in cells if summary.rule(cell.name).overall] or cells
-        costs = [_cost(cell, cell.ratio or 1.0) for cell in counting]
+        costs = [cost_of(cell, cell.ratio or 1.0) for cell in counting]
         return stack != summary.baseline, sum(costs) / len(costs) if costs else math.inf
 
     return tuple(sorted((stack for stack in summary.stacks if stack != summary.control), key=key))
@@ -118,7 +142,7 @@ def by_cost(summary: Summary) -> tuple[str, ...]:
 def _common_axis(summary: Summary) -> Axis:
     """Return the axis of all columns that show a slowdown, so that these can be compared with each other."""
     cells = [cell for cell in summary.headlines if cell.stack != summary.control and not _has_unit(summary, cell.name)]
-    known = [each for cell in cells for each in _logs(cell, 0.0, in_unit=False) if each is not None]
+    known = [each for cell in cells for each in cost_logs(cell) if each is not None]
     return cost_axis(known, summary.margin)
 
 
@@ -132,7 +156,7 @@ def bars(summary: Summary) -> Mapping[tuple[str, str], float]:
     """Return the lengths of bars that show costs, as shares of the longest, by headline and stack."""
     band = math.log1p(summary.margin)
     lengths = {
-        (cell.headline, cell.stack): math.asinh(max(_cost(cell, cell.ratio), 0.0) / band)
+        (cell.headline, cell.stack): math.asinh(max(cost_of(cell, cell.ratio), 0.0) / band)
         for cell in summary.headlines
         if cell.ratio is not None and cell.low is not None
     }
@@ -147,7 +171,7 @@ def _column(
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
     shift, band = math.log(base or 1.0), math.log1p(summary.margin)
-    logs = {cell.stack: _logs(cell, shift, in_unit=in_unit) for cell in cells}
+    logs = {cell.stack: _quantity_logs(cell, shift) if in_unit else cost_logs(cell) for cell in cells}
     axis, ticks = common, cost_ticks(common)
     if in_unit:
         known = [each for own in logs.values() for each in own if each is not None]
@@ -169,46 +193,52 @@ def _column(
     )
 
 
-def _logs(cell: Cell, shift: float, *, in_unit: bool) -> tuple[float | None, float | None, float | None]:
-    """Return the logarithms of the estimate and of the ends of the interval, as costs or in the unit."""
+def cost_logs(cell: Cell) -> Logs:
+    """Return the logarithms of the cost and of the ends of its interval."""
     if cell.ratio is None:
         return None, None, None
     if cell.low is None or cell.high is None:
-        ends: tuple[float | None, float | None] = (None, None)
-    elif in_unit:
-        ends = (shift + math.log(cell.low), shift + math.log(cell.high))
-    else:
-        low, high = sorted((_cost(cell, cell.low), _cost(cell, cell.high)))
-        ends = (low, high)
-    return (shift + math.log(cell.ratio) if in_unit else _cost(cell, cell.ratio), *ends)
+        return cost_of(cell, cell.ratio), None, None
+    low, high = sorted((cost_of(cell, cell.low), cost_of(cell, cell.high)))
+    return cost_of(cell, cell.ratio), low, high
 
 
-def _entry(cell: Cell, logs: tuple[float | None, float | None, float | None], axis: Axis, margin: float) -> Entry:
+def _quantity_logs(cell: Cell, shift: float) -> Logs:
+    """Return the logarithms of the quantity and of its interval's ends; `shift` is that of the baseline's quantity."""
+    if cell.ratio is None:
+        return None, None, None
+    if cell.low is None or cell.high is None:
+        return shift + math.log(cell.ratio), None, None
+    return shift + math.log(cell.ratio), shift + math.log(cell.low), shift + math.log(cell.high)
+
+
+def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
     now = state(cell)
     detail = f"{cell.stack}: {now}"
     at, low, high = (None if each is None else axis.place(each) for each in logs)
     quantity = "" if cell.usual is None else plus_minus(cell.usual, None, cell.unit)
     if now == "baseline":
         text = quantity if axis.threshold is None else "baseline"
-        return Entry(cell.stack, text, detail, "none", at, is_baseline=True)
+        return Entry(cell.stack, text, detail, "none", at, is_baseline=True, verdict=now)
     if cell.ratio is None:
-        return Entry(cell.stack, _WORDS.get(now, now), detail)
-    away = _cost(cell, cell.ratio)
+        return Entry(cell.stack, WORDS.get(now, now), detail, verdict=now)
+    away = cost_of(cell, cell.ratio)
     text = quantity if axis.threshold is None else cost(cell)
     return Entry(
         stack=cell.stack,
-        text=text if cell.low is not None else _WORDS["too few blocks"],
+        text=text if cell.low is not None else WORDS["too few blocks"],
         detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
         size=size_of(away, margin),
         place=at,
         low=low,
         high=high,
         is_sure=cell.decided,
+        verdict=now,
         n=cell.n,
         doubts=len({caution.kind for caution in cell.cautions}),
     )
 
 
-def _cost(cell: Cell, ratio: float) -> float:
+def cost_of(cell: Cell, ratio: float) -> float:
     """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
     return math.log(ratio) if cell.better == "lower" else -math.log(ratio)

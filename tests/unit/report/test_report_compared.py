@@ -11,6 +11,7 @@ from compared import (
     Compare,
     changed,
     compare_command,  # noqa: F401 - a fixture
+    ends,
     made,
     on_machine,
 )
@@ -20,6 +21,8 @@ from runs import believable_run
 from tare.answers.comparing import Asked, compare_runs, compare_stacks
 from tare.journal import Run
 from tare.report.html import compared
+from tare.report.overview import Column, overview
+from tare.report.overview_compared import overview_of
 
 STACKS = {"native": 1.0, "docker": 0.9, "gvisor": 0.5}
 
@@ -45,7 +48,7 @@ def test_the_page_of_two_runs_says_what_changed_where_it_comes_from_and_what_is_
     assert re.search(r"docker ▼ worse 89\.7 % \[8\d\.\d, 9\d\.\d\] 12 \+ 12 90\.\d % 81\.\d %", page.text)
     assert "kernel 6.1.0-18-amd64 6.12.0" in page.text
     assert page.named("class").count("differs") == 6  # name, start and kernel of both runs
-    assert page.tags.count("svg") == 2  # what changed, and how each run stood
+    assert page.tags.count("svg") == 3  # the figure, what changed, and how each run stood
 
 
 def test_runs_of_two_machines_are_compared_where_that_is_asked_for(runs: tuple[Run, Run], compare: Compare) -> None:
@@ -66,7 +69,7 @@ def test_a_page_that_cannot_be_written_is_told(runs: tuple[Run, Run], compare: C
 def test_the_stacks_of_one_run_have_a_page_with_a_map_of_all_headlines() -> None:
     page = Page(compared(compare_stacks(believable_run(), Asked())).decode())
     assert "The run" in page.text
-    assert page.tags.count("svg") == 6  # the map, and five headlines
+    assert page.tags.count("svg") == 6 + 5  # the map, five headlines, and as many panels of the figure
     assert not {"before", "after"} & set(page.words)
 
 
@@ -80,3 +83,59 @@ def test_a_strangers_text_stays_text(runs: tuple[Run, Run]) -> None:
     page = page_of(changed(named[0], stacks=()), changed(named[1], stacks=()))
     assert page.tags.count("script") == 1
     assert attack in page.text
+
+
+def drawn(before: Run, after: Run, *stacks: str) -> Column:
+    [column] = overview_of(compare_runs(before, after, Asked(stacks=stacks))).columns
+    return column
+
+
+def test_the_figure_has_a_dot_before_and_one_after_with_the_change_beside_them(runs: tuple[Run, Run]) -> None:
+    column = drawn(*runs)
+    docker = next(each for each in column.entries if each.stack == "docker")
+    gvisor = next(each for each in column.entries if each.stack == "gvisor")
+    assert docker.before
+    assert docker.place is not None
+    assert column.baseline < docker.before[0] < docker.place
+    assert docker.before[1] is not None
+    assert docker.before[1] < docker.before[0]
+    assert (docker.text, docker.size, docker.is_sure) == ("+11.5 %", "small", True)
+    assert gvisor.before
+    assert gvisor.place == pytest.approx(gvisor.before[0], abs=0.02)
+    assert gvisor.size == "none"
+    html = compared(compare_runs(*runs, Asked())).decode()
+    assert html.count('<circle class="dot earlier"') == html.count('<circle class="dot" ') == 2
+    assert "2 of 2 changes are decided" in html
+
+
+def test_what_became_faster_has_the_color_of_a_gain(tmp_path: Path) -> None:
+    before, after = made(tmp_path / "b", STACKS), made(tmp_path / "a", STACKS | {"gvisor": 0.8}, seed=2)
+    gvisor = next(each for each in drawn(before, after).entries if each.stack == "gvisor")
+    assert (gvisor.size, gvisor.text[0]) == ("gain", "\N{MINUS SIGN}")
+
+
+def test_a_stack_that_has_a_value_in_one_run_only_has_one_dot(runs: tuple[Run, Run]) -> None:
+    before, after = runs
+    column = drawn(before, ends(after, "docker", "failed"))
+    docker = next(each for each in column.entries if each.stack == "docker")
+    assert docker.before
+    assert (docker.place, docker.text) == (None, "failed")
+
+
+def test_runs_of_one_block_have_dots_without_bars(tmp_path: Path) -> None:
+    before, after = (made(tmp_path / str(seed), STACKS, blocks=1, seed=seed) for seed in (1, 2))
+    docker = next(each for each in drawn(before, after).entries if each.stack == "docker")
+    assert docker.before
+    assert (docker.before[1:], docker.low, docker.text) == ((None, None), None, "too few")
+
+
+def test_the_figure_of_very_many_stacks_has_those_that_cost_least(tmp_path: Path) -> None:
+    stacks = {"native": 1.0, **{f"s{number}": 0.99 - number / 1000 for number in range(60)}}
+    before, after = made(tmp_path / "b", stacks), made(tmp_path / "a", stacks, seed=2)
+    found = overview_of(compare_runs(before, after, Asked()))
+    assert (len(found.stacks), found.left_out) == (40, 20)
+
+
+def test_the_figure_of_one_run_is_that_of_its_report() -> None:
+    answer = compare_stacks(believable_run(), Asked())
+    assert overview_of(answer) == overview(answer.summary)

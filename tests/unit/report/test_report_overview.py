@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from full_run import full_run
+from pages import html_of
 from runs import believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
 from tare.model.trials import Metric
 from tare.report import find
+from tare.report.axes import size_of
 from tare.report.drawn_overview import figure, figure_of
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, overview
@@ -146,9 +149,9 @@ def test_what_is_not_decided_is_hollow_and_what_has_no_value_says_why() -> None:
 
 def test_a_run_without_anything_to_compare_has_no_figure() -> None:
     empty = make_run([])
-    assert figure_of(summarize(empty), {}) is None
+    assert figure_of(drawn(empty)) is None
     assert (figure(summarize(empty), empty), find("card")(summarize(empty), empty)) == ("", {})
-    assert figure_of(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])), {}) is None
+    assert figure_of(drawn(make_run([make_trial("native", 0, [measured("speed", 1.0)])]))) is None
 
 
 def test_of_very_many_stacks_those_that_cost_least_are_drawn_and_the_others_counted() -> None:
@@ -160,7 +163,7 @@ def test_of_very_many_stacks_those_that_cost_least_are_drawn_and_the_others_coun
     summary = summarize(make_run(trials))
     found = overview(summary)
     assert (len(found.stacks), found.left_out, found.stacks[:2]) == (40, 160, ("native", "s0"))
-    shown = figure_of(summary, {})
+    shown = figure_of(found)
     assert shown
     assert "Drawn are the 40 stacks that cost least; 160 more are below." in shown.counts
 
@@ -194,3 +197,33 @@ def test_the_axis_is_the_same_in_all_columns_of_costs(full: Run) -> None:
     columns = [column for column in drawn(full).columns if column.what == "slowdown"]
     assert len({(column.baseline, column.band, column.ticks) for column in columns}) == 1
     assert math.isclose(columns[0].baseline, (columns[0].band[0] + columns[0].band[1]) / 2)
+
+
+def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_trials(full: Run) -> None:
+    html = html_of(full)
+    figure = html[html.index('<figure id="overview"') : html.index("<details><summary>The figure as a table")]
+    identifiers = set(re.findall(r'id="([^"]+)"', html))
+    dots = re.findall(r'<a href="#([^"]+)" tabindex="-1"><circle', figure)
+    numbers = re.findall(r'<a href="#([^"]+)" tabindex="-1"><text', figure)
+    assert (len(dots), set(dots)) == (10 * 11, {f"workload-{number}" for number in range(10)})
+    assert len(numbers) == 10 * 11
+    assert all(number.startswith("trials-") for number in numbers)
+    assert {*dots, *numbers} <= identifiers
+
+
+def test_the_figure_is_there_as_a_table_with_the_same_numbers(full: Run) -> None:
+    html = html_of(full)
+    table = html[html.index('aria-label="The figure as a table"') :]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', table[: table.index("</table>")], re.DOTALL)
+    found = drawn(full)
+    assert [stack for stack, _ in rows] == list(found.stacks)
+    docker = dict(rows)["docker"].replace("\N{NO-BREAK SPACE}", " ")
+    texts = [entry(column, "docker").text for column in found.columns]
+    assert re.findall(r">([^<,]+), (?:worse|undecided|equivalent)", docker) == texts
+
+
+@pytest.mark.parametrize(("ratio", "size"), [
+    (0.9, "gain"), (0.98, "none"), (1.02, "none"), (1.1, "small"), (2.0, "medium"), (9.0, "large"),
+])  # fmt: skip
+def test_what_is_faster_than_the_baseline_is_no_small_cost(ratio: float, size: str) -> None:
+    assert size_of(math.log(ratio), 0.03) == size

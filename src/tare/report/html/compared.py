@@ -10,10 +10,12 @@ from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report import figures, shifts
 from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
+from tare.report.drawn_overview import Figure, figure_of
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN, headlines_map
 from tare.report.html.page import described, look
 from tare.report.numbers import GLYPHS, estimate, interval, state
+from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell
 
 _GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
@@ -64,6 +66,7 @@ class ComparedPage:
     legend: str
     two: bool
     rows: tuple[ComparedRow, ...]
+    figure: Figure | None
     drawings: tuple[Drawing, ...]
     remarks: tuple[str, ...]
     runs: tuple[str, ...]
@@ -85,6 +88,7 @@ def compared_page(answer: Answer) -> ComparedPage:
         legend=legend(answer),
         two=two,
         rows=tuple(_rows(answer)),
+        figure=figure_of(overview_of(answer)),
         drawings=tuple(_drawings(answer)),
         remarks=tuple(text.removeprefix("! ").rstrip(".") for text in remarks(answer)),
         runs=("before", "after") if two else names,

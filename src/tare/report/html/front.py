@@ -11,6 +11,7 @@ from tare.report.drawn_trade import Choice, choice
 from tare.report.findings import Findings, dearest, findings
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
+from tare.report.overview import overview
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.ranks import Rank, rankings
@@ -65,12 +66,13 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     """Make the first screen of a run's page."""
     names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
+    sections = {workload: workload_anchor(summary, workload) for workload in summary.workloads}
     rows = zip(summary.rules, rankings(summary), strict=True)
     found = findings(summary, run.record.measured_on)
     return Front(
         " ".join(filter(None, (found.opening, dearest(summary)))),
         found,
-        figure_of(summary, places),
+        figure_of(overview(summary, places, sections)),
         choice(summary, run),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
         names,
