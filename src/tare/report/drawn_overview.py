@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from tare.journal import Run
-from tare.report.framed import Inner, Words, framed, template
+from tare.report.framed import Inner, Words, framed, room, template
 from tare.report.numbers import listing, percent
 from tare.report.overview import Column, Overview, overview
 from tare.statistics.summary import Summary
@@ -16,6 +16,7 @@ from tare.statistics.summary import Summary
 _NAMES, _AXIS, _COLUMN, _ROW = 132, 130, 220, 26  # widths and heights, pixels
 _TOP, _BOTTOM = 46, 24
 _INSET = 5  # of an axis, so that a dot at its end is whole
+_HIGHEST_ROW = 44
 _IN_A_LINE = 5  # columns
 _CARD_WIDTH, _CARD_HEIGHT, _CARD_ROWS = 1200, 630, 16
 
@@ -35,6 +36,7 @@ class _Block:
     width: int
     height: int
     lines: Sequence[_Line]
+    row: int = _ROW
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,14 @@ def card(summary: Summary, run: Run) -> str:
     """
     found = overview(summary)
     kept = tuple(replace(column, entries=column.entries[:_CARD_ROWS]) for column in found.columns[:_IN_A_LINE])
-    return _framed(replace(found, stacks=found.stacks[:_CARD_ROWS], columns=kept), run, (_CARD_WIDTH, _CARD_HEIGHT))
+    size = (_CARD_WIDTH, _CARD_HEIGHT)
+    return _framed(replace(found, stacks=found.stacks[:_CARD_ROWS], columns=kept), run, size)
 
 
 def _framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
     if not found.has_values:
         return ""
-    block = _whole(found)
+    block = _whole(found, _row(found, size) if size else _ROW)
     most = max(entry.n for column in found.columns for entry in column.entries)
     decided = f"{found.decided} of {found.asked} decided, n up to {most}"
     words = Words(f"What each stack costs beside {found.baseline}", decided, _legend(found))
@@ -109,19 +112,30 @@ def _legend(found: Overview) -> str:
     return f"Dot: estimate; bar: interval; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
 
-def _whole(found: Overview) -> _Block:
-    tall = _height(found)
+def _whole(found: Overview, row: int = _ROW) -> _Block:
+    tall = _height(found, row)
     groups = [found.columns[at : at + _IN_A_LINE] for at in range(0, len(found.columns), _IN_A_LINE)]
     lines = [_Line(group, _TOP + tall * at) for at, group in enumerate(groups)]
-    return _Block(_NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE), tall * max(len(lines), 1), lines)
+    return _Block(_width(found), tall * max(len(lines), 1), lines, row)
 
 
-def _height(found: Overview) -> int:
-    return _TOP + _ROW * len(found.stacks) + _BOTTOM
+def _width(found: Overview) -> int:
+    return _NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE)
+
+
+def _height(found: Overview, row: int = _ROW) -> int:
+    return _TOP + row * len(found.stacks) + _BOTTOM
+
+
+def _row(found: Overview, size: tuple[int, int]) -> int:
+    """Return how high rows are so that these fill a picture of one line of columns."""
+    width, height = room(size)
+    fitting = (height * _width(found) / width - _TOP - _BOTTOM) / len(found.stacks)
+    return min(max(int(fitting), _ROW), _HIGHEST_ROW)
 
 
 def _drawn(block: _Block, found: Overview) -> Markup:
-    size = {"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": _ROW, "inset": _INSET}
+    size = {"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": block.row, "inset": _INSET}
     names = listing(tuple(column.name for line in block.lines for column in line.columns))
     label = f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}"
     text = template("overview.svg.j2").render(block=block, size=size, label=label, compares=found.compares)

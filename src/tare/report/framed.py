@@ -9,11 +9,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from tare.journal import Run
+from tare.report.axes import Size
 from tare.report.findings import place
 from tare.report.numbers import cut
 
 EDGE, HEAD, FOOT = 24, 56, 20  # of the frame, pixels
 _TEXT = 'font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif'
+# Of the sizes of costs: a test has how far apart they are for each color blindness, and that a light page has the same.
+SIZES: dict[Size, str] = {
+    "gain": "#104489",
+    "none": "#289a8a",
+    "small": "#c08504",
+    "medium": "#b34635",
+    "large": "#520e38",
+    "unknown": "#59636e",
+}
+_SIZES = "\n".join(
+    f".size-{size} .bar, .size-{size} .dot {{ stroke: {color}; fill: {color}; }}" for size, color in SIZES.items()
+)
 # The colors of a light page (style.css), for files: what draws these knows no variables.
 _STYLE = f"""
 text {{ {_TEXT}; font-size: 13px; fill: #1b1f24; }}
@@ -28,12 +41,7 @@ text {{ {_TEXT}; font-size: 13px; fill: #1b1f24; }}
 .origin {{ fill: #59636e; }}
 .cross, .lead {{ fill: none; }}
 .lead {{ stroke: #d9d6d0; stroke-width: .7; }}
-.size-gain .bar, .size-gain .dot {{ stroke: #0072b2; fill: #0072b2; }}
-.size-none .bar, .size-none .dot {{ stroke: #009e73; fill: #009e73; }}
-.size-small .bar, .size-small .dot {{ stroke: #d19a00; fill: #d19a00; }}
-.size-medium .bar, .size-medium .dot {{ stroke: #d55e00; fill: #d55e00; }}
-.size-large .bar, .size-large .dot {{ stroke: #a11d3a; fill: #a11d3a; }}
-.size-unknown .bar, .size-unknown .dot {{ stroke: #59636e; fill: #59636e; }}
+{_SIZES}
 .open .dot {{ fill: #fff; }}
 .open .bar {{ stroke-opacity: .22; }}
 .open .value, .none-here {{ fill: #59636e; }}
@@ -68,11 +76,16 @@ def framed(inner: Inner, words: Words, run: Run, size: tuple[int, int] | None = 
         edge=EDGE,
         style=Markup(_STYLE),  # noqa: S704  # ours
         subtitle=" · ".join(part for part in parts if part),
-        inner_width=width - 2 * EDGE,
-        inner_height=height - 2 * EDGE - HEAD - FOOT,
+        room=room((width, height)),
         inner=inner,
         words=words,
     )
+
+
+def room(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the width and height that a frame of this size has for its figure."""
+    width, height = size
+    return width - 2 * EDGE, height - 2 * EDGE - HEAD - FOOT
 
 
 @cache

@@ -98,3 +98,14 @@ def test_reparse_mends_a_value_of_a_run_of_before_there_were_turns(folder: Path)
     assert run(app, ["reparse", str(folder)]) == 0
     first = next(line for line in path.read_text().splitlines() if "dhrystone-000-2-docker" in line)
     assert json.loads(first)["values"][0]["value"] == 28e6
+
+
+def test_an_old_run_has_the_figure_and_the_costs_against_what_it_knew(folder: Path) -> None:
+    assert run(app, ["report", str(folder), "--format", "html,svg,card"]) == 0
+    html = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "1 of 1 results are decided." in html
+    trade = (folder / "report" / "figures" / "00-trade.svg").read_text(encoding="utf-8")
+    assert "Memory" in trade
+    assert "Start-up" in trade
+    assert ">Isolation<" not in trade  # the families of its stacks are unknown
+    assert (folder / "report" / "card.png").stat().st_size > 1000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from tare.report.figures import PACES, PHASES
+from tare.report.framed import SIZES
 from tare.report.html.drawings import MOST_DRAWN
 from tare.report.looks import DASHES, SHAPES, STACKS, VERDICTS
 
@@ -31,6 +34,7 @@ SEEN: dict[str, Matrix] = {
 TO_XYZ: Matrix = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
 )
+STYLE = files("tare.report.html").joinpath("style.css").read_text(encoding="utf-8")
 CARDS = {"light": "#ffffff", "dark": "#1b1f25"}  # behind a chart, as style.css has it
 
 
@@ -50,6 +54,28 @@ def lab(color: str, seen: Matrix) -> Matrix:
 def nearest(colors: Sequence[str], seen: Matrix) -> float:
     """Return the distance of the two colors that look most alike."""
     return min(float(np.linalg.norm(lab(one, seen) - lab(other, seen))) for one, other in combinations(colors, 2))
+
+
+def sizes_of(card: str) -> dict[str, str]:
+    """Return the colors of the sizes of costs on a light or a dark page."""
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
+    return dict(re.findall(rf"--({'|'.join(SIZES)}): (#\w+);", light if card == "light" else dark))
+
+
+@pytest.mark.parametrize("reader", SEEN)
+@pytest.mark.parametrize("card", CARDS)
+def test_no_reader_takes_one_size_of_cost_for_another(card: str, reader: str) -> None:
+    colors = sizes_of(card)
+    assert len(colors) == len(SIZES)
+    assert nearest([color for size, color in colors.items() if size != "unknown"], SEEN[reader]) > 25
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_dots_stand_out_from_the_page_and_files_have_the_colors_of_a_light_one(card: str) -> None:
+    for color in sizes_of(card).values():
+        own, behind = (TO_XYZ[1] @ linear(each) + 0.05 for each in (color, CARDS[card]))
+        assert max(own, behind) / min(own, behind) > 3  # WCAG 2.2, 1.4.11
+    assert sizes_of("light") == SIZES
 
 
 @pytest.mark.parametrize("reader", SEEN)

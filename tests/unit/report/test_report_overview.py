@@ -17,7 +17,7 @@ from tare.journal import Run
 from tare.model.trials import Metric
 from tare.report import find
 from tare.report.axes import size_of
-from tare.report.drawn_overview import figure, figure_of
+from tare.report.drawn_overview import card, figure, figure_of
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, overview
 from tare.statistics.cells import Cell
@@ -191,6 +191,29 @@ def test_the_formats_have_the_figure_and_the_card_is_as_large_as_links_show() ->
     assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (1200, 630)
     assert find("svg")(summary, run)["figures/00-overview.svg"].startswith(b"<svg")
     assert find("pdf")(summary, run)["figures/00-overview.pdf"].startswith(b"%PDF")
+
+
+def test_a_card_of_few_stacks_is_filled_by_its_rows_and_one_of_many_stays_whole() -> None:
+    few, many = believable_run(blocks=5), full_of(60)
+    heights = {}
+    for name, run in (("few", few), ("many", many)):
+        root = ET.fromstring(card(summarize(run), run))  # noqa: S314 - ours
+        assert (root.get("width"), root.get("height")) == ("1200", "630")
+        inner = root.find(f"{SVG}svg")
+        assert inner is not None
+        heights[name] = float(inner.get("viewBox", "").split()[3])
+    assert heights["few"] > 46 + 26 * 8 + 24 + 50
+    assert heights["many"] == 46 + 26 * 16 + 24
+
+
+def full_of(stacks: int) -> Run:
+    """A run of so many stacks."""
+    speeds = {"native": 100.0, **{f"s{number}": 99.0 - number for number in range(stacks - 1)}}
+    return make_run([
+        make_trial(stack, block, [measured("speed", speed + block % 2)])
+        for stack, speed in speeds.items()
+        for block in range(5)
+    ])  # fmt: skip
 
 
 def test_the_axis_is_the_same_in_all_columns_of_costs(full: Run) -> None:
