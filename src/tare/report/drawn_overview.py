@@ -109,7 +109,8 @@ def _legend(found: Overview) -> str:
         dots = "Gray and hollow: before; below it: after, in the color of the change, pale where undecided"
         return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: read with care. The axis is logarithmic beyond 0."
     marks = "hollow: undecided; \N{MIDDLE DOT}: read with care"
-    return f"Dot: estimate; bar: interval; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
+    dots = "Dot: estimate, in the color of its size; bar: interval"
+    return f"{dots}; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
 
 def _whole(found: Overview, row: int = _ROW) -> _Block:

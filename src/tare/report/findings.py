@@ -82,7 +82,7 @@ def findings(summary: Summary, machine: Facts) -> Findings:
     costs, doubts = tuple(_costs(summary, asked)), tuple(_doubts(summary, asked))
     open_ones = (*undecided(summary, asked), *too_few(summary))
     return Findings(
-        opening=" ".join(filter(None, (_opening(summary, machine), _cheapest(summary)))),
+        opening=" ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary)))),
         free=Part(
             "No measurable cost",
             tuple(_free(summary, asked)),
@@ -117,7 +117,8 @@ def relative_to(baseline: str, cell: Cell) -> str:
     return f"{roughly(ratio)} {what} in {cell.name} ({bounds(cell.low, cell.high, ratio)})"
 
 
-def _opening(summary: Summary, machine: Facts) -> str:
+def what_was_compared(summary: Summary, machine: Facts) -> str:
+    """Count the stacks and workloads, and name the machine."""
     stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
     where = f" ({place(machine)})" if place(machine) else ""
     several = _count(stacks, "stack"), _count(len(summary.workloads), "workload")
@@ -135,7 +136,7 @@ def place(machine: Facts) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _cheapest(summary: Summary) -> str:
+def cheapest(summary: Summary) -> str:
     """Name the cheapest of several stacks, and those that cannot be distinguished from it."""
     standings = summary.overall.standings
     if len(standings) < 2:

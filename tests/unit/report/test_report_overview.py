@@ -18,6 +18,7 @@ from tare.model.trials import Metric
 from tare.report import find
 from tare.report.axes import size_of
 from tare.report.drawn_overview import card, figure, figure_of
+from tare.report.html import live
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, overview
 from tare.statistics.cells import Cell
@@ -250,3 +251,23 @@ def test_the_figure_is_there_as_a_table_with_the_same_numbers(full: Run) -> None
 ])  # fmt: skip
 def test_what_is_faster_than_the_baseline_is_no_small_cost(ratio: float, size: str) -> None:
     assert size_of(math.log(ratio), 0.03) == size
+
+
+def test_the_answer_stands_first_then_what_was_compared_then_the_figure(full: Run) -> None:
+    html = html_of(full)
+    places = [
+        html.index(words) for words in ("The cheapest is", "The dearest is qemu-tcg", "9 stacks", 'id="overview"')
+    ]
+    assert places == sorted(places)
+
+
+def test_a_run_that_ranks_nothing_has_no_answer_but_says_what_was_compared() -> None:
+    html = html_of(make_run([make_trial("native", 0, [measured("speed", 1.0)])]))
+    assert "0 stacks with 1 workload on this machine" in html
+    assert '<p class="lead">' not in html
+
+
+def test_the_page_of_a_run_that_goes_on_has_the_figure_and_the_costs_against_memory(full: Run) -> None:
+    html = live(summarize(full), full).decode()
+    assert html.count('class="overview"') == 11
+    assert html.count('class="overview trade"') == 3

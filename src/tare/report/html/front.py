@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.journal import Run
 from tare.report.drawn_overview import Figure, figure_of
 from tare.report.drawn_trade import Choice, choice
-from tare.report.findings import Findings, dearest, findings
+from tare.report.findings import Findings, cheapest, dearest, findings, what_was_compared
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
 from tare.report.overview import overview
@@ -50,11 +50,12 @@ class RankingRow:
 class Front:
     """All of the first screen. The `figure` and the `choice` are None where there is nothing to draw.
 
-    `answer` names the cheapest stack and the dearest. `anchors` lead from the names of stacks and headlines to where
-    more is said.
+    `answer` names the cheapest stack and the dearest; it is empty where there is nothing to rank. `about` says what
+    was compared. `anchors` lead from the names of stacks and headlines to where more is said.
     """
 
     answer: str
+    about: str
     findings: Findings
     figure: Figure | None
     choice: Choice | None
@@ -68,10 +69,11 @@ def front(summary: Summary, run: Run, places: Anchors) -> Front:
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
     sections = {workload: workload_anchor(summary, workload) for workload in summary.workloads}
     rows = zip(summary.rules, rankings(summary), strict=True)
-    found = findings(summary, run.record.measured_on)
+    machine = run.record.measured_on
     return Front(
-        " ".join(filter(None, (found.opening, dearest(summary)))),
-        found,
+        " ".join(filter(None, (cheapest(summary), dearest(summary)))),
+        what_was_compared(summary, machine),
+        findings(summary, machine),
         figure_of(overview(summary, places, sections)),
         choice(summary, run),
         tuple(_row(summary, rule, ranking, places) for rule, ranking in rows),
