@@ -102,7 +102,8 @@ def test_a_page_without_doubts_says_so() -> None:
 
 def test_a_caution_is_marked_beside_its_value_and_printed_in_the_list(html: str, page: Page) -> None:
     assert 'title="client-bound: native, 3 of 8 trials"' in html
-    assert "the client used 97 % of its CPU" in page.text
+    said = "was at its limit, so the server may be faster than this (the client used 97 % of its CPU; "
+    assert said in page.text
     assert "redis: native 3 of 8" in page.text
 
 

@@ -53,11 +53,10 @@ def _reasons(what: str, reasons: Sequence[Reason]) -> Iterator[CareRow]:
 def _caution(summary: Summary, asked: Sequence[Cell], doubt: Doubt) -> CareRow:
     """Describe a kind of caution in plain words, then as it was raised."""
     plain = IN_PLAIN_WORDS.get(doubt.kind, "")
-    more = f"; and {doubt.more} more like it" if doubt.more else ""
-    why = [f"{plain[0].upper()}{plain[1:]}."] if plain else []
+    raised = "; ".join((*doubt.texts, *([f"and {doubt.more} more like it"] if doubt.more else [])))
+    why = [f"{plain} ({raised})." if plain else f"{raised}."]
     if doubt.kind == "faster-than-bare-metal":
         why += [f"{', '.join(line.names)}: {line.text}." for line in too_fast(summary, asked)]
-    why.append(f"{'; '.join(doubt.texts)}{more}.")
     return CareRow(
         doubt.kind, "; ".join(doubt.where), tuple(why), number=doubt.number, anchor=f"caution-{doubt.number}"
     )
