@@ -62,7 +62,8 @@ class RunRecord:
     packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
     that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
     built, with its digest. `beside` has the images of services beside those under test, by the services' names. `own`
-    has the `command` and the `image` that a stack has of its own, by the stacks' names.
+    has the `command` and the `image` that a stack has of its own, `years` the year of a technology that is an old one,
+    both by the stacks' names.
     """
 
     format: int
@@ -90,6 +91,7 @@ class RunRecord:
     image_origin: str = ""
     beside: dict[str, str] = field(default_factory=dict)
     own: dict[str, dict[str, str]] = field(default_factory=dict)
+    years: dict[str, str] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> Facts:

@@ -87,6 +87,14 @@ def test_a_runsc_that_is_old_is_reported_with_the_command_that_builds_todays() -
     ]
 
 
+@pytest.mark.parametrize(
+    ("version", "year"),
+    [("0.0~20221219.0", "2022"), ("release-20220103.0", "2022"), ("0.0.0-20260905035102-160fafc42237", ""), ("", "")],
+)
+def test_a_runsc_from_before_systrap_has_its_year_in_tables(version: str, year: str) -> None:
+    assert Gvisor().old(version) == year
+
+
 def test_todays_runsc_has_a_version_and_no_advice() -> None:
     todays = Gvisor(program=todays_runsc())
     assert todays.version(LocalHost()) == "0.0.0-20260905035102-160fafc42237"

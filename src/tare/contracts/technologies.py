@@ -265,6 +265,10 @@ class Technology(ABC):
         """Recommend improvements that are not required; `tare doctor` shows them where there are no problems."""
         return ()
 
+    def old(self, version: str) -> str:  # noqa: ARG002 - most are what they were
+        """Return the year of a version that is unlike what its users run today, for tables; empty for others."""
+        return ""
+
     def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
         """Return the reason why a workload cannot run on it, or None."""
         return None

@@ -40,7 +40,7 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
     """
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
     order = (*by_cost(summary), *filter(None, [summary.control])) if final else summary.stacks
-    stacks = [(stack, clean(stack)) for stack in order if stack in summary.stacks]
+    stacks = [(stack, clean(summary.title(stack))) for stack in order if stack in summary.stacks]
     workloads = [(rule.name, f"{clean(rule.name)} {_ARROWS[rule.better]}") for rule in summary.rules]
     label = min(max([len(title) for _, title in stacks] + [8]), 24) + 3
     room = max((width - label) // _TWO_LINES, 1)
@@ -94,7 +94,7 @@ def usual_values(summary: Summary) -> Table | None:
     for metric, arrow in metrics.items():
         table.add_column(Text(f"{clean(metric)} {arrow}"))
     for stack in summary.stacks:
-        table.add_row(Text(clean(stack)), *(_usual(found.get((stack, metric))) for metric in metrics))
+        table.add_row(Text(clean(summary.title(stack))), *(_usual(found.get((stack, metric))) for metric in metrics))
     whole = Table.grid(padding=0)
     whole.add_row(table)
     baseline = f"usual: {clean(summary.baseline)}'s geometric mean over its blocks"

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tare import __version__
+from tare.contracts.technologies import Technology
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.hosts.tuning import look
@@ -46,8 +47,17 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         sample_seconds=suite.sample_seconds,
         beside=_beside(preparation),
         own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.run.own.get(stack.name)))},
+        years=_years(suite, machines),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
     )
+
+
+def _years(suite: Suite, machines: Machines) -> dict[str, str]:
+    """Return the year of each stack of one layer whose technology is an old one."""
+    own = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
+    asked = {name: layer for name, layer in own.items() if type(layer).old is not Technology.old}
+    years = {name: layer.old(layer.version(machines.server)) for name, layer in asked.items()}
+    return {name: year for name, year in years.items() if year}
 
 
 def workload_record(planned: Planned) -> WorkloadRecord:

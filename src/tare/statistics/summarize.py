@@ -84,6 +84,7 @@ def summarize(run: Run) -> Summary:
             if stack in stacks and stack != run.record.control
             for what, text in own.items()
         ),
+        years=tuple(run.record.years.items()),
     )
 
 

@@ -17,7 +17,8 @@ class Summary:
     1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
     say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
     `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`. `own` is
-    what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which.
+    what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which. `years`
+    has a stack and the year of its technology, where that is an old one.
     """
 
     suite: str
@@ -34,6 +35,12 @@ class Summary:
     overall: Overall
     measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
     own: tuple[tuple[str, str, str], ...] = ()
+    years: tuple[tuple[str, str], ...] = ()
+
+    def title(self, stack: str) -> str:
+        """Return a stack's name for tables: with its year, where its technology is an old one."""
+        year = dict(self.years).get(stack)
+        return f"{stack} ({year})" if year else stack
 
     def of(self, workload: str) -> tuple[Cell, ...]:
         """Return the cells of a workload, without those of its headlines."""

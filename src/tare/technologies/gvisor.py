@@ -50,9 +50,14 @@ class Gvisor(Crun):
         """Recommend a newer runsc in place of an old one, such as Debian 12's."""
         if self._modern(host):
             return ()
-        year = re.search(r"~(20\d\d)", self.version(host))
-        what = f"this runsc is of {year[1] if year else 'before 2023'}: slower, and on the machine's network stack"
+        year = self.old(self.version(host)) or "before 2023"
+        what = f"this runsc is of {year}: slower, and on the machine's network stack"
         return (Problem(what, f"CGO_ENABLED=0 GOBIN=/usr/local/bin go install {TODAY}"),)
+
+    def old(self, version: str) -> str:
+        """Return the year of a runsc from before systrap, such as Debian 12's."""
+        year = re.search(r"[~-](20[01]\d|202[0-2])\d{4}\b", version)
+        return year[1] if year else ""
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:
         """Return runsc's options. Control groups are tare's: runsc itself is started in one."""

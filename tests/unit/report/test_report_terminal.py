@@ -111,6 +111,14 @@ def test_of_very_many_lines_the_terminal_has_the_first_and_the_report_the_others
     assert "reason 8" not in text
 
 
+def test_a_stack_whose_technology_is_an_old_one_has_its_year() -> None:
+    run = believable_run()
+    old = summarize(replace(run, record=replace(run.record, years={"docker": "2022"})))
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(matrix(old, 120))
+    assert "\n docker (2022) " in console.export_text()
+
+
 def test_a_single_block_is_shown_without_an_interval() -> None:
     text = "\n".join(_lines(pairs([90], [100])))
     assert "? 90.0 % n=1" in text

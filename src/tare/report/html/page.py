@@ -209,7 +209,7 @@ def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
 def _row(summary: Summary, stack: str, sources: Sources) -> Row:
     cells = [summary.headline(rule.name, stack) for rule in summary.rules]
     overall = replace(_overall(summary, stack), anchor=stack_anchor(summary, stack))
-    return Row(stack, overall, tuple(_entry(cell, sources) for cell in cells))
+    return Row(summary.title(stack), overall, tuple(_entry(cell, sources) for cell in cells))
 
 
 def _overall(summary: Summary, stack: str) -> Entry:
