@@ -186,6 +186,7 @@ def _column(
         entries=tuple(
             replace(
                 _entry(cell, logs[cell.stack], axis, summary.margin),
+                stack=summary.title(cell.stack),
                 anchor=anchors.get((rule.workload, cell.stack), ""),
             )
             for cell in cells

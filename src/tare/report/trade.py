@@ -103,7 +103,8 @@ class _Costs:
             across, size = Span(self.axis.place(at), *ends), size_of(at, self.summary.margin)
             said = f"{estimate(standing)} of {baseline}'s overall speed {interval(standing)}".rstrip()
         is_sure = standing is None or standing.verdict in ("better", "worse", "equivalent")
-        return Point(stack, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)
+        title = self.summary.title(stack)
+        return Point(title, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)
 
 
 def trade(summary: Summary, run: Run) -> Trade | None:
