@@ -79,11 +79,10 @@ def page(found: Found) -> str:
 
 _INTRODUCTION = """# The audit
 
-This page shows how often tare's decisions are wrong, and how soon they come. `make audit` writes it.
+See here how often tare's decisions are wrong, and how soon they come. `make audit` writes this page.
 
 The audit simulates runs with a known effect under known noise, and decides after every block by the functions of
-`tare run` and `tare report`. A **false decision** is a wrong "better", "worse" or "equivalent" (within 3 %);
-"undecided" is never false. Other methods decide on the same trials."""
+`tare run`. A **false decision** is a wrong "better", "worse" or "equivalent" (within 3 %)."""
 
 
 def _claims(found: Found) -> str:
@@ -169,11 +168,9 @@ def _broken(found: Found) -> str:
     head = ("noise", *(f"{count} stack{'s' if count > 1 else ''}" for count in stacks))
     return f"""## Noise of single stacks
 
-Drift of the whole machine affects all stacks of a block alike and cancels out. Lasting noise of **one stack alone** is
-an effect of that stack while it lasts. [The method](method.md#the-statistic) says how tare tests for it.
-
-A decision after five or ten blocks comes before such noise can be seen. So each decision has the correlation of
-neighboring blocks that it tolerates. Medians under normal noise, by effect: {_firm(found)}.
+Lasting noise of **one stack alone** is an effect of that stack while it lasts;
+[the method](method.md#the-statistic) tests for it. Each decision has the correlation of neighboring blocks that it
+tolerates. Medians under normal noise, by effect: {_firm(found)}.
 
 Runs without an effect ({BREAKS_RUNS} each), by the number of stacks beside the baseline and A/A: false decisions; those
 of them that were said to tolerate the noise's correlation (0.3 or 0.5; of normal noise and drift, 0.5); false decisions
@@ -181,9 +178,8 @@ after all {BLOCKS} blocks. A withdrawn decision is not false.
 
 {_table(head, rows)}
 
-From four stacks on, an AR(1) of all stacks costs blocks but no truth. Slow drift is found late, with few stacks too
-late. If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS}
-show lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
+If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS} show
+lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
 
 
 def _rivals(found: Found) -> str:
@@ -214,8 +210,8 @@ Right (false) decisions by effect, and the median of blocks until the decision:
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
 Methods that look after every run decide a real effect soonest, and find one in
-{_false(found, "t-test after every run")} of the runs (t-test) without any. tare needs some more blocks to be right at
-every look. Only tare can decide that there is no effect."""
+{_false(found, "t-test after every run")} of the runs (t-test) without any.
+Only tare can decide that there is no effect."""
 
 
 def _false(found: Found, method: str) -> str:
