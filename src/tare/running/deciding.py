@@ -6,9 +6,8 @@ intervals that hold at every look, and error control over the whole matrix.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,18 +20,13 @@ from tare.statistics.grid import Arranging
 from tare.statistics.headlines import headlines
 from tare.statistics.planning import blocks_until_narrow, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block
 from tare.suites.suite import PRECISION
 
-_DEAR = 2.0  # times as long as the median trial of its block
 _OF_WIDE = 0.1  # what it is worth to know a decided cell well, in decisions
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 Cell = tuple[str, str]  # a workload and a stack
-
-
-def _cell(step: Step) -> Cell:
-    return step.workload, step.stack
 
 
 @dataclass
@@ -62,30 +56,47 @@ class Decisions:
         self._arranging[trial.workload].add(trial)
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
-    def needed(self, blocks: Iterable[Block], seconds_of: Callable[[Step], float]) -> tuple[Block, ...]:
+    def needed(self, blocks: Sequence[Block], room: Callable[[Block], float]) -> tuple[Block, ...]:
         """Leave out trials of finished cells and of hopeless stacks, and blocks of workloads without an open cell.
 
-        A cell is finished when it is decided and its interval narrow. One that is only decided waits while others of
-        its workload are open, where it takes long (`seconds_of` estimates a trial). The A/A control stays as long as
-        the baseline, because stacks are compared with both.
+        A cell is finished when it is decided and its interval narrow. One that is only decided waits while another one
+        of its workload is open that can still be decided: `room` is how many blocks like one the time left is enough
+        for. The A/A control stays as long as the baseline, because stacks are compared with both.
         """
         decided, given_up = self._leaving(), self._given_up()
         finished = decided - self._wide(decided)
-        left = []
+        going_on, left_out = set[str](), given_up | finished
+        for workload in self._arranging:
+            own = [block for block in blocks if block.workload == workload]
+            if own and self._open(workload, given_up | finished):
+                going_on.add(workload)
+                left = min(len(own), room(own[0]))
+                if any(self._further(cell) <= left for cell in self._open(workload, given_up | decided)):
+                    left_out |= {cell for cell in decided if cell[0] == workload}
+        needed = []
         for block in blocks:
-            left_out = finished
-            if not self._open(block.workload, given_up | finished):
-                continue
-            if self._open(block.workload, given_up | decided):
-                longest = _DEAR * statistics.median(map(seconds_of, block.steps))
-                left_out = finished | ({_cell(step) for step in block.steps if seconds_of(step) > longest} & decided)
-            steps = tuple(
-                step
-                for step in block.steps
-                if _cell(step) not in given_up and (step.stack == self.control or _cell(step) not in left_out)
-            )
-            left += [replace(block, steps=steps)] if steps else []
-        return tuple(left)
+            own_out = {stack for workload, stack in left_out if workload == block.workload}
+            own_out -= {self.control} - {stack for workload, stack in given_up if workload == block.workload}
+            steps = tuple(step for step in block.steps if step.stack not in own_out)
+            if steps and block.workload in going_on:
+                needed.append(replace(block, steps=steps))
+        return tuple(needed)
+
+    def _further(self, cell: Cell) -> float:
+        """Return about how many more blocks an open cell needs; 1 where too little is known to say."""
+        workload, stack = cell
+        needs = [
+            float(further_blocks(comparison, self._evidence_needed)[self.stacks.index(stack)])
+            for (name, _), comparison in self._compared().items()
+            if name == workload and comparison.count[self.stacks.index(stack)] > 1
+        ]
+        return max(needs, default=1.0)
+
+    @property
+    def _evidence_needed(self) -> float:
+        """The evidence with which one more cell would be decided."""
+        comparisons = self._compared()
+        return evidence_needed(len(comparisons) * len(self.stacks), len(self._decided(comparisons)) + 1)
 
     def are_complete(self) -> bool:
         """Return whether a cell is decided and none is open in any workload."""
@@ -102,8 +113,7 @@ class Decisions:
         if self.all_blocks:
             return {}
         comparisons = self._compared()
-        decided = self._decided(comparisons)
-        needed = evidence_needed(len(comparisons) * len(self.stacks), len(decided) + 1)
+        decided, needed = self._decided(comparisons), self._evidence_needed
         settled = decided | self._given_up()
         near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
         for (workload, _), comparison in comparisons.items():

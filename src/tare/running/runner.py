@@ -82,8 +82,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     failing.resume(work.done)
     usable = [stack for stack in suite.measured if stack.name not in work.unusable]
     least = least_count(len(usable) - 1)  # the baseline lends nothing
-    needed = decisions.needed(left, pace.seconds_of)
-    schedule = Schedule(needed, work.budget_seconds, time.monotonic(), pace, least=least)
+    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least)
+    schedule = replace(schedule, blocks=decisions.needed(left, schedule.room))
     _warn_of_shortfall(schedule, work, report)
     _set_passes(pace, schedule, decisions, work)
     schedule, reason = schedule.in_order(decisions.nearness()), StopReason.PLAN
@@ -111,7 +111,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
             return Stop(StopReason.FAILING)
         if block.index == 0 and all(each.index for each in left):
             _warn_of_shortfall(replace(schedule, blocks=left), work, report)
-        needed = decisions.needed(left, pace.seconds_of)
+        needed = decisions.needed(left, schedule.room)
         schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
         _set_passes(pace, schedule, decisions, work)
         schedule = schedule.in_order(decisions.nearness())

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
@@ -18,7 +18,8 @@ Key = tuple[str, float | None]  # a metric and a point
 def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) -> tuple[Measured, ...]:
     """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd.
 
-    Outputs of a trial from before there were turns are not `divided`: all are of one round.
+    Outputs of a trial from before there were turns are not `divided`: all are of one round. Where stacks are measured
+    one after the other, the median over the rounds is the value.
     """
     metrics = {metric.name: metric for metric in workload.all_metrics}
     if workload.rounds == 1 or workload.searches or not divided:
@@ -31,6 +32,8 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
             turns[value.metric, value.point].append(value.value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
+    if workload.alone:  # rounds that are not close in time are no pairs
+        return tuple(_measured(metrics[name], point, (median(values),)) for (name, point), values in turns.items())
     labels = _labels(workload, rounds[0], rounds[-1])
     return tuple(
         _measured(metrics[metric], point, values, labels.get((metric, point), ""))

@@ -5,13 +5,13 @@ It begins when tare begins to make the instance (`requested`), after all work th
 the first byte that `init` answers to the client (`ready`), so that a slow network path counts. The moments in between
 (`started`, `kernel`, `userspace`) are in the trial's timeline.
 
-A stack is started several times in a block, in turns with the others, and the median counts. A start that takes long is
+A stack is started several times in a block, by turns with the others, and the median counts. A start that takes long is
 counted alone: a stack has a second for all its starts of a block. A warm start finds in memory what earlier ones have
 read: one start before the first block counts for nothing. Before a cold one, the file caches of the machine under test
 are written back and dropped; what its disks then read is a value, too, and a start that reads nothing is no cold one.
 Engines, and all else that runs on the machine, keep the pages that they have mapped. No paper measured starts.
 
-Settings: `caches`, `warm` or `cold`; `starts`, of a stack in a block at most (5; a cold one is always alone).
+Settings: `caches`, `warm` or `cold`; `starts`, of a stack in a block at most (9; a cold one is always alone).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Startup(Workload):
     alone = True
 
     caches: Literal["warm", "cold"] = "warm"
-    starts: Annotated[int, Field(ge=1, le=100)] = 5
+    starts: Annotated[int, Field(ge=1, le=100)] = 9
 
     @property
     def rounds(self) -> int:

@@ -40,11 +40,10 @@ def test_a_decided_stack_leaves_and_the_others_go_on(bench: Bench) -> None:
     assert found["a"] == found["wild"] == 20
 
 
-def _steps(decisions: Decisions, seconds: Mapping[str, float]) -> list[set[str]]:
-    """Return the stacks of the next blocks, whose trials take so many seconds, or one."""
-    left = plan(suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",)))[6:]
-    needed = decisions.needed(left, lambda step: seconds.get(step.stack, 1.0))
-    return [{step.stack for step in block.steps} for block in needed]
+def _steps(decisions: Decisions, room: float = np.inf, blocks: int = 9) -> list[set[str]]:
+    """Return the stacks of the next blocks, when there is time for so many."""
+    left = plan(suite("a:", "b:", "c:", blocks=blocks, workloads=("dhrystone",)))[6:]
+    return [{step.stack for step in block.steps} for block in decisions.needed(left, lambda _: room)]
 
 
 def _decisions(spreads: Mapping[str, float], precision: float = 0.1) -> Decisions:
@@ -63,16 +62,18 @@ def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
     """A deviation of 20 % makes six blocks 36 % wide, where a tenth of the logarithm of 3 is asked for."""
     known = {"b": 0.2, "c": 0.01}
     assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known).decided()
-    assert _steps(_decisions(known), {}) == [{"a", "a-again", "b"}] * 3
-    assert _steps(_decisions(known, precision=0.5), {}) == []
+    assert _steps(_decisions(known)) == [{"a", "a-again", "b"}] * 3
+    assert _steps(_decisions(known, precision=0.5)) == []
     assert _decisions(known).nearness()["dhrystone"] > _decisions({"b": 0.3, "c": 0.01}).nearness()["dhrystone"] > 0
 
 
-def test_a_decided_cell_that_takes_long_waits_for_the_open_ones() -> None:
-    known = {"b": 0.2, "c": 2.0}  # c is open
-    assert _steps(_decisions(known), {}) == [{"a", "a-again", "b", "c"}] * 3
-    assert _steps(_decisions(known), {"b": 5.0}) == [{"a", "a-again", "c"}] * 3
-    assert _steps(_decisions({"b": 0.2, "c": 0.01}), {"b": 5.0}) == [{"a", "a-again", "b"}] * 3
+def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach() -> None:
+    known = {"b": 0.2, "c": 2.0}  # c is open, and no number of blocks that is left decides it
+    assert _steps(_decisions(known)) == [{"a", "a-again", "b", "c"}] * 3
+    near = {"b": 0.2, "c": 0.5}
+    assert ("dhrystone", "c") not in _decisions(near).decided()
+    assert _steps(_decisions(near), blocks=30)[0] == {"a", "a-again", "c"}
+    assert _steps(_decisions(near), room=0.9, blocks=30)[0] == {"a", "a-again", "b", "c"}
 
 
 def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:
