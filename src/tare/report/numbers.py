@@ -62,6 +62,17 @@ def plus_minus(mean: float, sd: float | None, unit: str) -> str:
     return f"{text} {chosen.label}".strip()
 
 
+def quantity(cell: Cell) -> tuple[str, str]:
+    """Write a usual value and its own interval in one scale, `221 ms` and `[210, 233]`; empty without an interval."""
+    if cell.usual is None or cell.usual_low is None or cell.usual_high is None:
+        return "", ""
+    chosen = scale(cell.usual, cell.unit)
+    width = (cell.usual_high - cell.usual_low) / 2 / chosen.factor
+    decimals = max(_decimals(width) if width else 3 - len(f"{cell.usual / chosen.factor:.0f}"), 0)
+    at, low, high = (f"{each / chosen.factor:.{decimals}f}" for each in (cell.usual, cell.usual_low, cell.usual_high))
+    return f"{at} {chosen.label}".strip(), f"[{low}, {high}]"
+
+
 def estimate(cell: Cell | Standing) -> str:
     """Write a ratio to the baseline: `98.2 %`, or as a factor from twice on; empty where there is none."""
     ratio = cell.speed if isinstance(cell, Standing) else cell.ratio

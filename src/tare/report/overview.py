@@ -171,7 +171,7 @@ def _column(
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
     shift, band = math.log(base or 1.0), math.log1p(summary.margin)
-    logs = {cell.stack: _quantity_logs(cell, shift) if in_unit else cost_logs(cell) for cell in cells}
+    logs = {cell.stack: quantity_logs(cell) if in_unit else cost_logs(cell) for cell in cells}
     axis, ticks = common, cost_ticks(common)
     if in_unit:
         known = [each for own in logs.values() for each in own if each is not None]
@@ -204,13 +204,13 @@ def cost_logs(cell: Cell) -> Logs:
     return cost_of(cell, cell.ratio), low, high
 
 
-def _quantity_logs(cell: Cell, shift: float) -> Logs:
-    """Return the logarithms of the quantity and of its interval's ends; `shift` is that of the baseline's quantity."""
-    if cell.ratio is None:
+def quantity_logs(cell: Cell) -> Logs:
+    """Return the logarithms of the quantity and of its own interval's ends."""
+    if not cell.usual:
         return None, None, None
-    if cell.low is None or cell.high is None:
-        return shift + math.log(cell.ratio), None, None
-    return shift + math.log(cell.ratio), shift + math.log(cell.low), shift + math.log(cell.high)
+    if not cell.usual_low or not cell.usual_high:
+        return math.log(cell.usual), None, None
+    return math.log(cell.usual), math.log(cell.usual_low), math.log(cell.usual_high)
 
 
 def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:

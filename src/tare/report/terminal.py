@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.report.findings import Findings
-from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, reason, state
+from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, quantity, reason, state
 from tare.report.overview import bars, by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
@@ -114,9 +114,9 @@ def _usual(cell: Cell | None) -> Text:
 
 def _legend(summary: Summary) -> Text:
     legend = Text(style="dim")
-    legend.append(
-        f"percent of {clean(summary.baseline)} [95 % interval] n blocks;  ↑ more is better, ↓ less is better\n"
-    )
+    itself = " or the time itself" if any(cell.usual_low for cell in summary.headlines) else ""
+    what = f"percent of {clean(summary.baseline)}{itself} [95 % interval] n blocks"
+    legend.append(f"{what};  ↑ more is better, ↓ less is better\n")
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
@@ -127,14 +127,16 @@ def _cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
     is_now = state(cell)
     if is_now in ("skipped", "failed", "no value"):
         return _without_value(cell, is_now)
+    own, own_between = quantity(cell)
     if is_now == "baseline":
-        return Text.assemble((f"{GLYPHS[is_now]} 100 %", STYLES[is_now]), (f" n={cell.n or cell.trials}", "dim"))
+        text = Text(f"{GLYPHS[is_now]} {own or '100 %'}", STYLES[is_now])
+        return text.append(f" {own_between}" * (not narrow and bool(own)) + f" n={cell.n or cell.trials}", "dim")
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")
-    shown = estimate(cell).replace(" %", "%") if narrow else estimate(cell)
+    shown = own or (estimate(cell).replace(" %", "%") if narrow else estimate(cell))
     text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
-    count, between = f" n={cell.n}{marks}", interval(cell)
+    count, between = f" n={cell.n}{marks}", own_between or interval(cell)
     if narrow:
         return text.append(count, "dim").append(f"\n{between}", "dim")
     text.append(f" {between}" if between else "", "dim").append(count, "dim")

@@ -15,6 +15,7 @@ from tare.journal import Run
 from tare.model.trials import Family, Trial
 from tare.report.axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.report.numbers import estimate, interval, plus_minus
+from tare.report.overview import quantity_logs
 from tare.statistics.cells import Standing
 from tare.statistics.summary import Summary
 
@@ -173,18 +174,17 @@ def _starts(costs: _Costs, run: Run) -> Panel | None:
     for rule in costs.summary.rules:
         cells = [cell for cell in costs.summary.headlines if cell.headline == rule.name]
         if rule.workload in measured and cells and cells[0].unit == "s":
-            known = {cell.stack: _logs(cell.usual, (cell.ratio, cell.low, cell.high)) for cell in cells if cell.usual}
+            known = {cell.stack: _span(quantity_logs(cell)) for cell in cells if cell.usual}
             return _panel(costs, ("Start-up", f"{rule.name}: estimate and interval", "s"), known)
     seconds = _by_stack(run, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
     return _panel(costs, ("Start-up", "of an instance: median, middle half of trials", "s"), _spans(seconds))
 
 
-def _logs(usual: float, ratios: tuple[float | None, float | None, float | None]) -> Logs:
-    """Return the logarithms of a usual value and of its interval, which is that of its ratio to the baseline."""
-    at, (ratio, low, high) = math.log(usual), ratios
-    if ratio is None or low is None or high is None:
-        return at, at, at
-    return at + math.log(low / ratio), at, at + math.log(high / ratio)
+def _span(logs: tuple[float | None, float | None, float | None]) -> Logs:
+    """Return a quantity between the ends of its interval, or alone where it has none."""
+    at, low, high = logs
+    middle = at or 0.0
+    return (middle if low is None else low), middle, (middle if high is None else high)
 
 
 def _by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, list[float]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tare.journal import WorkloadRecord
 from tare.model.trials import Trial
@@ -46,6 +47,7 @@ class Decisions:
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _known: dict[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
+    _widths: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict)  # of these, in those asked for
 
     def __post_init__(self) -> None:
         self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
@@ -116,10 +118,10 @@ class Decisions:
         decided, needed = self._decided(comparisons), self._evidence_needed
         settled = decided | self._given_up()
         near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
-        for (workload, _), comparison in comparisons.items():
+        for (workload, head), comparison in comparisons.items():
             shares = 1 / further_blocks(comparison, needed)
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
-            further = blocks_until_narrow(comparison, self.precision)
+            further = blocks_until_narrow(comparison.count, self._widths[workload, head])
             for stack in (stack for name, stack in wide if name == workload):
                 near[workload] += _OF_WIDE / max(float(further[self.stacks.index(stack)]), 1.0)
         return near
@@ -128,8 +130,8 @@ class Decisions:
         """Return those of these cells whose interval, of any headline, is wider than is asked for."""
         wide = {
             (workload, self.stacks[row])
-            for (workload, _), comparison in self._compared().items()
-            for row in np.flatnonzero(comparison.times_too_wide(self.precision) > 1)
+            for (workload, _), widths in self._widths.items()
+            for row in np.flatnonzero(widths > 1)
         }
         return cells & wide
 
@@ -167,11 +169,16 @@ class Decisions:
             return self._known
         reference = self._reference()
         heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
-        self._known = {}
+        self._known, self._widths = {}, {}
         for head in heads:
             found = head.differences(reference)
             compared = compare_together(found.logs, found.both, self.margin, reference)
             self._known[head.rule.workload, head.rule.name] = compared
+            self._widths[head.rule.workload, head.rule.name] = (
+                compared.times_too_wide(self.precision)
+                if head.rule.overall
+                else head.quantity_half() / np.log1p(self.precision)
+            )
         return self._known
 
     def _reference(self) -> Reference:

@@ -72,7 +72,8 @@ class Cell:
     `turns` are those of its trials, of a headline those of one of its values; 0 where none was divided into turns.
     `usual` is the geometric mean of the baseline's usual turns, one for each block, and for other stacks that times
     `ratio`: what the stack usually has in the baseline's blocks, whichever blocks it has itself. `usual_sd` is the
-    standard deviation of the stack's own usual turns from block to block.
+    standard deviation of the stack's own usual turns from block to block. `usual_low` and `usual_high` are the ends of
+    its own interval, of 95 % alone, in a headline that is read as a quantity, such as a time to start.
     Where blocks have rounds, `ratio` is that of a usual turn, and `mean_ratio` that of the means over all turns;
     `slow_turns` is the share of turns that are much slower than the others, and `slow_turns_of_baseline` that of the
     baseline's and its control's in the same rounds.
@@ -94,6 +95,8 @@ class Cell:
     maximum: float | None = None
     usual: float | None = None
     usual_sd: float | None = None
+    usual_low: float | None = None
+    usual_high: float | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tare.model.trials import Metric
 from tare.statistics.cells import HeadlineRule
 from tare.statistics.grid import Grid
-from tare.statistics.ratios import Reference
+from tare.statistics.ratios import Reference, compare
 from tare.statistics.rounds import Differences, differences, usual_levels
 
 
@@ -34,6 +34,14 @@ class Headline:
     def differences(self, reference: Reference) -> Differences:
         """Compare the headline with the reference's: mean log ratios, of blocks that have all keys of both sides."""
         return self.of(differences(self.grid, reference, self.keys))
+
+    def quantity_half(self) -> NDArray[np.float64]:
+        """Return half the width of the 95 % intervals of the stacks' own quantities, in logarithms; infinite without.
+
+        They are for a headline that is read as a quantity, such as a time to start: what the baseline's own varies
+        by is no part of them.
+        """
+        return compare(self.logs, self.usable, borrows=True).half
 
     def of(self, found: Differences) -> Differences:
         """Take the weighted mean over the keys, which are those of the headline."""

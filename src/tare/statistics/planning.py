@@ -49,11 +49,10 @@ def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]
     return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)
 
 
-def blocks_until_narrow(comparison: Comparison, precision: float) -> NDArray[np.float64]:
-    """Return about how many more blocks each row needs until its interval is as narrow as asked for; see `Comparison`.
+def blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return about how many more blocks each row needs whose interval is so many times as wide as is asked for.
 
     Infinite where there is no interval yet, and nothing or less where it is narrow enough.
     """
-    times = comparison.times_too_wide(precision)
     known = np.isfinite(times)
-    return np.where(known, comparison.count * (np.where(known, times, 1.0) ** 2 - 1), np.inf)
+    return np.where(known, count * (np.where(known, times, 1.0) ** 2 - 1), np.inf)

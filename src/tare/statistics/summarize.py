@@ -205,6 +205,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
     keys, uneven = list(head.keys), unevenness(grid, workload.compared_with, away, head)
     refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
+    halves = head.quantity_half()
     cells = []
     for stack in range(len(grid.stacks)):
         cell = replace(
@@ -223,6 +224,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
         if len(head.keys) == 1:
             of_baseline = _Levels(head.logs[workload.row], away.both[workload.row])
             cell = _with_usual_value(cell, of_baseline, _Levels(head.logs[stack], head.usable[stack]))
+            cell = cell if head.rule.overall else _with_own_interval(cell, float(halves[stack]))
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
@@ -338,6 +340,13 @@ def _with_usual_value(cell: Cell, of_baseline: _Levels, own: _Levels) -> Cell:
     usual = backwards(float(of_baseline.logs[of_baseline.present].mean())) * cell.ratio
     each = own.logs[own.present]
     return replace(cell, usual=usual, usual_sd=usual * float(each.std(ddof=1)) if each.size > 1 else None)
+
+
+def _with_own_interval(cell: Cell, half: float) -> Cell:
+    """Add the interval of the quantity itself, so wide on either side of its logarithm."""
+    if cell.usual is None or not np.isfinite(half):
+        return cell
+    return replace(cell, usual_low=cell.usual * backwards(-half), usual_high=cell.usual * backwards(half))
 
 
 def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.trials import Caution, Metric
+from tare.journal import Run, WorkloadRecord
+from tare.model.trials import Caution, Measured, Metric
 from tare.report.findings import findings
 from tare.report.numbers import cut, plus_minus
 from tare.report.terminal import matrix, usual_values, what_was_found
@@ -117,6 +119,35 @@ def test_a_stack_whose_technology_is_an_old_one_has_its_year() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(matrix(old, 120))
     assert "\n docker (2022) " in console.export_text()
+
+
+def _starts(native: Sequence[float], docker: Sequence[float]) -> Run:
+    """A run of starts that take so many seconds."""
+    metric = Metric("total", "Time to the first answer", "s", "lower", overall=False)
+    trials = [
+        make_trial(stack, block, [Measured("total", None, value, "s", "lower")], "startup")
+        for stack, values in (("native", native), ("docker", docker))
+        for block, value in enumerate(values)
+    ]
+    return make_run(trials, [WorkloadRecord("startup", "startup", "Start-up", (metric,), None)])
+
+
+def test_a_start_is_shown_as_a_time_whose_interval_has_nothing_of_the_baselines_noise() -> None:
+    noisy, steady = [0.0025, 0.01, 0.0026, 0.012, 0.0024, 0.011], [0.21, 0.22, 0.215, 0.205, 0.22, 0.21]
+    run = _starts(noisy, steady)
+    cell = summarize(run).headline("startup", "docker")
+    assert (cell.high or 0.0) / (cell.low or 1.0) > 5
+    assert 0.19 < (cell.usual_low or 0.0) < (cell.usual or 0.0) < (cell.usual_high or 0.0) < 0.24
+    text = "\n".join(_lines(run))
+    assert re.search(r"▼ 21\d ms \[20\d, 22\d\] n=6", text)
+    assert re.search(r"◆ [\d.]+ ms \[[\d.]+, [\d.]+\] n=6", text)
+    assert "percent of native or the time itself [95 % interval]" in text
+
+
+def test_a_start_without_an_interval_is_a_ratio() -> None:
+    text = "\n".join(_lines(_starts([0.0025], [0.21])))
+    assert "? \N{MULTIPLICATION SIGN}84" in text
+    assert "the time itself" not in text
 
 
 def test_a_single_block_is_shown_without_an_interval() -> None:

@@ -67,6 +67,23 @@ def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
     assert _decisions(known).nearness()["dhrystone"] > _decisions({"b": 0.3, "c": 0.01}).nearness()["dhrystone"] > 0
 
 
+def test_a_start_is_known_well_when_its_own_time_is_whatever_the_baselines_does() -> None:
+    metric = Metric("total", "Time", "s", "lower", overall=False)
+    decisions = Decisions(
+        (WorkloadRecord("startup", "startup", "Start-up", (metric,), None),),
+        ("a", "b", "a-again"),
+        "a",
+        "a-again",
+        0.03,
+    )
+    for block, sign in enumerate((1, -1, 1, -1, 1, -1)):
+        for stack, seconds, spread in (("a", 0.003, 0.5), ("b", 0.3, 0.01), ("a-again", 0.003, 0.5)):
+            decisions.learn(make_trial(stack, block, [measured("total", seconds * np.exp(sign * spread))], "startup"))
+    assert ("startup", "b") in decisions.decided()
+    left = plan(suite("a:", "b:", blocks=9, workloads=("startup",)))[6:]
+    assert decisions.needed(left, lambda _: np.inf) == ()
+
+
 def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach() -> None:
     known = {"b": 0.2, "c": 2.0}  # c is open, and no number of blocks that is left decides it
     assert _steps(_decisions(known)) == [{"a", "a-again", "b", "c"}] * 3
