@@ -57,7 +57,7 @@ def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
         inside.run(*argv, timeout=60)
 
 
-def test_a_program_that_is_ended_for_lack_of_memory_is_told_from_one_that_fails(ground: Ground) -> None:
+def test_a_program_that_is_ended_for_lack_of_memory_differs_from_one_that_fails(ground: Ground) -> None:
     run_in(ground, *HOG, limit_bytes=128 * MIB)
     with pytest.raises(OutOfMemory, match=r"^the machine's kernel ended a process of it for lack of memory; dd: "):
         run_in(ground, *HOG, limit_bytes=32 * MIB)
@@ -101,7 +101,7 @@ def test_the_smallest_memory_of_redis_is_found_and_its_parser_reads_it_again(gro
     assert {value.point for value in values if value.metric == "throughput"} >= {16.0 * MIB, 8.0 * MIB}
 
 
-def test_several_are_alive_and_their_memory_is_told_together(ground: Ground) -> None:
+def test_several_are_alive_and_their_memory_is_added_up(ground: Ground) -> None:
     alone = ground.further.cost().memory_bytes
     with ground.further.started(Redis()), ground.further.started(Redis()) as another:
         together = ground.further.cost().memory_bytes

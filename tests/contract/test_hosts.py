@@ -65,7 +65,7 @@ def test_arguments_arrive_unchanged(host: Host) -> None:
     assert output.text.split("\0")[:-1] == list(WORDS)
 
 
-def test_failure_tells_the_last_words(host: Host) -> None:
+def test_a_failure_reports_the_last_words(host: Host) -> None:
     with pytest.raises(TrialFailed, match=r"exit code 3: .*the last words$"):
         host.run("sh", "-c", "echo first words >&2; echo the last words >&2; exit 3", timeout=ENOUGH_SECONDS)
 
@@ -155,7 +155,7 @@ def test_reading_on_after_the_end_fails_with_the_last_words(host: Host) -> None:
         assert "no more\n" in process.errors()
 
 
-def test_a_host_tells_its_facts(host: Host) -> None:
+def test_a_host_reports_its_facts(host: Host) -> None:
     facts = host.facts()
     release = host.run("uname", "-r", timeout=ENOUGH_SECONDS).text.strip()
     assert facts.kernel in (release, "")  # gVisor of 2022 does not say it in /proc

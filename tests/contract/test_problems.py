@@ -109,7 +109,7 @@ def test_on_debian_13_incus_is_what_to_install(tmp_path: Path, release: str, pac
 
 
 @pytest.mark.parametrize("name", [found.name for found in in_contract()])
-def test_somebody_else_than_root_is_told_to_be_root(name: str) -> None:
+def test_an_ordinary_user_is_asked_to_be_root(name: str) -> None:
     nobody = Within("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     assert Problem("tare is not run by root", "sudo tare …") in _made(name).problems(nobody)
 
@@ -129,7 +129,7 @@ def test_an_lxd_without_its_daemon_reports_it() -> None:
     assert problem.fix == "systemctl start lxd"
 
 
-def test_a_machine_without_xen_is_told_how_to_have_it() -> None:
+def test_a_machine_without_xen_gets_the_fix() -> None:
     if LocalHost().read("/sys/hypervisor/type").strip() == "xen":
         pytest.skip("this machine runs on Xen")
     (problem,) = _made("xen").problems(LocalHost())

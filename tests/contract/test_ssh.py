@@ -145,7 +145,7 @@ def test_a_key_that_is_not_let_in_is_not_asked_for_a_password(there: Lab, tmp_pa
     _refused(which, "Permission denied", "ssh-copy-id")
 
 
-def test_somebody_who_may_not_become_root_is_told_how(there: Lab, tmp_path: Path) -> None:
+def test_a_user_who_may_not_become_root_gets_the_fix(there: Lab, tmp_path: Path) -> None:
     which = _changed(there, tmp_path, User="visitor")
     with pytest.raises(TareError, match="tare is not root there, and sudo") as caught:  # noqa: SIM117 - one statement each
         with machine(LocalHost(), which, "/run/tare-test-x.ssh", None):

@@ -124,7 +124,7 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
         assert _cpus_allowed("".join(threads)) == {asked}
 
 
-def test_a_kernel_of_its_own_is_told_from_the_machines(instance: Instance, testbed: Testbed) -> None:
+def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: Testbed) -> None:
     own = not _shares_the_kernel(instance, testbed.host)
     assert has_own_kernel(testbed.host, _inside(instance)) is own
     assert has_own_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
@@ -166,7 +166,7 @@ def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Not
     assert instance.name.startswith("tare-")
 
 
-def test_a_virtual_machine_tells_when_its_kernel_and_its_user_space_began(
+def test_a_virtual_machine_reports_when_its_kernel_and_its_user_space_began(
     technology: Technology, instance: Instance, notes: Notes
 ) -> None:
     del instance  # only started

@@ -39,7 +39,7 @@ def technology(
     return found
 
 
-def test_it_tells_the_version_of_its_system(technology: Technology, testbed: Testbed) -> None:
+def test_it_reports_the_version_of_its_system(technology: Technology, testbed: Testbed) -> None:
     expected = "0.3.0-preview.1" if technology.name == "arceos" else "0.7.2"
     assert technology.version(testbed.host) == expected
 

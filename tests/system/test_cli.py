@@ -90,7 +90,7 @@ def names(folder: Path) -> set[str]:
 # --- wrong input ---------------------------------------------------------------------------------------------------
 
 
-def test_all_faults_of_a_suite_are_told_at_once_and_nothing_is_started(tare: Call, folder: Path) -> None:
+def test_all_faults_of_a_suite_are_reported_at_once_and_nothing_is_started(tare: Call, folder: Path) -> None:
     before = names(folder)
     output = tare("run", "bad.toml")
     assert output.stderr == FAULTS
@@ -99,7 +99,7 @@ def test_all_faults_of_a_suite_are_told_at_once_and_nothing_is_started(tare: Cal
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_plan_tells_the_same_faults_as_a_run(quickly: Quickly) -> None:
+def test_a_plan_reports_the_same_faults_as_a_run(quickly: Quickly) -> None:
     assert quickly("plan", "bad.toml") == (2, "", FAULTS)
 
 
@@ -173,7 +173,7 @@ def test_without_root_a_run_is_refused_before_anything_is_made(environment: dict
 # --- the catalogue, the plan, doctor -------------------------------------------------------------------------------
 
 
-def test_the_version_is_told(tare: Call) -> None:
+def test_the_version_is_printed(tare: Call) -> None:
     output = tare("--version")
     assert (output.returncode, output.stderr) == (0, "")
     assert output.stdout.startswith("tare 0.")

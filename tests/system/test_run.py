@@ -169,7 +169,7 @@ def test_a_run_in_which_nothing_works_stops_after_its_first_block_and_says_why(t
     assert "garbage: nan inf -1" in shown.stdout
 
 
-def test_a_run_folder_that_cannot_be_made_is_told(tare: Call, suite: Path) -> None:
+def test_a_run_folder_that_cannot_be_made_is_reported(tare: Call, suite: Path) -> None:
     suite.write_text(SUITE.replace('"crun", "bubblewrap", ', ""))
     output = tare("run", suite, "--out", "/proc/nowhere/run")
     assert (output.returncode, output.stdout) == (2, "")

@@ -80,7 +80,7 @@ def test_values_arrive_while_a_run_goes_on_and_the_last_page_stays(begin: Begin,
     assert re.search(r"the run was watched: \d+ requests took [\d.]+ % of a CPU", (tmp_path / "said").read_text())
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tare: Call, suite: Path, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_starts(tare: Call, suite: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         output = tare("run", suite, "--serve", "--port", str(port), "--out", "run")

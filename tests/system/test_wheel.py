@@ -81,7 +81,7 @@ def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Pa
     assert not [name for name in names - server if "tests" in name.split("/") or "/test_" in name]
 
 
-def test_the_installed_command_tells_its_version_and_plans_a_suite(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_prints_its_version_and_plans_a_suite(installed: Path, tmp_path: Path) -> None:
     tare = installed / "tare"
     assert said(tare, "--version", folder=tmp_path).startswith("tare 0.")
     assert "in all at most about " in said(tare, "plan", CHECKOUT / "examples" / "quick.toml", folder=tmp_path)

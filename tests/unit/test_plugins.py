@@ -265,7 +265,7 @@ def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
         ),
     ],
 )
-def test_a_plugin_that_lacks_a_member_is_told_which(
+def test_a_plugin_that_lacks_a_member_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, text: str, lacking: str
 ) -> None:
     install(tmp_path, kind, bhyve=text)

@@ -111,7 +111,7 @@ def test_fields_refuse_numbers_without_units(given: str) -> None:
         TypeAdapter(Settings).validate_json(given, strict=True)
 
 
-def test_an_editor_is_told_that_a_duration_is_written_as_text() -> None:
+def test_the_schema_for_editors_has_durations_as_text() -> None:
     schema = TypeAdapter(Settings).json_schema()
     assert schema["properties"]["timeout"]["type"] == "string"
 

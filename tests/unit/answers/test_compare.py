@@ -78,7 +78,7 @@ def test_a_stack_whose_trials_all_failed_fails_the_gate_and_a_skipped_one_does_n
         assert status in found.out
 
 
-def test_one_block_is_shown_but_a_gate_cannot_tell(tmp_path: Path, compare: Compare) -> None:
+def test_one_block_is_shown_but_a_gate_cannot_decide(tmp_path: Path, compare: Compare) -> None:
     run = made(tmp_path / "run", STACKS, blocks=1)
     found = compare(run)
     assert found.code == 0

@@ -77,7 +77,7 @@ def slower_everywhere(tmp_path: Path) -> tuple[Run, Run]:
     return pair(tmp_path, day=0.5)
 
 
-def test_a_gate_cannot_tell_whether_a_program_that_is_slower_everywhere_became_worse(
+def test_a_gate_cannot_decide_whether_a_program_that_is_slower_everywhere_became_worse(
     slower_everywhere: tuple[Run, Run], compare: Compare
 ) -> None:
     found = compare(*slower_everywhere, *WORSE, "--markdown")
@@ -92,7 +92,7 @@ def test_a_gate_cannot_tell_whether_a_program_that_is_slower_everywhere_became_w
     assert "two stacks of one run" in hint
 
 
-def test_all_outputs_say_the_same_of_a_gate_that_cannot_tell(
+def test_all_outputs_say_the_same_of_a_gate_that_cannot_decide(
     slower_everywhere: tuple[Run, Run], tmp_path: Path, compare: Compare
 ) -> None:
     terminal = compare(*slower_everywhere, *WORSE, "--html", tmp_path / "page.html").out
@@ -138,7 +138,7 @@ def test_a_change_of_the_baseline_counts_only_beyond_the_margin_and_in_the_direc
     assert compare(new, old, *WORSE).code == 0
 
 
-def test_where_nothing_is_decided_a_gate_cannot_tell(tmp_path: Path, compare: Compare) -> None:
+def test_where_nothing_is_decided_a_gate_cannot_decide(tmp_path: Path, compare: Compare) -> None:
     found = compare(*pair(tmp_path, {**STACKS, "crun": 1.0}, blocks=6), "--stack", "crun", *WORSE)
     assert "crun in dhrystone is undecided" in found.out
     assert "The gate (--fail-on worse) cannot tell: nothing is decided." in found.out

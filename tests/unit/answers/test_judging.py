@@ -179,7 +179,7 @@ def test_a_point_that_the_run_has_not_measured_is_not_tested() -> None:
     assert judged(run, from_point=600, **GET).reason == "redis: no get of both docker and native from 600"
 
 
-def test_a_stack_that_was_skipped_or_failed_is_not_tested_and_the_reason_is_told() -> None:
+def test_a_stack_that_was_skipped_or_failed_is_not_tested_and_the_reason_is_named() -> None:
     statuses: tuple[Status, ...] = ("skipped", "failed")
     for status in statuses:
         found = judged(ends(RUN, "docker", status))
@@ -197,7 +197,7 @@ def test_what_would_test_a_claim_names_a_suite_or_what_it_must_have() -> None:
     assert judged(RUN, **own).test == 'a suite with use = "startup" on docker'
 
 
-def test_a_run_that_says_nothing_of_any_claim_is_an_error_that_tells_what_would() -> None:
+def test_a_run_without_any_claim_is_an_error_that_names_what_to_run() -> None:
     error = nothing_judged(judge(RUN, claims({"stack": "podman"}, {"workload": "fio"})))
     assert str(error) == "run: no claim can be judged by this run: none of 2 is about what it has measured"
     assert (error.hint, error.exit_code) == ("tare run examples/quick.toml", 3)

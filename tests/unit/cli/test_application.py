@@ -49,7 +49,7 @@ def test_an_application_that_is_there_stays_as_it_is(compose: Path, capsys: pyte
     assert target.read_text() == "mine"
 
 
-def test_what_cannot_be_kept_is_told_in_two_lines_each_and_nothing_is_written(
+def test_what_cannot_be_kept_is_reported_in_two_lines_each_and_nothing_is_written(
     compose: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compose.write_text(SHOP + "    privileged: true\n    pid: host\n")
@@ -60,7 +60,7 @@ def test_what_cannot_be_kept_is_told_in_two_lines_each_and_nothing_is_written(
     assert not (compose.parent / "application.toml").exists()
 
 
-def test_a_file_that_is_mounted_and_not_there_is_told(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_mounted_and_not_there_is_reported(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compose.write_text(SHOP + "    volumes: ['./none:/x']\n")
     code, told = call(compose, capsys)
     assert (code, 'services.web.files: there is no file or folder "none"' in told) == (2, True)
@@ -89,7 +89,7 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
     ]
 
 
-def test_a_file_of_variables_that_cannot_be_read_is_told(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_variables_that_cannot_be_read_is_reported(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (compose.parent / ".env").write_text("A=1\n???\n")
     code, told = call(compose, capsys)
     error = f"error: {compose.parent}/.env: line 2: neither NAME=value nor a comment"
@@ -115,7 +115,7 @@ def test_what_is_no_yaml_is_refused(
     assert (code, said in told) == (2, True), told
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(tmp_path / "none.yaml", capsys)[0] == 2
 
 

@@ -36,7 +36,7 @@ def test_each_format_is_written_to_standard_output_or_a_file(
     (["--to", "influx", "--out", "/nonexistent/file"], "/nonexistent/file.partial: cannot be written"),
     ([], "missing option"),
 ])  # fmt: skip
-def test_wrong_usage_is_told_in_two_lines(
+def test_wrong_usage_is_reported_in_two_lines(
     words: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(app, ["export", str(sampled_run(tmp_path / "run", count=2)), *words]) == 2

@@ -80,7 +80,7 @@ def test_several_runs_are_asked_together(folder: Path, tmp_path: Path, capsys: p
     (["/nonexistent", "FROM runs"], "/nonexistent: not a run"),
     (["SELECT '" + "a" * 5000], "the query: "),
 ])  # fmt: skip
-def test_wrong_usage_is_told_in_two_lines(
+def test_wrong_usage_is_reported_in_two_lines(
     words: list[str], what: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(app, ["query", str(folder), *words]) == 2
@@ -97,7 +97,7 @@ def test_wrong_usage_is_told_in_two_lines(
     (["FROM trials"], "no run is named", "tare query RUN 'FROM trials'"),
     (["FROM trials", "RUN"], "the last word is SQL, and RUN is a folder", "tare query RUN 'FROM trials'"),
 ])  # fmt: skip
-def test_a_run_or_a_query_that_is_missing_is_told(
+def test_a_run_or_a_query_that_is_missing_is_reported(
     words: list[str], what: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(app, ["query", *(word.replace("RUN", str(folder)) for word in words)]) == 2

@@ -37,7 +37,7 @@ def test_what_is_usable_is_a_list() -> None:
     )
 
 
-def test_what_could_be_better_is_told_below_what_is_usable() -> None:
+def test_what_could_be_better_is_shown_below_what_is_usable() -> None:
     old = Usable("gvisor", "gVisor", "sandbox", "2022", (), (Problem("this runsc is of 2022", "build today's"),))
     lines = said(technology("crun"), old)
     assert lines[lines.index("Usable, 2 of 2: crun gvisor") + 1] == "gvisor: this runsc is of 2022"

@@ -74,7 +74,7 @@ def test_how_often_a_trial_was_sampled_is_shown_beside_what_was_asked_for(
     assert "telemetry: 9 samples, 4.0 a second of 10\n" in capsys.readouterr().out
 
 
-def test_telemetry_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_telemetry_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trial = make_trial("native", 0, ())
     folder = write(make_run([trial], folder=tmp_path / "run"))
     (folder / "telemetry" / f"{trial.trial}.parquet").write_bytes(b"garbage")
@@ -82,7 +82,7 @@ def test_telemetry_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Ca
     assert f"{trial.trial}.parquet: " in capsys.readouterr().out
 
 
-def test_a_trial_that_is_not_there_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_trial_is_reported_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = believable_run(tmp_path / "run")
     name = found.trials[0].trial
     assert run(app, ["show", str(write(found)), f"{name}x"]) == 2

@@ -40,7 +40,7 @@ def test_bare_metal_comes_first_and_then_what_is_usable_runs_commands_and_starts
     assert not {"qemu-tcg", "libvirt-tcg", "lxd-vm", "virtualbox", "openstack"} & {*others}
 
 
-def test_a_broken_plug_in_and_one_that_cannot_tell_whether_it_is_usable_are_left_out(
+def test_a_broken_plug_in_and_one_that_does_not_know_whether_it_is_usable_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = tmp_path / "others-1.0.dist-info"

@@ -12,7 +12,7 @@ LOAD = Path(__file__).parents[3] / "examples" / "dictionary"
 BASIC = ("--address", "198.18.0.10", "--port", "80", "--users", "200", "--factor", "10", "--workers", "2")
 
 
-def test_the_master_is_told_of_users_and_their_time() -> None:
+def test_the_master_gets_users_and_their_time() -> None:
     command = master_command(options_of(BASIC), Path("/srv/result.json"))
     assert command[:5] == (sys.executable, "-m", "locust", "-f", str(LOAD / "load" / "users.py"))
     assert {"--master", "--headless", "--expect-workers=2", "--users=200", "--accounts=200"} <= set(command)
@@ -21,7 +21,7 @@ def test_the_master_is_told_of_users_and_their_time() -> None:
     assert 200 / rate == pytest.approx(42)
 
 
-def test_workers_connect_to_the_master_and_are_told_nothing_else() -> None:
+def test_workers_connect_to_the_master_and_get_nothing_else() -> None:
     command = worker_command(options_of((*BASIC, "--master-address", "198.18.1.1", "--master-port", "6000")))
     assert command[5:] == ("--worker", "--master-host=198.18.1.1", "--master-port=6000")
 

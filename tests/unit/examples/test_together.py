@@ -48,7 +48,7 @@ def is_open(port: str) -> bool:
         return asked.connect_ex(("127.0.0.1", int(port))) == 0
 
 
-def test_programs_start_in_order_and_end_when_the_service_is_told_to() -> None:
+def test_programs_start_in_order_and_end_when_the_service_is_asked_to() -> None:
     first, second = ports(2)
     with started("", first, second) as service:
         assert service.stdout is not None

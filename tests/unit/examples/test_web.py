@@ -11,7 +11,7 @@ BASIC = ["--address", "198.18.0.10", "--port", "80", "--sessions", "sessions:112
 OTHERS = ["--database-address", "database", "--php-workers", "16", "--state", "/srv/state"]
 
 
-def test_nginx_and_php_are_told_of_addresses_and_of_the_others() -> None:
+def test_nginx_and_php_get_their_addresses_and_the_others() -> None:
     written = configurations(options_of([*BASIC, *OTHERS]))
     assert "listen 198.18.0.10:80 backlog=1024;" in written["nginx.conf"]
     assert "fastcgi_pass 127.0.0.1:9000;" in written["nginx.conf"]

@@ -14,7 +14,7 @@ def labels(block: int, trial: str) -> Labels:
     return (("run", "a"), ("stack", "crun"), ("block", str(block)), ("trial", trial))
 
 
-def test_counters_of_all_trials_are_added_up_and_of_gauges_the_largest_is_told() -> None:
+def test_counters_of_all_trials_are_added_up_and_of_gauges_the_largest_is_exported() -> None:
     found = [
         Sample(labels(0, "first"), 10**9, {"cpu_user": 0.0, "memory_bytes": 10}, {1: {"user": 0.0}}),
         Sample(labels(0, "first"), 3 * 10**9, {"cpu_user": 0.5, "memory_bytes": 30}, {1: {"user": 0.25}}),

@@ -122,7 +122,7 @@ def test_secrets_are_not_shown() -> None:
     (503, b"", "503 Service Unavailable, after 0 lines", "itself"),
     (400, b"[1]", "400 Bad Request, after 0 lines", "stay"),
 ])  # fmt: skip
-def test_what_the_server_does_not_take_is_told_in_its_words(status: int, answer: bytes, what: str, hint: str) -> None:
+def test_what_the_server_refuses_is_reported_in_its_words(status: int, answer: bytes, what: str, hint: str) -> None:
     with serving(Said(status, answer)) as url, pytest.raises(TareError) as error:
         push(LINES, influxdb_1(url, "tare"))
     assert f"the server answered {what}" in str(error.value)
@@ -157,7 +157,7 @@ def test_a_server_that_answers_byte_by_byte_is_given_up(monkeypatch: pytest.Monk
         push(LINES[:1], influxdb_1(url, "tare"))
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_reported() -> None:
     with serving(Said()) as url:
         pass
     with pytest.raises(TareError, match=r"127\.0\.0\.1:\d+: .*refused, after 0 lines"):

@@ -66,7 +66,7 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
         list(samples_of(run))
 
 
-def test_a_run_without_telemetry_is_told(tmp_path: Path) -> None:
+def test_a_run_without_telemetry_is_refused(tmp_path: Path) -> None:
     run = load(sampled_run(tmp_path / "run"))
     for name in (BLOCK, ALONE):
         (run.folder / "telemetry" / name).unlink()
@@ -85,7 +85,7 @@ def test_a_folder_whose_name_looks_like_a_value_is_no_column(tmp_path: Path) -> 
     assert first.values["cpu_user"] == 0.0
 
 
-def test_columns_of_a_stranger_are_left_out_and_those_of_another_type_are_told(tmp_path: Path) -> None:
+def test_unknown_columns_are_left_out_and_those_of_another_type_are_refused(tmp_path: Path) -> None:
     run = load(sampled_run(tmp_path / "run", count=2))
     file = run.folder / "telemetry" / BLOCK
     with duckdb.connect() as connection:

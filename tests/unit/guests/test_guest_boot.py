@@ -54,7 +54,7 @@ def test_it_does_so_too_where_its_monitor_boots_it_again(launch: Launch) -> None
     assert type(failure(launch, 2 * (SAMPLES / "64-mib.txt").read_text())) is OutOfMemory
 
 
-def test_a_text_that_is_cut_off_before_the_reason_tells_no_lack_of_memory(launch: Launch) -> None:
+def test_a_text_that_is_cut_off_before_the_reason_shows_no_lack_of_memory(launch: Launch) -> None:
     whole = (SAMPLES / "64-mib.txt").read_text()
     error = failure(launch, whole[: whole.index("Out of memory")])
     assert type(error) is TrialFailed
@@ -62,7 +62,7 @@ def test_a_text_that_is_cut_off_before_the_reason_tells_no_lack_of_memory(launch
     assert error.hint == "its last line was: '[    0.914945]'"
 
 
-def test_another_panic_is_told_by_its_words_and_not_by_the_last_line(launch: Launch) -> None:
+def test_another_panic_is_reported_with_its_words_and_not_with_the_last_line(launch: Launch) -> None:
     panic = "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)"
     error = failure(
         launch, (SAMPLES / "64-mib.txt").read_text().replace("Out of memory", "Out of").replace(PANIC, panic)
@@ -79,7 +79,7 @@ def test_a_kernel_that_says_nothing_and_ends_or_hangs_is_reported_with_its_memor
         assert error.hint == "its kernel said nothing; it had 64 MiB of memory"
 
 
-def test_a_guest_that_boots_tells_its_kernel(launch: Launch) -> None:
+def test_a_guest_that_boots_reports_its_kernel(launch: Launch) -> None:
     with LocalHost().spawn("cat", str(SAMPLES / "72-mib.txt")) as console:
         assert guest.watch_boot(console, launch) == "6.1.0-56-cloud-amd64"
     assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]

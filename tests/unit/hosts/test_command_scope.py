@@ -33,7 +33,7 @@ def host(program: Path) -> Iterator[ExecHost]:
         yield found
 
 
-def test_who_waits_for_a_command_is_told_at_once_that_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
+def test_waiting_for_a_command_ends_at_once_when_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
     purpose = CommandScope()
     load = host.serving(purpose)
     with ThreadPoolExecutor(1) as pool:
@@ -47,7 +47,7 @@ def test_who_waits_for_a_command_is_told_at_once_that_its_purpose_is_gone(host: 
     assert not Path(f"/proc/{begun.read_text().strip()}").exists()
 
 
-def test_who_reads_its_lines_is_told_so_too(host: ExecHost) -> None:
+def test_reading_its_lines_ends_too(host: ExecHost) -> None:
     purpose = CommandScope()
     with host.serving(purpose).spawn("sh", "-c", "echo begun; exec sleep 600") as process:
         assert process.read_line(SECONDS).text == "begun"

@@ -37,7 +37,7 @@ def reader(files: dict[str, str]) -> Callable[[str], str]:
     return lambda path: files.get(path, "")
 
 
-def test_cpuinfo_of_a_guest_tells_model_cpus_and_hypervisor() -> None:
+def test_cpuinfo_of_a_guest_has_model_cpus_and_hypervisor() -> None:
     assert parse_cpuinfo(sample("cpuinfo")) == Cpuinfo(
         "Intel(R) Xeon(R) Processor", 2, hypervisor=True, architecture="x86_64"
     )
@@ -77,7 +77,7 @@ def test_the_operating_system_is_named_for_people() -> None:
     assert parse_os_release("") == ""
 
 
-def test_the_version_of_control_groups_is_told_from_the_mounts() -> None:
+def test_the_version_of_control_groups_is_read_from_the_mounts() -> None:
     assert parse_mounts_cgroup_version(sample("mounts")) == "hybrid"
     assert parse_mounts_cgroup_version("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n") == "v2"
     assert parse_mounts_cgroup_version("cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n") == "v1"

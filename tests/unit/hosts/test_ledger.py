@@ -188,7 +188,7 @@ KILLED_RUNSC = (
         (("false", "tare-x"), "false: exit code 1: it printed nothing"),
     ],
 )
-def test_what_is_already_gone_is_undone_and_all_else_that_fails_is_told(argv: tuple[str, ...], trouble: str) -> None:
+def test_what_is_already_gone_is_undone_and_any_other_failure_is_reported(argv: tuple[str, ...], trouble: str) -> None:
     found = trouble_of(LocalHost(), argv)
     assert found.startswith(trouble) if trouble else found == ""
 

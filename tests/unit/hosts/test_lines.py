@@ -14,7 +14,7 @@ from tare.hosts.local import LocalHost
 REFUSED = Path(__file__).parents[2] / "samples/redis/protected-mode.txt"
 
 
-def test_a_refusal_in_one_long_line_is_told_from_its_beginning() -> None:
+def test_a_refusal_in_one_long_line_is_reported_from_its_beginning() -> None:
     with pytest.raises(TrialFailed) as failure:
         LocalHost().run("sh", "-c", 'cat "$1" >&2; exit 1', "sh", str(REFUSED), timeout=30)
     reason = str(failure.value)

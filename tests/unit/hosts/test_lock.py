@@ -61,7 +61,7 @@ def test_it_is_the_lock_that_a_tare_on_that_machine_holds(tmp_path: Path, monkey
         pass  # a server that is this machine, over SSH
 
 
-def test_names_elsewhere_are_told_from_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_elsewhere_are_not_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Hosts(server=Machine("root@there"))
     assert machines._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
     mine = machines._own_prefix(there)

@@ -145,7 +145,7 @@ def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledg
     assert not ledger.path.exists()
 
 
-def test_what_could_not_be_made_is_undone_and_its_reason_told(ledger: Ledger, tmp_path: Path) -> None:
+def test_what_could_not_be_made_is_undone_and_its_reason_reported(ledger: Ledger, tmp_path: Path) -> None:
     place = tmp_path / "tare-place"
     undo = Undo(("remove", str(place)), ("rm", "-rf", str(place)))
     with (

@@ -88,7 +88,7 @@ def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "ways").read_text() == "x\n"
 
 
-def test_who_waits_for_one_that_does_not_come_is_told_its_last_words(program: Path) -> None:
+def test_waiting_for_one_that_does_not_come_reports_its_last_words(program: Path) -> None:
     nobody = _inside(program, "sh", "-c", "echo no such instance >&2; exit 1")
     with nobody.residing() as resident, pytest.raises(ResidentEnded) as caught:
         resident.await_ready(SECONDS)
@@ -163,7 +163,7 @@ def test_a_time_out_ends_the_whole_tree(host: ExecHost) -> None:
     assert not _is_there(70211)
 
 
-def test_a_failure_tells_the_last_words(host: ExecHost) -> None:
+def test_a_failure_reports_the_last_words(host: ExecHost) -> None:
     with pytest.raises(TrialFailed, match=r"^sh: exit code 3: the last words$"):
         host.run("sh", "-c", "echo the last words >&2; exit 3", timeout=SECONDS)
 
@@ -291,7 +291,7 @@ class Far(ExecHost):
         return unreachable("far.example", words)
 
 
-def test_all_who_wait_are_told_of_a_lost_connection_also_on_a_host_behind_it(program: Path) -> None:
+def test_a_lost_connection_ends_every_wait_also_on_a_host_behind_it(program: Path) -> None:
     far = Far(LocalHost(), "sh", "-c", '"$@"; echo Connection reset by peer >&2', "sh")
     behind = ExecHost(Recorder(far, []), "env")
     far.supervisor = behind.supervisor = str(program)

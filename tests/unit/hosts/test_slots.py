@@ -72,7 +72,7 @@ def test_what_a_machine_in_an_instance_publishes_is_at_the_address_of_that_insta
         assert inner.engine_subnet == outer.engine_subnet
 
 
-def test_a_stack_that_is_too_deep_for_its_slot_is_told(network: Network) -> None:
+def test_a_stack_that_is_too_deep_for_its_slot_is_refused(network: Network) -> None:
     assert replace(network.at(51), level=3).instance_address == "198.18.8.253"
     with pytest.raises(TrialFailed, match="no address for layer 4 of the stack in slot 52"):
         _ = replace(network.at(52), level=3).instance_address

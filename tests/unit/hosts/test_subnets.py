@@ -37,7 +37,7 @@ def test_the_first_subnet_without_a_route_is_taken(routes: str, subnet: str) -> 
     assert _free_subnet(routes) == ipaddress.IPv4Network(subnet)
 
 
-def test_a_machine_with_routes_to_all_subnets_is_told_about_clean() -> None:
+def test_a_machine_with_routes_to_all_subnets_gets_the_hint_to_clean() -> None:
     routes = "".join(_route(f"00{third:02X}{second}C6") for second in ("12", "13") for third in range(256))
     with pytest.raises(TareError, match=r"no free subnet left in 198\.18\.0\.0/15") as caught:
         _free_subnet(HEADER + routes)

@@ -316,7 +316,7 @@ def test_an_image_of_a_registry_is_pinned_by_its_digest(plain: Path, made: Path,
         assert names(taken(pinned, scratch)) == ["app", "app/new", "app/run"]
 
 
-def test_a_registry_that_refuses_is_told_and_the_users_own_credentials_open_it(
+def test_a_registry_that_refuses_is_reported_and_the_users_own_credentials_open_it(
     plain: Path, tmp_path: Path, made: Path, scratch: Path
 ) -> None:
     with registry({"app": made}, private=True) as address:
@@ -329,7 +329,7 @@ def test_a_registry_that_refuses_is_told_and_the_users_own_credentials_open_it(
         assert names(taken(Source("docker://", f"{address}/app", str(own)), scratch)) == ["app", "app/new", "app/run"]
 
 
-def test_a_registry_without_the_image_is_told(plain: Path, made: Path, scratch: Path) -> None:
+def test_a_registry_without_the_image_is_reported(plain: Path, made: Path, scratch: Path) -> None:
     with registry({"app": made}) as address:
         allow(plain, address)
         for name in ("other", "app:2"):
@@ -380,7 +380,7 @@ def test_what_docker_has_built_here_is_found_where_podman_has_it_not(
 
 
 @pytest.mark.usefixtures("podman_store")
-def test_an_image_that_is_nowhere_is_told_with_every_place(scratch: Path) -> None:
+def test_an_image_that_is_nowhere_is_reported_with_every_place(scratch: Path) -> None:
     with pytest.raises(TareError) as refused:
         copying.located(LOCAL, scratch)
     what, name = str(refused.value), LOCAL.name
@@ -410,7 +410,7 @@ def test_only_names_of_engines_are_looked_for_in_their_stores() -> None:
     assert Source("oci:", "localhost/app").places() == (Source("oci:", "localhost/app"),)
 
 
-def test_an_image_that_dockers_daemon_does_not_have_is_told() -> None:
+def test_an_image_that_dockers_daemon_does_not_have_is_reported() -> None:
     said = (  # by skopeo 1.9.3 and Docker 20.10
         'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '
         'loading image from docker engine: Error response from daemon: reference does not exist"\n'

@@ -95,7 +95,7 @@ def test_no_more_goes_than_there_has_to_be_room_for() -> None:
     assert [each.path.name for each in superfluous(stored, 0.0, -1)] == ["1", "2", "0"]
 
 
-def test_an_old_image_goes_with_its_links_and_its_room_is_told(images: Path) -> None:
+def test_an_old_image_goes_with_its_links_and_its_size_is_reported(images: Path) -> None:
     made(images / OLD, 20, 103)
     made(images / NEW, 1)
     (images / "adopted").mkdir()
@@ -193,7 +193,7 @@ def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -
 @pytest.mark.machine  # with all that an image is built with
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.parametrize("full", ["home", "scratch"])
-def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported_before_anything_is_built(full: str, tmp_path: Path) -> None:
     for name in ("home", "scratch"):
         (tmp_path / name).mkdir()
     script = 'mount -t tmpfs -o size=64m tmpfs "$1" && exec "$2" -m tare image'
@@ -209,7 +209,7 @@ def test_a_disk_without_room_is_told_before_anything_is_built(full: str, tmp_pat
     assert not (tmp_path / "home/images").exists()
 
 
-def test_a_disk_that_is_full_while_it_is_built_is_told_too_and_the_half_of_it_goes(images: Path) -> None:
+def test_a_disk_that_fills_up_during_the_build_is_reported_and_the_half_built_image_goes(images: Path) -> None:
     def fill() -> None:
         with building(images) as scratch, Path("/dev/full").open("wb") as full:
             (scratch / "root.tar").touch()

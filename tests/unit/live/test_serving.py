@@ -134,7 +134,7 @@ def test_a_page_is_not_made_anew_before_it_is_time(said: list[str], tmp_path: Pa
         assert 'data-page="2"' in watcher.ask()
 
 
-def test_a_page_that_cannot_be_made_is_told_once_and_the_run_goes_on(said: list[str], tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_made_is_reported_once_and_the_run_goes_on(said: list[str], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with served(0, said.append) as page:
         watcher = browser(said)
@@ -148,7 +148,7 @@ def test_a_page_that_cannot_be_made_is_told_once_and_the_run_goes_on(said: list[
     assert [text for text in said if "could not be renewed" in text] == said[1:2]
 
 
-def test_a_process_that_is_lost_is_told_and_the_run_goes_on(said: list[str]) -> None:
+def test_a_process_that_is_lost_is_reported_and_the_run_goes_on(said: list[str]) -> None:
     with served(0, said.append) as page:
         os.kill(child(page), 9)
         page.begin(Path("run"), ())

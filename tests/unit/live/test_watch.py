@@ -79,7 +79,7 @@ def test_turns_are_noted_at_most_twice_a_second(
     assert told == [1, 1, 3, 3, 5]
 
 
-def test_each_note_reads_the_latest_turn_of_one_stack_those_first_of_which_nothing_is_told(
+def test_each_note_reads_the_latest_turn_of_one_stack_those_first_of_which_nothing_is_known(
     page: LivePage, report: PageReporter
 ) -> None:
     for step in STEPS:

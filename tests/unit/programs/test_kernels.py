@@ -152,7 +152,7 @@ def test_only_kernels_past_the_caches_store_and_fetch_so(kind: str, built: Path)
         assert any(line.startswith("prefetchnta") for line in code) == past
 
 
-def test_dhrystone_takes_exactly_the_runs_that_it_is_told(built: Path) -> None:
+def test_dhrystone_makes_exactly_the_requested_runs(built: Path) -> None:
     done = run(built / "dhrystone", "--runs", "12345")
     assert done.returncode == 0
     assert "runs: 12345\n" in done.stdout

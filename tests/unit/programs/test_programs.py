@@ -244,7 +244,7 @@ def test_the_limits_are_those_of_the_place(programs: Path) -> None:
     assert 2**20 < int(limits["memory"]) <= total_bytes
 
 
-def test_run_tells_the_monotonic_clock(programs: Path) -> None:
+def test_run_reports_the_monotonic_clock(programs: Path) -> None:
     before = time.monotonic_ns()
     told = int(call(programs / "run", "--clock").stdout)
     assert before <= told <= time.monotonic_ns()

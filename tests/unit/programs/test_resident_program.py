@@ -126,14 +126,14 @@ def test_cpu_time_is_that_of_the_command_and_its_children(resident: Resident) ->
     assert used["2"] < 0.2 * own_seconds
 
 
-def test_a_command_is_told_to_end(resident: Resident) -> None:
+def test_a_command_is_asked_to_end(resident: Resident) -> None:
     resident.tell("start 1 sleep 70201")
     assert _comes_true(70201, there=True)
     resident.tell("end 1")
     assert resident.until_ended(1) == ["ended 1 143"]
 
 
-def test_a_command_that_is_told_to_end_at_once_ends_at_once(resident: Resident) -> None:
+def test_a_command_that_is_asked_to_end_at_once_ends_at_once(resident: Resident) -> None:
     for number in range(50):
         resident.tell(f"start {number} sleep 70202", f"end {number}")
         assert resident.until_ended(number) == [f"ended {number} 143"]  # not killed, as what does not end by itself

@@ -226,7 +226,7 @@ def test_services_that_the_trial_itself_ends_are_not_blamed_for_what_cannot_be_r
     assert (trial.status, trial.reason, trial.hint) == ("failed", "there is no number in 100", "look at it")
 
 
-def test_one_that_ends_at_once_is_told_before_the_load_begins(tmp_path: Path) -> None:
+def test_one_that_ends_at_once_is_reported_before_the_load_begins(tmp_path: Path) -> None:
     with attempt_of(
         tmp_path, Shop((beside("db", "echo no memory >&2; exit 1", ready="sleep 0.05; false"),))
     ) as attempt:
@@ -235,7 +235,7 @@ def test_one_that_ends_at_once_is_told_before_the_load_begins(tmp_path: Path) ->
     assert trial.reason.startswith("the service db ended in the instance: it said 'no memory'")
 
 
-def test_one_that_ends_for_lack_of_memory_is_told_with_what_helps(tmp_path: Path) -> None:
+def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: Path) -> None:
     words = "app: Cannot allocate memory"
     with attempt_of(
         tmp_path, Shop((beside("db", f"echo '{words}' >&2; exit 1", ready="sleep 0.05; false"),))

@@ -64,7 +64,7 @@ def test_what_has_no_kernel_of_its_own_or_does_not_answer_reports_nothing(tmp_pa
     assert reported(tmp_path, Files(GUEST), inside) is None  # a part of the sum would look like a result
 
 
-def test_what_several_have_written_is_added_up_unless_one_does_not_tell(tmp_path: Path) -> None:
+def test_what_several_have_written_is_added_up_unless_one_is_unknown(tmp_path: Path) -> None:
     testbed = bare_testbed(tmp_path, Files(MACHINE))
     for sizes, all_bytes in (((5, 6), 11), ((5, None), None), ((), None)):
         found = cost_of(testbed, [instance(None, size) for size in sizes])

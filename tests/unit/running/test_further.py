@@ -149,5 +149,5 @@ def test_one_that_does_not_start_leaves_its_slot(tmp_path: Path) -> None:
             pass
 
 
-def test_what_is_left_of_the_memory_is_told_as_if_another_one_used_all_of_its_limit(tmp_path: Path) -> None:
+def test_the_memory_left_is_reported_as_if_another_one_used_all_of_its_limit(tmp_path: Path) -> None:
     assert further(tmp_path).spare_share() == 7 / 16  # 4 of 8 GiB are there, and 512 MiB would go

@@ -38,7 +38,7 @@ def test_on_one_machine_all_roles_are_its_own() -> None:
     assert _roles("crun", Machines()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
 
 
-def test_a_server_elsewhere_is_told_from_the_controller() -> None:
+def test_a_server_elsewhere_is_not_the_controller() -> None:
     there = Machines(Hosts(server=Machine("root@there")), server=_Elsewhere())
     expected = {"controller": HERE.cpu_model, "server": "Elsewhere", "client": HERE.cpu_model}
     assert _roles("crun", there) == expected

@@ -63,7 +63,7 @@ def without(files: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("files", [V1, V2], ids=["version 1", "version 2"])
-def test_what_the_machine_has_ended_in_the_group_is_told(files: Mapping[str, str]) -> None:
+def test_what_the_machine_has_ended_in_the_group_is_reported(files: Mapping[str, str]) -> None:
     shortage = watched(files)
     shortage.look()
     assert shortage.killer() == "the machine's kernel"
@@ -79,7 +79,7 @@ def test_what_the_machine_has_ended_in_other_groups_meanwhile_is_not() -> None:
     assert shortage.killer() == ""
 
 
-def test_of_a_group_that_is_gone_the_machines_counter_tells() -> None:
+def test_where_the_group_is_gone_the_machines_counter_is_read() -> None:
     host = Files(without(V1, "memory.oom_control"))
     for ended, killer in ((0, ""), (1, "the machine's kernel")):
         shortage = Shortage(host)
@@ -89,7 +89,7 @@ def test_of_a_group_that_is_gone_the_machines_counter_tells() -> None:
         assert shortage.killer() == killer
 
 
-def test_of_an_instance_that_never_answered_the_machines_counter_tells() -> None:
+def test_where_an_instance_never_answered_the_machines_counter_is_read() -> None:
     host = Files(dict(V1))
     shortage = Shortage(host)
     assert shortage.killer() == ""
@@ -97,7 +97,7 @@ def test_of_an_instance_that_never_answered_the_machines_counter_tells() -> None
     assert shortage.killer() == "the machine's kernel"
 
 
-def test_what_a_guest_has_ended_is_told_of_its_own_kernel() -> None:
+def test_what_a_guest_has_ended_is_reported_of_its_own_kernel() -> None:
     shortage = watched(V1, guest("oom_kill 1"))
     shortage.look()
     assert shortage.killer() == "the guest's kernel"
@@ -139,7 +139,7 @@ def test_a_guest_that_cannot_be_asked_any_more_is_no_fault() -> None:
         (V2, Files({**guest().files, "/proc/vmstat": "pswpin 2\npswpout 3\n"}), 5 * 4096),
     ],
 )
-def test_what_is_in_swap_is_told(files: Mapping[str, str], inside: Files | None, swapped: int) -> None:
+def test_what_is_in_swap_is_reported(files: Mapping[str, str], inside: Files | None, swapped: int) -> None:
     assert watched(files, inside).swapped_bytes() == swapped
 
 

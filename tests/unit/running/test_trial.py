@@ -86,7 +86,7 @@ def test_a_point_at_which_neither_server_nor_load_was_busy_is_a_wait() -> None:
     assert waiting_cautions(raw, {}) == ()  # nobody knows
 
 
-def test_only_loads_whose_clients_ask_without_a_pause_can_be_told_from_waits() -> None:
+def test_only_loads_whose_clients_ask_without_a_pause_are_separated_from_waits() -> None:
     """Others rest between requests, as they are meant to."""
     without = {name for name in plugins.names("workloads") if plugins.find("workloads", name)().without_pause}
     assert without == {"micro-http", "micro-redis", "nginx", "redis", "service"}

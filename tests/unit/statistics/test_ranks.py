@@ -38,7 +38,7 @@ def ranks_of(run: Run) -> FOUND:
     return {rank.cell.stack: (rank.best, rank.worst) for rank in ranking}
 
 
-def test_stacks_that_cannot_be_told_apart_share_their_ranks_and_the_control_has_none() -> None:
+def test_stacks_that_cannot_be_distinguished_share_their_ranks_and_the_control_has_none() -> None:
     assert ranks_of(run_of(SPEEDS)) == {"native": (1, 1), "docker": (2, 3), "podman": (2, 3), "qemu": (4, 4)}
 
 
@@ -90,7 +90,7 @@ def test_a_tie_need_not_reach_from_the_first_to_the_last() -> None:
     assert found == {"first": (1, 2), "middle": (1, 3), "last": (2, 3)}
 
 
-def test_statements_that_contradict_each_other_tell_nothing_apart() -> None:
+def test_statements_that_contradict_each_other_distinguish_nothing() -> None:
     cells = _cells(one="undecided", two="undecided", three="undecided")
     found = _told(cells, ("one", "two"), ("two", "three"), ("three", "one"))
     assert found == {"one": (1, 3), "two": (1, 3), "three": (1, 3)}

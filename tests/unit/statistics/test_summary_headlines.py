@@ -110,7 +110,7 @@ def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
     assert (cell.verdict, cell.unit) == ("worse", "iterations/s")
 
 
-def test_the_cheapest_stack_is_found_with_those_that_cannot_be_told_from_it() -> None:
+def test_the_cheapest_stack_is_found_with_those_that_cannot_be_distinguished_from_it() -> None:
     overall = summarize(believable_run()).overall
     assert [standing.stack for standing in overall.standings] == [
         "bubblewrap",

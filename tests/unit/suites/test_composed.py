@@ -267,7 +267,7 @@ BUILT = "is taken from Docker: build it before: docker compose build"
 TWO = "services:\n  a: {image: x, expose: [80]}\n  b: {image: y, expose: [81]}\n"
 
 
-def test_the_service_under_test_is_named_where_ports_do_not_tell() -> None:
+def test_the_service_under_test_is_named_where_ports_do_not_decide() -> None:
     assert tomllib.loads(of(TWO, "b").text)["application"] == {"under_test": "b"}
     assert refusal(TWO) == [
         "services: no service publishes a port: which one is under test? / say it: --service a",
@@ -349,7 +349,7 @@ def test_what_is_no_compose_file_is_refused(text: str, said: str) -> None:
     assert [each for each in refusal(text, "a") if each.startswith(said)]
 
 
-def test_all_that_cannot_be_kept_is_told_at_once() -> None:
+def test_all_that_cannot_be_kept_is_reported_at_once() -> None:
     text = SHOP.replace("restart: always", "privileged: true").replace("expose: [3306]", "pid: host")
     assert [each.partition(" / ")[0] for each in refusal(text)] == [
         "services.web.privileged: cannot be kept",

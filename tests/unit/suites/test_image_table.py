@@ -69,7 +69,7 @@ def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest
         ('files = "x"', 'image.files: "x" ', ""),
     ],
 )
-def test_a_fault_of_the_table_is_told_with_its_key(table: str, what: str, hint: str) -> None:
+def test_a_fault_of_the_table_is_reported_with_its_key(table: str, what: str, hint: str) -> None:
     found = faults(f"{NATIVE}[image]\n{table}\n{REDIS}")
     assert [(f": {what}" in fault[0], fault[1].startswith(hint)) for fault in found] == [(True, True)], found
 

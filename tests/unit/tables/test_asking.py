@@ -62,7 +62,7 @@ def test_values_are_those_of_ok_trials_with_their_units(tmp_path: Path) -> None:
     assert sorted(found, key=str) == sorted(told, key=str)
 
 
-def test_trials_tell_what_became_of_them_also_where_they_failed(tmp_path: Path) -> None:
+def test_trials_have_their_status_and_reason_also_where_they_failed(tmp_path: Path) -> None:
     ok = replace(
         make_trial("native", 0, [measured("speed", 1.0)]),
         timeline=(Mark("requested", 0.0), Mark("qemu:ready", 1.0), Mark("ready", 2.5)),
@@ -98,7 +98,7 @@ def test_a_value_that_was_measured_at_once_is_a_turn_without_a_round(tmp_path: P
     assert found == [{"round": None, "value": 100.0, "began": None}] * 2
 
 
-def test_where_turns_and_outputs_are_not_as_many_no_time_is_told(tmp_path: Path) -> None:
+def test_where_turns_and_outputs_are_not_as_many_no_time_is_reported(tmp_path: Path) -> None:
     run = run_in_turns(blocks=1, rounds=3)
     less = [replace(trial, turns=trial.turns[:-1]) for trial in run.trials]
     folder = write(replace(run, folder=tmp_path / "run", trials=tuple(less)))
@@ -187,7 +187,7 @@ def test_a_report_that_tare_would_not_write_today_is_not_read(name: str, other: 
     assert not are_reported(report.parents[1])
 
 
-def test_a_strangers_report_of_wrong_types_is_told(report: Path) -> None:
+def test_an_untrusted_report_of_wrong_types_is_refused(report: Path) -> None:
     text = report.read_text(encoding="utf-8")
     report.write_text(text.replace('"trials": ', '"trials": "many", "old": '), encoding="utf-8")
     with pytest.raises(UsageError, match="many"):
@@ -208,7 +208,7 @@ def test_a_run_without_a_trial_has_its_reports_decisions_too(tmp_path: Path) -> 
     assert rows(tmp_path / "run", "FROM decisions ORDER BY ALL") == computed
 
 
-def test_runs_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_runs_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     folders = [small(tmp_path / name) for name in ("a/run", "b/run", "c")]
     found = rows(folders, "SELECT run, count(*) AS trials FROM trials GROUP BY run ORDER BY run")
     assert [(*row.values(),) for row in found] == [(f"{tmp_path}/a/run", 2), (f"{tmp_path}/b/run", 2), ("c", 2)]
@@ -309,7 +309,7 @@ def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("bad", ["{", "[]", '{"seconds": "x"}', '{"values": 5}', "no JSON", "[" * 100_000])
-def test_a_damaged_line_is_told_with_its_file(bad: str, tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_with_its_file(bad: str, tmp_path: Path) -> None:
     folder = small(tmp_path / "run")
     journal = folder / "trials.jsonl"
     first, last = journal.read_text(encoding="utf-8").splitlines()
@@ -320,7 +320,7 @@ def test_a_damaged_line_is_told_with_its_file(bad: str, tmp_path: Path) -> None:
         assert error.value.hint == "the file is damaged or of a newer tare"
 
 
-def test_a_damaged_telemetry_is_told_with_its_file_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_damaged_telemetry_is_reported_with_its_file_only_where_it_is_asked_for(tmp_path: Path) -> None:
     folder = sampled_run(tmp_path / "run", count=2)
     (folder / "telemetry" / "dhrystone-000.parquet").write_bytes(b"no parquet")
     assert rows(folder, "SELECT count(*) AS n FROM trials") == [{"n": 3}]
@@ -361,7 +361,7 @@ def test_a_journal_that_is_no_file_is_refused_and_a_query_does_not_wait_for_a_pi
         ask([folder], "FROM trials")
 
 
-def test_a_disk_without_room_for_a_copy_is_told(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_a_copy_is_reported(tmp_path: Path) -> None:
     folder = small(tmp_path / "run", torn="torn")
     (found,) = sources([folder], tmp_path, with_telemetry=False)
     assert found.journal == tmp_path / "0.jsonl"

@@ -38,13 +38,13 @@ def test_several_runs_are_loaded_together(tmp_path: Path) -> None:
     assert tables.query("SELECT DISTINCT run FROM trials ORDER BY run").rows() == [("a",), ("b",)]
 
 
-def test_what_is_no_run_is_told_at_once(tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run"):
         tare.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])
-def test_a_library_that_is_not_there_is_told_with_the_command_that_installs_it(
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "find_spec", lambda _: None)

@@ -139,7 +139,7 @@ def test_what_people_ask_is_answered(sql: str, unchanged: Path) -> None:
     ("SELECT trial::INTEGER FROM trials", "the query: ", "the tables are"),
     ("SELECT error('no')", "the query: ", "the tables are"),
 ])  # fmt: skip
-def test_a_mistake_is_told_in_two_lines(sql: str, what: str, hint: str, run: Path) -> None:
+def test_a_mistake_is_reported_in_two_lines(sql: str, what: str, hint: str, run: Path) -> None:
     with pytest.raises(UsageError) as error:
         list(ask([run], sql).texts())
     assert what in str(error.value)

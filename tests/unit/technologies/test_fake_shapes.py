@@ -72,7 +72,7 @@ def test_fakes_of_one_machine_meet_the_same_bursts_in_turn_for_the_share_of_the_
     assert (one < 1).mean() == pytest.approx(((one < 1) & (other < 1)).mean(), abs=0.02)  # a burst has many turns
 
 
-def test_a_fake_stalls_and_shivers_in_single_turns_as_it_is_told_to() -> None:
+def test_a_fake_stalls_and_shivers_in_single_turns_as_it_is_set_to() -> None:
     turn = Fake(jitter=0.02, stalls=0.05)._turns(1)
     logs = np.log([turn(0.02) for _ in range(20_000)])
     assert (logs < -0.35).mean() == pytest.approx(0.05, abs=0.006)

@@ -94,7 +94,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     assert caught.value.hint == "its kernel said: 'Kernel panic - not syncing: no root'"
 
 
-def test_a_guest_whose_door_is_open_has_told_its_moments_and_its_kernel(launch: Launch) -> None:
+def test_a_guest_whose_door_is_open_has_reported_its_moments_and_its_kernel(launch: Launch) -> None:
     said = ("SeaBIOS", "Linux version 6.1", "tare-guest: userspace", "tare-guest: door of 6.1.0-9-cloud-amd64\r")
     with LocalHost().spawn("printf", "%s\n", *said) as console:
         assert guest.watch_boot(console, launch) == "6.1.0-9-cloud-amd64"

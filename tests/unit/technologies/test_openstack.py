@@ -193,7 +193,7 @@ def test_a_full_quota_is_reported_in_the_clouds_words_and_nothing_is_left(state:
     assert state.left == []
 
 
-def test_a_server_in_error_tells_the_clouds_reason_and_nothing_is_left(state: State) -> None:
+def test_a_server_in_error_names_the_clouds_reason_and_nothing_is_left(state: State) -> None:
     state.fault = "No valid host was found. There are not enough hosts available."
     what, _ = refused(WANTED, TrialFailed)
     assert what == f"openstack: the cloud could not start the server: {state.fault}"

@@ -210,7 +210,7 @@ def test_the_load_asks_the_port_of_the_image() -> None:
     assert server_port(setup, "nginx", 18080) == 18080
 
 
-def test_nanos_tells_which_address_the_image_should_have(boot: Boot) -> None:
+def test_nanos_names_the_address_that_the_image_should_have(boot: Boot) -> None:
     hint = Nanos("/images/disk", "redis").hint(boot.launch)
     assert hint.endswith("--ip-address 198.18.0.10 --netmask 255.255.255.0 --gateway 198.18.0.1")
 
@@ -223,7 +223,7 @@ WITHOUT_RDSEED = (
 BAD_OPTION = ("*** FATAL CONFIG FILE ERROR (Redis 7.0.11) ***", "Bad directive or wrong number of arguments")
 
 
-def test_unikraft_tells_what_newer_ones_need_of_a_processor(boot: Boot) -> None:
+def test_unikraft_names_what_newer_ones_need_of_a_processor(boot: Boot) -> None:
     hint = _hint_of(boot, WITHOUT_RDSEED)
     assert hint.startswith("its last output: ")
     assert hint.endswith(

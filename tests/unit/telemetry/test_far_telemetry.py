@@ -110,7 +110,7 @@ def _rows(file: Path, columns: str, scope: str) -> list[tuple[object, ...]]:
 # --- the files of a machine over SSH -------------------------------------------------------------------------------
 
 
-def test_texts_and_numbers_are_told_apart_by_their_paths() -> None:
+def test_texts_and_numbers_are_distinguished_by_their_paths() -> None:
     texts, numbers = parse_gathered(RECORDED)
     assert texts["/proc/uptime"] == "3164.57 6028.10\n"
     assert texts["/proc/net/dev"] == INTERFACES.format(9000, 7000)

@@ -68,7 +68,7 @@ def cost(root: Path, pids: list[int], others: list[int] | None = None) -> int:
     return memory_bytes
 
 
-def test_it_is_the_proportional_set_size_that_the_kernel_tells(root: Path, file: Path) -> None:
+def test_it_is_the_proportional_set_size_that_the_kernel_reports(root: Path, file: Path) -> None:
     with reading(file) as one, reading(file) as other:
         for pid in (one, other):
             told = re.search(r"^Pss: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text("ascii"), re.MULTILINE)

@@ -49,7 +49,7 @@ def test_the_cpu_time_of_a_group_of_either_version_is_read() -> None:
     assert GroupReader(Recorded(), Group(2, "/g", "/g")).cpu_seconds() == (0.907489, 0.503716)
 
 
-def test_a_group_of_version_2_tells_memory_swap_pressure_and_transfers() -> None:
+def test_a_group_of_version_2_reports_memory_swap_pressure_and_transfers() -> None:
     reader = GroupReader(Recorded(), Group(2, "/g", "/g"))
     assert reader.charged_bytes() == (4718592, 0)
     assert tuple(reader.pressures()) == (
@@ -61,7 +61,7 @@ def test_a_group_of_version_2_tells_memory_swap_pressure_and_transfers() -> None
     assert parse_transfers(captured("group-2-io.stat"), ()) == (0, 0)
 
 
-def test_what_a_group_does_not_tell_is_none() -> None:
+def test_what_a_group_does_not_report_is_none() -> None:
     nowhere = GroupReader(LocalFiles(), Group(2, "/nowhere", ""))
     assert nowhere.cpu_seconds() is None
     assert nowhere.charged_bytes() == (None, None)

@@ -49,7 +49,7 @@ HOSTS = pytest.mark.parametrize("reach", [LocalHost, entered])
 
 @HOSTS
 @pytest.mark.parametrize(("command", "kind"), [(BUSY, "busy-when-idle"), ("sleep 60", "")])
-def test_a_process_that_works_while_others_have_their_turns_is_told(
+def test_a_process_that_works_while_others_have_their_turns_is_reported(
     reach: Callable[[], Host], command: str, kind: str
 ) -> None:
     with LocalHost().spawn("sh", "-c", command) as process:
@@ -155,7 +155,7 @@ def test_over_ssh_an_edge_of_a_turn_takes_one_command() -> None:
         assert host.asked == []
 
 
-def test_a_machine_that_does_not_tell_leaves_a_turn_without_its_steal() -> None:
+def test_a_machine_that_does_not_report_it_leaves_a_turn_without_its_steal() -> None:
     host = ExecHost(LocalHost(), "false")
     host.supervisor = ""
     edges = Edges(host, Spent((0,)), None)

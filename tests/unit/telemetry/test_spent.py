@@ -52,7 +52,7 @@ def test_what_was_begun_and_is_no_turn_does_not_count() -> None:
     assert spent.busy_share == 0.0
 
 
-def test_a_machine_that_tells_nothing_leaves_both_unknown() -> None:
+def test_a_machine_that_reports_nothing_leaves_both_unknown() -> None:
     spent = Spent((0,))
     spent.begin("")
     assert (spent.end("", 0.0), spent.busy_share) == (None, None)

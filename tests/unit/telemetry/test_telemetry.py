@@ -159,7 +159,7 @@ def test_a_process_that_never_was_is_null_and_never_zero(tmp_path: Path) -> None
         assert {*found} == {None}
 
 
-def test_what_an_instance_cannot_tell_is_null(tmp_path: Path) -> None:
+def test_what_an_instance_cannot_report_is_null(tmp_path: Path) -> None:
     with sample(tmp_path / "trial.parquet", HERE, lambda: [os.getpid()]):
         pass
     columns = "cpu_iowait, cpu_steal, network_receive_bytes, network_send_bytes"
@@ -234,7 +234,7 @@ def test_what_takes_many_files_is_read_once_a_second_and_at_both_ends(
     assert all(counts[1][moment] >= 1 for moment in (0.0, 0.5, 1.0, 1.5, 2.0))
 
 
-def test_the_cpus_of_the_machine_are_told_apart_and_add_up(tmp_path: Path) -> None:
+def test_the_cpus_of_the_machine_are_reported_one_by_one_and_add_up(tmp_path: Path) -> None:
     file = tmp_path / "trial.parquet"
     with running(BUSY) as busy, watched(file, lambda: [busy.pid]):
         used = work(busy)

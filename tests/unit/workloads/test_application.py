@@ -139,7 +139,7 @@ def test_the_load_runs_once_and_says_where_it_was_the_bottleneck(shop: Path) -> 
 # --- suites
 
 
-def test_faults_of_the_application_are_told_with_those_of_the_suite(shop: Path) -> None:
+def test_faults_of_the_application_are_reported_with_those_of_the_suite(shop: Path) -> None:
     (shop / "application.toml").write_text(SHOP.replace("port = 3306", "port = 0").replace("duration", "durration"))
     assert [each.partition(" / ")[0] for each in refusal(shop, "exclude = 5\n")] == [
         "s.toml: workloads[0].exclude: not a list of stacks",

@@ -99,7 +99,7 @@ def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None
 
 
 @pytest.mark.parametrize("name", ["top", "stty", "tty"])
-def test_a_command_that_wants_a_terminal_is_told_that_there_is_none(name: str) -> None:
+def test_a_command_that_needs_a_terminal_is_refused(name: str) -> None:
     (words,) = (each for each in sample("terminal") if each.argv[3] == name)
     with pytest.raises(TrialFailed) as failed:
         Command().parse((words,))

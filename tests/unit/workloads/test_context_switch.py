@@ -59,7 +59,7 @@ def test_every_stack_makes_the_same_trips_however_long_a_process_takes_to_start(
 
 
 @pytest.mark.parametrize("text", ["", "taskset: failed to get pid 1's affinity\n", AFFINITY.format("")])
-def test_cpus_that_are_not_told_fail_the_trial(text: str) -> None:
+def test_cpus_that_are_not_reported_fail_the_trial(text: str) -> None:
     _, setup = setup_of(text)
     with pytest.raises(TrialFailed, match="taskset did not print the CPUs"):
         tuple(ContextSwitch().measure(setup))

@@ -72,12 +72,12 @@ def test_a_guest_costs_what_the_host_sees_and_reports_its_own_beside_it() -> Non
     }
 
 
-def test_what_the_host_does_not_tell_is_missing_and_not_zero() -> None:
+def test_what_the_host_does_not_report_is_missing_and_not_zero() -> None:
     found = values(measured(setup(costs=replace(COST, kernel_bytes=None), image_bytes=None)))
     assert found == {"memory": 3_000_000, "process_memory": 3_000_000}
 
 
-def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
+def test_memory_that_the_host_does_not_report_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="does not report the memory"):
         measured(setup(costs=replace(COST, memory_bytes=None)))
 

@@ -82,7 +82,7 @@ def test_a_build_that_lacks_memory_or_disk_reports_it(words: str, lack: str) -> 
         TimedOut("make: 3 s", output=Output(("make",), 2, b"", b"Killed\n", 1.0)),
     ],
 )
-def test_other_failures_are_told_as_they_are(error: TrialFailed) -> None:
+def test_other_failures_are_reported_as_they_are(error: TrialFailed) -> None:
     with pytest.raises(TrialFailed) as failure:
         tuple(KernelBuild().measure(setup_of(Building(error=error))))
     assert str(failure.value) == str(error)

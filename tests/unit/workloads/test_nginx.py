@@ -72,7 +72,7 @@ def test_an_output_from_before_there_were_turns_is_refused_in_words(divided: boo
 # --- measure
 
 
-def test_wrk_is_started_once_for_each_number_of_clients_and_told_of_each_turn() -> None:
+def test_wrk_is_started_once_for_each_number_of_clients_and_signaled_at_each_turn() -> None:
     client = Client()
     raw = tuple(Nginx(clients=(1, 50), duration=0.1).measure(serving(client)))
     how = ("wrk", "-t1", "-c50", "-d24h", "--timeout", "1s", "-s", "/srv/tare-turns.lua")

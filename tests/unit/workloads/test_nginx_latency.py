@@ -93,7 +93,7 @@ def test_a_quarter_of_a_second_without_an_answer_in_two_is_in_the_percentiles_of
 # --- measure
 
 
-def test_one_wrk_with_a_thread_for_each_connection_is_told_of_each_turn() -> None:
+def test_one_wrk_with_a_thread_for_each_connection_is_signaled_at_each_turn() -> None:
     client = Client()
     raw = tuple(replace(TWO, duration=4.0).measure(serving(client)))
     (wrk,) = client.started
@@ -119,7 +119,7 @@ def test_each_turn_says_how_busy_its_load_was_and_the_first_does_not() -> None:
 
 
 @pytest.mark.parametrize("server_busy", [None, 0.5, 1.0])
-def test_a_client_that_does_not_keep_its_schedule_is_told_whatever_the_server_does(server_busy: float | None) -> None:
+def test_a_client_behind_its_schedule_is_reported_whatever_the_server_does(server_busy: float | None) -> None:
     raw = tuple(replace(TWO, duration=4.0).measure(serving(Client(late=11))))
     cautions = client_cautions(raw, server_busy)
     assert [(each.kind, each.text) for each in cautions] == [

@@ -93,7 +93,7 @@ def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
         'command = "app -c /srv/app.conf"\n[workloads.files]\n"/srv/app.conf" = "listen 8080 {listen}"\n',
     ],
 )
-def test_a_port_that_the_server_is_not_told_is_refused(settings: str) -> None:
+def test_a_port_that_the_server_does_not_get_is_refused(settings: str) -> None:
     (fault,) = refusal(f"port = 18090\n{settings}")
     assert fault.startswith(
         "mine.toml: workloads[0].port: the server does not get port 18090: neither command nor files"
@@ -131,7 +131,7 @@ def test_where_the_image_has_a_fault_nothing_is_said_of_the_port() -> None:
     assert fault.startswith("mine.toml: image.from: ")
 
 
-def test_it_is_ready_when_it_takes_connections_unless_a_path_tells() -> None:
+def test_it_is_ready_when_it_takes_connections_unless_it_has_a_path() -> None:
     assert ServerOfYours(command="app").service("::1") == Service(("app",), 18080)
     workload = in_suite('ready = "/health"\nready_status = 204\nready_within = "2m"\n')
     service = workload.service("::1")

@@ -60,7 +60,7 @@ def test_a_text_that_is_no_timeline_fails_the_trial_and_is_quoted(text: str) -> 
 MARKS = (Mark("requested", 100.0), Mark("ready", 102.5))
 
 
-def test_a_cold_start_tells_what_the_disks_have_read() -> None:
+def test_a_cold_start_reports_what_the_disks_have_read() -> None:
     raw = measured(*MARKS, cold_read_bytes=4096)
     assert Startup("cold").parse(raw) == (Value("total", None, 2.5), Value("read", None, 4096))
 

@@ -126,7 +126,7 @@ def test_every_key_is_described() -> None:
 # --- faults
 
 
-def test_all_faults_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:
+def test_all_faults_are_reported_at_once_in_the_order_of_the_file(folder: Path) -> None:
     text = """
 [application]
 under_test = "wbe"
@@ -223,7 +223,7 @@ def test_services_that_share_a_host_share_its_ports_and_files_and_others_do_not(
     assert len(parse_application(LEAST + without, folder).beside) == 2
 
 
-def test_a_folder_without_an_application_is_told_and_so_is_what_is_no_text(folder: Path) -> None:
+def test_a_folder_without_an_application_is_refused_and_so_is_what_is_no_text(folder: Path) -> None:
     with pytest.raises(SuiteError, match=r"shop/application\.toml: cannot be read: no such file or directory"):
         read_application(folder)
     (folder / "application.toml").write_bytes(b"\xff")

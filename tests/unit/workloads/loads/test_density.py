@@ -174,12 +174,12 @@ def test_a_goal_that_a_single_instance_misses_fails_the_trial() -> None:
         values(Counted(latency=late_from(1)))
 
 
-def test_memory_that_the_host_does_not_tell_fails_the_trial() -> None:
+def test_memory_that_the_host_does_not_report_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="does not report the memory"):
         measured(Counted(room=Room(cost_bytes=lambda _: None)))
 
 
-def test_one_instance_tells_of_no_further_one() -> None:
+def test_one_instance_reports_no_further_one() -> None:
     assert ("further", None) not in values(Counted(room=Room(spare=lambda _: 0.0)))
 
 

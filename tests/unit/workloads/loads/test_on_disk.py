@@ -79,7 +79,7 @@ def test_a_stack_without_an_inside_has_no_files() -> None:
         (DiskBytes(0, 0), DiskBytes(7, 5), 1.0),
     ],
 )
-def test_the_disks_tell_what_share_of_reads_and_writes_they_have_seen(
+def test_the_disks_report_what_share_of_reads_and_writes_they_have_seen(
     moved: DiskBytes, after: DiskBytes, share: float
 ) -> None:
     assert share_seen(_setup(None, after), DiskBytes(7, 5), moved) == share

@@ -179,7 +179,7 @@ def test_a_search_of_what_a_few_pages_distinguish_ends() -> None:
     assert floor_of(measured(Shelf(needing(100_000)), workload), workload) in range(100_000, 105_000)
 
 
-def test_the_throughput_is_told_at_halves_and_with_all_the_memory() -> None:
+def test_the_throughput_is_reported_at_halves_and_with_all_the_memory() -> None:
     values = Pressed().parse(counted(measured(Shelf(needing(100 * MIB)))))
     assert [each for each in values if each.metric == "throughput"] == [
         Value("throughput", 64.0 * MIB, 100.0),
@@ -246,7 +246,7 @@ def test_both_instances_take_turns_and_each_is_first_as_often() -> None:
     assert raw == ["full: warming", "less: warming", *second, *first, *second, *first, *second]
 
 
-def test_only_the_load_of_the_instance_with_all_the_memory_tells_whether_the_client_was_busy() -> None:
+def test_only_the_load_of_the_instance_with_all_the_memory_decides_whether_the_client_was_busy() -> None:
     shares = {each.label: each.client_cpu for each in measured(Shelf(needing(100 * MIB)))}
     assert (shares["full: rate"], shares["less: rate"]) == (0.5, None)
 
@@ -262,7 +262,7 @@ def test_only_the_load_of_the_instance_with_all_the_memory_tells_whether_the_cli
         (TrialFailed("docker: exit code 125: Minimum memory limit allowed is 6MB"), "failed"),
     ],
 )
-def test_how_an_instance_fails_is_told_and_is_no_failure_of_the_trial(error: TrialFailed, fate: str) -> None:
+def test_how_an_instance_fails_is_reported_and_is_no_failure_of_the_trial(error: TrialFailed, fate: str) -> None:
     raw = measured(Shelf(needing(100 * MIB, failing(error))))
     assert floor_of(raw) == 103 * MIB
     assert fates(raw) == ["answered"] * 3 + [fate, fate, "answered", fate, "answered"]
@@ -271,7 +271,7 @@ def test_how_an_instance_fails_is_told_and_is_no_failure_of_the_trial(error: Tri
     assert error.hint in told
 
 
-def test_what_is_in_swap_is_told_of_each_instance_that_answered() -> None:
+def test_what_is_in_swap_is_reported_of_each_instance_that_answered() -> None:
     raw = measured(Shelf(needing(100 * MIB), swapped=4096))
     assert set(fates(raw)) == {"swapped"}
     assert {json.loads(each.text)["swapped_bytes"] for each in raw if each.label.startswith("fate ")} == {4096}
