@@ -123,6 +123,13 @@ class Roomy(Fake):
 
 
 @dataclass(frozen=True)
+class Lent(Fake):
+    """A fake that lends a machine."""
+
+    gives_machine: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class Lacking(Startup):
     """A workload that opens a file which is not there."""
 

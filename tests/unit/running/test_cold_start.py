@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from fakes import bare_testbed
+from fakes import Lent, bare_testbed
 from tare_fake.technology import Fake
 
 from tare.contracts.technologies import Launch
@@ -48,13 +48,6 @@ class Prepared(Fake):
         with super().launch(host, launch) as instance:
             self.events.append("started")
             yield instance
-
-
-@dataclass(frozen=True)
-class Lent(Fake):
-    """A fake that lends a machine."""
-
-    gives_machine: ClassVar[bool] = True
 
 
 def started(folder: Path, caches: Literal["warm", "cold"], *stack: Fake, events: list[str]) -> Trial:

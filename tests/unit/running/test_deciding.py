@@ -6,11 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import Bench, Watcher, suite
+from fakes import Bench, suite
 from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
@@ -20,12 +19,6 @@ from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    folder = tmp_path / "run"
-    return Bench(folder, Watcher(folder / "trials.jsonl"))
 
 
 def blocks_of(bench: Bench) -> dict[str, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fakes import LIMITS, bare_testbed
+from fakes import LIMITS, Lent, bare_testbed
 from tare_fake.technology import Fake, FakeHost
 
 from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
@@ -57,13 +57,6 @@ class BuiltIn(Fake):
     """A fake whose address is built into its image."""
 
     built_in_address: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Lent(Fake):
-    """A fake that lends a machine."""
-
-    gives_machine: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize("technology", [BuiltIn(), Lent()])

@@ -8,11 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import Bench, Watcher, suite
+from fakes import Bench, suite
 from tare_fake.technology import Fake
 
 from tare.errors import SuiteError
@@ -25,12 +24,6 @@ from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    folder = tmp_path / "run"
-    return Bench(folder, Watcher(folder / "trials.jsonl"))
 
 
 @pytest.mark.parametrize(

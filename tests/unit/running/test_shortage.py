@@ -97,16 +97,11 @@ def test_where_an_instance_never_answered_the_machines_counter_is_read() -> None
     assert shortage.killer() == "the machine's kernel"
 
 
-def test_what_a_guest_has_ended_is_reported_of_its_own_kernel() -> None:
-    shortage = watched(V1, guest("oom_kill 1"))
+@pytest.mark.parametrize(("ended", "killer"), [(1, "the guest's kernel"), (0, "the machine's kernel")])
+def test_a_guest_whose_kernel_has_ended_nothing_may_have_been_ended_by_the_machine(ended: int, killer: str) -> None:
+    shortage = watched(V1, guest(f"oom_kill {ended}"))
     shortage.look()
-    assert shortage.killer() == "the guest's kernel"
-
-
-def test_a_guest_that_has_ended_nothing_may_have_been_ended_by_the_machine() -> None:
-    shortage = watched(V1, guest("oom_kill 0"))
-    shortage.look()
-    assert shortage.killer() == "the machine's kernel"
+    assert shortage.killer() == killer
 
 
 def test_a_container_is_not_asked_for_what_its_machine_has_ended() -> None:
