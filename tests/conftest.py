@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from images_built import RECIPES, build_images, build_runsc
+from ssh_machines import Lab, lab
 
 from plug_ins import lists, processes
 from tare.hosts.ledger import state_folder
@@ -75,6 +76,13 @@ def ssh_image() -> Image:
     _only_root()
     isolate_mounts()
     return _image("ssh_image")
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
+    """Machines over SSH, in namespaces of this one."""
+    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

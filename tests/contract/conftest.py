@@ -26,6 +26,7 @@ from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
+from tare.hosts.ledger import Ledger
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
@@ -80,6 +81,13 @@ def _has_the_contract(found: type[Technology]) -> bool:
 
 
 TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
+    made = Ledger(tmp_path / "tare-test.jsonl")
+    with made.making(image.root):
+        yield made
 
 
 @pytest.fixture(scope="session", autouse=True)

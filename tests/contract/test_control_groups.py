@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tare.hosts.control_groups import (
 )
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, read_text
-from tare.model.trials import Image, Limits
+from tare.model.trials import Limits
 
 pytestmark = pytest.mark.machine
 
@@ -101,13 +101,6 @@ def test_the_group_of_a_process_is_read_from_its_text(text: str, controller: str
 @pytest.fixture
 def limits() -> Limits:
     return Limits((max(os.sched_getaffinity(0)),), 256 << 20, 4096)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
-    made = Ledger(tmp_path / "tare-test.jsonl")
-    with made.making(image.root):
-        yield made
 
 
 def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits: Limits) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 
 import pytest
 from waiting import ENOUGH_SECONDS as SECONDS
@@ -14,19 +13,11 @@ from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network, connected
-from tare.model.trials import Image
 
 pytestmark = pytest.mark.machine
 
 HOST = LocalHost()
 LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
-    made = Ledger(tmp_path / "tare-test.jsonl")
-    with made.making(image.root):
-        yield made
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
-from ssh_machines import Lab, lab
+from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.errors import TareError, TimedOut, Unreachable, UsageError
@@ -19,12 +19,6 @@ from tare.model.machines import Machine
 from tare.model.trials import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
-        yield found
 
 
 @pytest.fixture

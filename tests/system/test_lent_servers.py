@@ -12,12 +12,12 @@ import duckdb
 import openstack_stand_in as stand_in
 import pytest
 from openstack_stand_in import KEYS, Json, State
-from ssh_machines import Lab, lab
+from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
 from tare.journal import load
-from tare.model.trials import Image, Trial
+from tare.model.trials import Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
@@ -33,12 +33,6 @@ duration = "200ms"
 [[workloads]]
 use = "startup"
 """
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
-        yield found
 
 
 @pytest.fixture

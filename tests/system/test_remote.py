@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from ssh_machines import Lab, lab
+from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 from whole_runs import IMAGE, assert_in_turns
@@ -53,12 +53,6 @@ read line
 kill $!
 umount /proc/vmstat
 """
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
-        yield found
 
 
 def _suite(folder: Path, text: str, **hosts: Machine) -> Path:

@@ -17,17 +17,19 @@ COMMAND = ("--", "sh", "-c", "echo rate: 12.5")
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 
+def assert_measured_everywhere(run: Path) -> None:
+    trials = load(run).trials
+    assert {(trial.stack, trial.status) for trial in trials} == {
+        (stack, "ok") for stack in ("native", "native-again", "crun")
+    }
+    assert {value.value for trial in trials for value in trial.values if value.metric == "rate"} == {12.5}
+
+
 def test_a_command_is_tried_and_leaves_a_run_of_the_suite_that_would_be_saved(tare: Call, tmp_path: Path) -> None:
     tried = tare(*WORDS, "--out", "run", *COMMAND)
     assert tried.returncode == 0, tried.stderr
     assert " on this machine (" in tried.stdout
-    trials = load(tmp_path / "run").trials
-    assert {(trial.stack, trial.status) for trial in trials} == {
-        ("native", "ok"),
-        ("native-again", "ok"),
-        ("crun", "ok"),
-    }
-    assert {value.value for trial in trials for value in trial.values if value.metric == "rate"} == {12.5}
+    assert_measured_everywhere(tmp_path / "run")
     assert tare(*WORDS, "--save", "mine.toml", *COMMAND).returncode == 0
     assert (tmp_path / "mine.toml").read_text() == (tmp_path / "run/suite.toml").read_text()
 
@@ -48,10 +50,4 @@ def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare:
     tried = tare(*WORDS, "--file", "in.csv", "--out", "run", "--", "./bench.sh", "in.csv")
     assert tried.returncode == 0, tried.stderr
     assert f"taken along: {script}, as /srv/bench.sh in the image\n" in tried.stderr
-    trials = load(tmp_path / "run").trials
-    assert {(trial.stack, trial.status) for trial in trials} == {
-        ("native", "ok"),
-        ("native-again", "ok"),
-        ("crun", "ok"),
-    }
-    assert {value.value for trial in trials for value in trial.values if value.metric == "rate"} == {12.5}
+    assert_measured_everywhere(tmp_path / "run")
