@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from setups import serving
-from wrk import PretendedWrk
+from wrk import PretendedWrk, WrkClient
 
 from tare.errors import TrialFailed
-from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
 from tare.running.values import read_values
 from tare.workloads.loads.http import check_end
@@ -33,29 +31,13 @@ class Wrk(PretendedWrk):
 
 
 @dataclass
-class Client(LocalHost):
-    """A client with wrk. It notes each, how many run at a time, and the files that it gets."""
+class Client(WrkClient):
+    """A client with wrk in turns."""
 
     end: str = "end"
-    started: list[Wrk] = field(default_factory=list)
-    running: int = 0
-    files: list[tuple[str, str]] = field(default_factory=list)
 
-    @contextmanager
-    def spawn(  # type: ignore[override] # what is asked of a process
-        self, *argv: str, life_line: bool = False
-    ) -> Iterator[Wrk]:
-        assert not life_line
-        self.started.append(Wrk(argv, self.end))
-        self.running += 1
-        assert self.running == 1
-        try:
-            yield self.started[-1]
-        finally:
-            self.running -= 1
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        self.files.append((source.name, str(target)))
+    def wrk(self, argv: tuple[str, ...]) -> Wrk:
+        return Wrk(argv, self.end)
 
 
 # --- parse

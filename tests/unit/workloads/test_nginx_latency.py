@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from setups import serving
-from wrk import PretendedWrk
+from wrk import PretendedWrk, WrkClient
 
 from tare.errors import TrialFailed
-from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
 from tare.running.doubts import client_cautions
 from tare.running.values import read_values
@@ -59,25 +56,14 @@ class Wrk(PretendedWrk):
 
 
 @dataclass
-class Client(LocalHost):
+class Client(WrkClient):
     """A client with wrk, which sends so many requests of a turn too late."""
 
     end: str = "nginx-latency/end"
     late: int = 0
-    started: list[Wrk] = field(default_factory=list)
-    files: list[tuple[str, str]] = field(default_factory=list)
 
-    @contextmanager
-    def spawn(  # type: ignore[override] # what is asked of a process
-        self, *argv: str, life_line: bool = False
-    ) -> Iterator[Wrk]:
-        assert not life_line
-        self.started.append(Wrk(argv, self.end, late=str(self.late)))
-        yield self.started[-1]
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        assert source.exists()
-        self.files.append((source.name, str(target)))
+    def wrk(self, argv: tuple[str, ...]) -> Wrk:
+        return Wrk(argv, self.end, late=str(self.late))
 
 
 # --- parse
