@@ -82,7 +82,8 @@ _INTRODUCTION = """# The audit
 See here how often tare's decisions are wrong, and how soon they come. `make audit` writes this page.
 
 The audit simulates runs with a known effect under known noise, and decides after every block by the functions of
-`tare run`. A **false decision** is a wrong "better", "worse" or "equivalent" (within 3 %)."""
+`tare run`. A **false decision** is a wrong "better", "worse" or "equivalent" (within 3 %);
+"undecided" is never false."""
 
 
 def _claims(found: Found) -> str:
@@ -179,7 +180,8 @@ after all {BLOCKS} blocks. A withdrawn decision is not false.
 {_table(head, rows)}
 
 If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS} show
-lasting noise even of one stack alone, unless it drifts as slowly as the whole run."""
+lasting noise even of one stack alone, unless it drifts as slowly as the whole run. Slow drift
+is found late, with few stacks too late."""
 
 
 def _rivals(found: Found) -> str:
