@@ -4,9 +4,7 @@ tare boots the image with the command line that its project documents, which set
 the suite. It has started when the port of its (first) service accepts connections; after 100 s it has failed. tare
 never writes to the user's files: each instance has an overlay of the disk.
 
-Settings of all of them: `image`, its path, on the machine under test or on this one; `service`, the workload that it
-serves, such as `redis`, or a list of several; `port`, the TCP port of a single service, 0 for the usual one;
-`arguments`, the application's own command line; `accelerator`, `kvm` or `tcg` (emulation).
+The docstring of each technology describes its settings: `tare technologies NAME` prints it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 tare writes the OCI bundle, with the namespaces, capabilities and mounts that Docker and Podman use by default, in a
 network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
+
+Setting: `program` is the name or the path of the runtime.
 """
 
 from __future__ import annotations

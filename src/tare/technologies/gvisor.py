@@ -4,6 +4,8 @@ Its platform is systrap if runsc has it (2023 and newer), or else ptrace. runsc 
 own network stack in an existing namespace, so it uses the host's stack there, with a caution: users of gVisor normally
 get its own. runsc puts a file system in memory over an empty /tmp. A folder /tmp/.tare keeps /tmp on the root, as in
 other technologies.
+
+Setting: `program` is the name or the path of runsc.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ docs/design/host-cgroups.md of Kata 3, and Docker's "Alternative container runti
 as `io.containerd.kata.v2` without configuration; older ones know the runtimes of their daemon.json alone). The machine
 has the CPU and the memory of Kata's configuration in addition to the container's `--cpus` and `--memory`. The inside
 may therefore have more than the limits, which is a caution of every trial.
+
+Settings: `runtime` is the name by which Docker knows Kata; `network` is `nat` (default) or `bridge`, as of `docker`.
 """
 
 from __future__ import annotations

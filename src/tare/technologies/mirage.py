@@ -6,9 +6,11 @@ unikernel's own arguments are `--ipv4=ADDRESS/24 --ipv4-gateway=GATEWAY` and the
 
 Limits: MirageOS has no open files, so their limit does not apply; none of the papers measured it.
 
-Settings beside those of every image of your own: `tender`, which must be the target that the image was built for:
-`hvt`, `spt` or `virtio`; `device`, the name of the network device in the unikernel's manifest. `accelerator` is for
-`virtio`.
+Settings: `image`, the path of the unikernel, on the machine under test or on this one; `tender`, which must be the
+target that the image was built for: `hvt`, `spt` or `virtio`; `device`, the name of the network device in the
+unikernel's manifest; `service`, the workload that it serves, such as `redis`, or a list of several; `port`, the TCP
+port of a single service, 0 for the usual one; `arguments`, the unikernel's own; `accelerator`, `kvm` or `tcg`
+(emulation), only for `virtio`.
 """
 
 from __future__ import annotations

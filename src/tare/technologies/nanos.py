@@ -7,7 +7,9 @@ suite; an error then gives the right one. The disk also holds the program and it
 
 Limits: it reports 65536 open files, which cannot be changed; none of the papers measured it.
 
-Settings: `image` is the disk, from ~/.ops/images; `arguments` must be empty.
+Settings: `image`, the path of the disk, from ~/.ops/images, on the machine under test or on this one; `disk_format`,
+`raw` or `qcow2`; `service`, the workload that it serves, such as `redis`, or a list of several; `port`, the TCP port of
+a single service, 0 for the usual one; `accelerator`, `kvm` or `tcg` (emulation); `arguments` must be empty.
 """
 
 from __future__ import annotations

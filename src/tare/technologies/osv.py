@@ -13,8 +13,10 @@ second (section 3.3).
 If OSv's own linker loads Debian's redis-server, one start of sixteen dies at boot by an assertion in malloc. With the
 linker of Linux in the image, `arguments = "/lib64/ld-linux-x86-64.so.2 /redis-server …"`, it does not.
 
-Settings beside those of every image of your own: `image` is the kernel, `loader-stripped.elf`; `disk` is its `usr.img`,
-if the application is not part of the kernel.
+Settings: `image`, the path of the kernel, `loader-stripped.elf`, on the machine under test or on this one; `disk`, its
+`usr.img`, if the application is not part of the kernel, and `disk_format`, `raw` or `qcow2`; `service`, the workload
+that it serves, such as `redis`, or a list of several; `port`, the TCP port of a single service, 0 for the usual one;
+`arguments`, the application's command line; `accelerator`, `kvm` or `tcg` (emulation).
 """
 
 from __future__ import annotations

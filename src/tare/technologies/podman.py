@@ -1,4 +1,8 @@
-"""Podman: containers without a daemon, with Docker's command line; run by root, with root's networks."""
+"""Podman: containers without a daemon, with Docker's command line; run by root, with root's networks.
+
+Setting: `network` is the path from the client: `nat` (default), over a published port, or `bridge`, a port of the
+container's own bridge.
+"""
 
 from __future__ import annotations
 

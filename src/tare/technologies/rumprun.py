@@ -9,8 +9,11 @@ RUMPRUN_SYSPROXY=tcp://0:12345`, and raises `proc.N.rlimit.descriptors.soft` and
 `sysctl -w`. `environment` can do the former, but tare does not do the latter: build the image with a higher limit, or
 use few clients. Its program may call neither fork nor exec (section II-B).
 
-Settings beside those of every image of your own: `disk`, such as the data.iso of rumprun-packages, and `mountpoint`,
-where it is mounted; `environment`, texts such as `NAME=VALUE`.
+Settings: `image`, the path of the kernel, on the machine under test or on this one; `disk`, such as the data.iso of
+rumprun-packages, its `disk_format`, `raw` or `qcow2`, and `mountpoint`, where it is mounted; `environment`, texts such
+as `NAME=VALUE`; `service`, the workload that it serves, such as `redis`, or a list of several; `port`, the TCP port of
+a single service, 0 for the usual one; `arguments`, the application's command line; `accelerator`, `kvm` or `tcg`
+(emulation).
 """
 
 from __future__ import annotations

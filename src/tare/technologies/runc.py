@@ -1,4 +1,7 @@
-"""runc: the reference container runtime, which Docker uses, run directly with the same bundle as crun."""
+"""runc: the reference container runtime, which Docker uses, run directly with the same bundle as crun.
+
+Setting: `program` is the name or the path of the runtime.
+"""
 
 from __future__ import annotations
 

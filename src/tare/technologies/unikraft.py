@@ -9,8 +9,11 @@ suite asks for, and has 64 connections unless lwIP is built with more (`CONFIG_L
 "Too many open files in system". 0.17 does not boot on a processor without RDSEED, such as QEMU 7.2's emulated `max`,
 however it is built; on that of QEMU 10.0 it does, and 0.16.3 on both. None of the papers measured it.
 
-Settings beside those of every image of your own: `initrd`, its root file system as a cpio archive; `parameters`, words
-of the kernel's command line before the `--`, such as `vfs.fstab=[ "initrd0:/:extract::ramfs=1:" ]`.
+Settings: `image`, the path of the kernel, on the machine under test or on this one; `initrd`, its root file system as a
+cpio archive; `parameters`, words of the kernel's command line before the `--`, such as `vfs.fstab=[
+"initrd0:/:extract::ramfs=1:" ]`; `service`, the workload that it serves, such as `redis`, or a list of several; `port`,
+the TCP port of a single service, 0 for the usual one; `arguments`, the application's command line; `accelerator`, `kvm`
+or `tcg` (emulation).
 """
 
 from __future__ import annotations

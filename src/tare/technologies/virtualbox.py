@@ -5,6 +5,8 @@ version), chapter 7 (createvm, modifyvm, storagectl, storageattach, controlvm, u
 (VBoxHeadless); 7.0 and newer take the same options. The settings are those of VTmark (section 4.3): a bridged network,
 a disk that is allocated in full behind a SCSI controller, no display. The image's kernel drives BusLogic of the SCSI
 controllers, and virtio of the network cards. The kernel cannot be given directly: a CD boots it.
+
+Setting: `controller` is that of the disk: `BusLogic` (SCSI, the default, as in VTmark) or `VirtIO`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ writes them. The settings are those of VTmark (section 4.3): a bridged network, 
 the SCSI controller that VMware recommends, no display. The kernel cannot be given directly: a CD boots it. Each further
 bridge restarts VMware's networks, which interrupts machines that are alive already: in a block, that is before the
 first turn.
+
+Setting: `product` is `ws` (Workstation, the default) or `player`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The guest writes to a snapshot of the image's disk by the device mapper, as guests on logical volumes do, so that PV and
 PVH need no process in the first domain. tare's own tests run PV and PVH in an emulated machine; `hvm` is written to
 xl.cfg(5), and no test has seen it boot.
+
+Setting: `mode` is what the guest sees of the hardware: nothing (`pv`, the default), its page tables (`pvh`), or a whole
+PC (`hvm`).
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ _FLOATING = Caution(
 
 @dataclass(frozen=True)
 class Xen(Technology):
-    """`mode` is what the guest sees of the hardware: nothing (`pv`), its page tables (`pvh`), or a whole PC (`hvm`)."""
+    """Boots the image in a domain that `xl` creates."""
 
     mode: Literal["pv", "pvh", "hvm"] = "pv"
 

@@ -65,6 +65,16 @@ def test_each_workload_has_a_line_with_its_title_and_the_last_line_says_how_to_s
     assert lines[-1] == "`tare workloads NAME` describes one in full, with its settings."
 
 
+@pytest.mark.parametrize("name", own("technologies"))
+def test_the_docstring_of_a_technology_describes_each_of_its_settings(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    technologies(name)
+    about, settings = capsys.readouterr().out.split("Settings and their defaults:\n")
+    names = [line.split(" = ")[0].strip() for line in settings.splitlines() if " = " in line]
+    assert [each for each in names if f"`{each}" not in about] == []
+
+
 def test_each_technology_has_a_line_and_bare_metal_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     technologies()
     head, first, *lines = capsys.readouterr().out.splitlines()
