@@ -9,10 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from tare.errors import TrialFailed
 from tare.model.machines import Facts
-from tare.model.trials import (
-    Line,
-    Output,
-)
+from tare.model.trials import Line, Output
 
 
 class Process(Protocol):

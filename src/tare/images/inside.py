@@ -46,12 +46,12 @@ def text_in(root: Path, name: str) -> str:
         return ""
 
 
-def write_in(root: Path, name: str, content: bytes, mode: int = 0o644) -> Path:
+def write_in(root: Path, name: str, content: bytes) -> Path:
     """Write a file in an image's tree, in place of what is there."""
     path = folder_in(root, str(PurePosixPath(name).parent)) / PurePosixPath(name).name
     path.unlink(missing_ok=True)
     path.write_bytes(content)
-    path.chmod(mode)
+    path.chmod(0o644)
     return path
 
 

@@ -12,12 +12,11 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import Unavailable
 from tare.images.adopted import wanted_image
 from tare.model.machines import Hosts
-from tare.model.trials import ImageWanted, Problem
+from tare.model.trials import ImageWanted, LimitsWanted, Problem
 from tare.running.layers import Notes, combined_instance, started
 from tare.running.machines import connected_machines
 from tare.running.preparation import Needs, prepare, testbed_with_images
 from tare.suites.stacks import Stack
-from tare.suites.suite import LimitsWanted
 
 
 @dataclass(frozen=True)

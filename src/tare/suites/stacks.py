@@ -12,7 +12,7 @@ from typing import Any
 
 from tare import plugins
 from tare.errors import Fault, SuiteError, nearest
-from tare.suites.document import Catalogue, Document, Key
+from tare.suites.document import Document, Key
 from tare.suites.own_program import OWN, OwnProgram, read_own_program
 
 
@@ -51,9 +51,9 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
     return tuple(stacks.values())
 
 
-def stack_named(name: str, catalogue: Catalogue = plugins) -> Stack:
+def stack_named(name: str) -> Stack:
     """Return a stack by name, with default settings; raises SuiteError if it does not exist or needs settings."""
-    document = Document({"suite": {"stacks": [name]}}, catalogue)
+    document = Document({"suite": {"stacks": [name]}}, plugins)
     stacks = read_stacks(document)
     if document.faults:
         raise SuiteError([Fault(what, hint) for what, hint in document.faults.values()])

@@ -27,9 +27,6 @@ from tare.suites.image import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
 from tare.units import Duration, Margin, Size
 
-__all__ = ["LimitsWanted", "Planned", "Stack", "Suite", "parse_suite", "read_suite"]
-
-
 # --- what a suite is -----------------------------------------------------------------------------------------------
 
 

@@ -162,9 +162,7 @@ class Lxd(Technology):
             before = bytes_of(reader, root)
             yield Instance(
                 name=name,
-                inside=ExecHost(
-                    host, client, "exec", "--mode=non-interactive", "--cwd=/", name, "--", "env", "-i", *ENVIRONMENT
-                ),
+                inside=ExecHost(host, client, *_EXEC, name, "--", "env", "-i", *ENVIRONMENT),
                 address=address,
                 path=self.path,
                 processes=lambda: (*processes_below(reader, folder), monitor),

@@ -24,10 +24,7 @@ class Nspawn(Technology):
     isolates = "namespaces, capabilities, a control group; the machine's kernel"
     nests = True
     volumes = True
-    tools: ClassVar[Mapping[str, str]] = {
-        "systemd-nspawn": "systemd-container",
-        "ip": "iproute2",
-    }
+    tools: ClassVar[Mapping[str, str]] = {"systemd-nspawn": "systemd-container", "ip": "iproute2"}
     path = "bridge"
 
     def version(self, host: Host) -> str:

@@ -18,13 +18,7 @@ from tare.telemetry.parsers import (
     read_as,
 )
 from tare.telemetry.processes import Count, Identity, ResourceUsage
-from tare.telemetry.readings import (
-    Fields,
-    Reading,
-    network_fields,
-    pressure_fields,
-    total,
-)
+from tare.telemetry.readings import Fields, Reading, network_fields, pressure_fields, total
 
 Processes = Callable[[], Sequence[int]]
 
@@ -57,12 +51,8 @@ class InstanceReader:
         self._first = True
         self._starts: dict[int, float] = {}
         self._outside: tuple[int, ...] = ()
-        self._user, self._system, self._read, self._written = (
-            ResourceUsage(),
-            ResourceUsage(),
-            ResourceUsage(),
-            ResourceUsage(),
-        )
+        self._user, self._system = ResourceUsage(), ResourceUsage()
+        self._read, self._written = ResourceUsage(), ResourceUsage()
         self._network = _Network(files)
 
     @property

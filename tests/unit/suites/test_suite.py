@@ -19,8 +19,9 @@ from shelf import (
 )
 
 from tare.errors import SuiteError
-from tare.model.trials import ImageWanted
-from tare.suites.suite import LimitsWanted, Stack, parse_suite, read_suite
+from tare.model.trials import ImageWanted, LimitsWanted
+from tare.suites.stacks import Stack
+from tare.suites.suite import parse_suite, read_suite
 
 # --- good suites
 

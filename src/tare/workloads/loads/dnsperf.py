@@ -76,7 +76,7 @@ class DnsperfLoad(KneeLoad):
         threads = str(max(cpus, min(_MOST_THREADS, math.ceil(rate / _QUERIES_A_THREAD))))
         limits = ("-Q", str(rate), "-q", str(max(100, math.ceil(rate * self.timeout))), "-t", f"{self.timeout:g}")
         parallel = ("-T", threads, "-c", threads, "-b", _BUFFER_KILOBYTES)
-        how = (*limits, "-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
+        how = ("-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
         before = _dropped(client)
         raw = measured_load(
             client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus

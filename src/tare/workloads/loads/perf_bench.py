@@ -11,6 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -20,10 +21,9 @@ from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
 from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.turns import limit_seconds
+from tare.workloads.loads.turns import limit_seconds, probed
 
 MOST_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more
-_PROBES = 4
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,14 @@ class PerfBench(Workload):
         command = self.command(inside)
         loops: dict[str, int] = {}
         for bench in self.benches:
-            probe, loops[bench.label] = self._probed(inside, command, bench)
+            run = partial(self._run, inside, command, bench)
+            probe, loops[bench.label] = probed(run, partial(self._following, bench), 1)
             yield replace(probe, warm_up=True)
         for _ in range(self.rounds):
             for bench in self.benches:
                 raw = self._run(inside, command, bench, loops[bench.label])
                 yield raw
-                loops[bench.label] = self.loops_after(*_work(bench, raw))
+                loops[bench.label] = self._following(bench, raw)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the operations a second; raises TrialFailed for anything but whole results of the asked loops."""
@@ -99,15 +100,9 @@ class PerfBench(Workload):
         """Estimate the seconds of `measure`: two turns' probes, and the start of perf in each turn."""
         return 0.1 + len(self.benches) * (2 + self.rounds) * (0.02 + self.turn_seconds)
 
-    def _probed(self, inside: Host, command: tuple[str, ...], bench: Bench) -> tuple[Raw, int]:
-        """Probe until a probe has half the loops of a turn; return the last one, and the loops of the first turn."""
-        loops = 1
-        for _ in range(_PROBES):
-            probe, tried = self._run(inside, command, bench, loops), loops
-            loops = self.loops_after(*_work(bench, probe))
-            if tried >= loops / 2:
-                break
-        return probe, loops
+    def _following(self, bench: Bench, raw: Raw) -> int:
+        """Return the loops of the turn after this output."""
+        return self.loops_after(*_work(bench, raw))
 
     def _run(self, inside: Host, command: tuple[str, ...], bench: Bench, loops: int) -> Raw:
         argv = (*command, *bench.argv, "-l", str(loops))

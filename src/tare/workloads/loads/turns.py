@@ -45,17 +45,23 @@ def filled_turns(run: Callable[[int], Raw], filling: Callable[[Raw], int], least
     `run` runs so many events, `filling` judges by an output how many fill a turn. The first turn warms up and finds the
     rate, beginning with the `least` number of events.
     """
-    events = least
-    for _ in range(_PROBES):  # in one turn: the rounds of every stack begin after as many turns
-        probe, tried = run(events), events
-        events = filling(probe)
-        if tried >= events / 2:
-            break
+    probe, events = probed(run, filling, least)  # one turn: the rounds of every stack begin after as many turns
     yield replace(probe, warm_up=True)
     for _ in range(rounds):
         raw = run(events)
         yield raw
         events = filling(raw)
+
+
+def probed(run: Callable[[int], Raw], filling: Callable[[Raw], int], least: int) -> tuple[Raw, int]:
+    """Probe until a probe has half the events of a turn; return the last one, and the events of the first turn."""
+    events = least
+    for _ in range(_PROBES):
+        probe, tried = run(events), events
+        events = filling(probe)
+        if tried >= events / 2:
+            break
+    return probe, events
 
 
 @dataclass
