@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
         perror("door: listen");
         return 1;
     }
-    signal(SIGCHLD, SIG_IGN); // nobody waits for a porter
+    signal(SIGCHLD, SIG_IGN); // no process waits for a porter
     uname(&kernel);
     dprintf(STDOUT_FILENO, "tare-guest: door of %s\n", kernel.release);
     for (;;) {

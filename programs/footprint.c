@@ -7,7 +7,7 @@
 // in common, such as the files of one image, costs each of them what it costs alone. What has ended, and threads of the
 // kernel's, have no memory and do not count. tare's own processes count as OTHERs, wherever they are: those whose last
 // word is `--resident`, as of `run --resident` and of the `crun exec` that has entered for it. Exits 1 with a reason
-// where the kernel does not tell, 2 when used wrongly.
+// where the kernel does not report it, 2 when used wrongly.
 //
 // Documentation/admin-guide/mm/pagemap.rst of Linux: /proc/PID/pagemap has the number of the page behind each address,
 // for who has CAP_SYS_ADMIN, and /proc/kpagecount how often each page is mapped. Documentation/filesystems/proc.rst has

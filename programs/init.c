@@ -81,7 +81,7 @@ static int listen_at(const struct sockaddr_in *address) {
     return -1;
 }
 
-// Tells whether somebody was there.
+// Returns whether a client was there.
 static bool answer(int listener, const char *line) {
     char ignored[4096];
     int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

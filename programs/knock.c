@@ -1,4 +1,4 @@
-// The client's side of a start: knocks at a TCP port until somebody answers, and says when that was.
+// The client's side of a start: knocks at a TCP port until a server answers, and says when that was.
 //
 //   knock ADDRESS PORT SECONDS [connect]
 //

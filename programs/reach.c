@@ -90,7 +90,7 @@ static void print_piece(char letter, const unsigned char *data, size_t length) {
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            exit(LOST); // nobody reads it
+            exit(LOST); // no process reads it
         data += written;
         length -= (size_t)written;
     }

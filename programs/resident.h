@@ -1,4 +1,4 @@
-// One process that starts all others for somebody who is far away: a multiplexer of their streams over its own two.
+// One process that starts all others for a distant caller: a multiplexer of their streams over its own two.
 //
 // It takes lines, words apart by one space, every byte outside 0x21 to 0x7e, and '%', written as %XX:
 //
@@ -52,7 +52,7 @@ struct command {
     bool ended;
     int status;
     struct rusage used;
-    double killed_at; // INFINITY: it has not been told to end
+    double killed_at; // INFINITY: it has not been asked to end
 };
 
 struct resident {
@@ -63,7 +63,7 @@ struct resident {
     size_t length, room;
     char out[WAITING]; // what could not be written yet
     size_t waits;
-    bool lost; // nobody reads or writes any more
+    bool lost; // no caller reads or writes any more
 };
 
 static void *grown(void *block, size_t size) {

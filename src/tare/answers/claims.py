@@ -62,12 +62,12 @@ class Claim:
 
     It is about `metric` of `workload`, the workload's headline if empty: at each of the `points`, or of those between
     `from_point` and `to_point`, or else in the mean over all points. What is claimed is a ratio to the stack `than`: a
-    direction and, as far as it was published, a size, or the least or the most that it is; or a `value` by itself.
+    direction and, as far as it was published, a size, or the least or the most that it is; or a `value` alone.
     With `than_point`, it is that ratio in multiples of the one at this point: how the standing changes from there.
     `tolerance` is how far, as a factor, a size may be off; `reading` how exactly it could be read off a picture.
     `inverse`: published is the inverse of tare's metric, such as a speed in place of a time. `printed` is the number as
     it was printed; p, n and the standard deviations are those that were published. `quotes` names others whom the
-    source quotes, `contradicts` the claims that say otherwise; `differs` tells what is not the same in tare. `suite`
+    source quotes, `contradicts` the claims that say otherwise; `differs` says what is not the same in tare. `suite`
     takes the place of the source's, and is empty if none tests it.
     """
 

@@ -198,7 +198,7 @@ class Workload(ABC):
     def in_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no server of the user's
         """Return it as it runs in the image that is to be measured, which may set the port of its server.
 
-        Raises TareError where nobody sets it.
+        Raises TareError where none is set.
         """
         return self
 

@@ -163,7 +163,7 @@ class Network:
         with self.ledger.made(
             (("namespace", name), ("join", name, port, lan, *addresses)),
             Undo(("unnamespace", name), ("ip", "netns", "delete", name)),
-            # Nobody is reached through the port from then on. The kernel deletes it with the namespace, but later.
+            # No packet passes the port from then on. The kernel deletes it with the namespace, but later.
             Undo(("unjoin", port, lan), ("ip", *self._there, "link", "delete", port)),
         ):
             yield name

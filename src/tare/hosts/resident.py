@@ -186,7 +186,7 @@ class _Session:
                 raise ValueError(line.text)
             self.settled.set()
             return
-        command = self._commands.get(int(words[0]))  # None: nobody waits for it any more
+        command = self._commands.get(int(words[0]))  # None: no thread waits for it any more
         if verb == "ended":
             code, user, system = int(words[1]), float(words[2]), float(words[3])
             if command:

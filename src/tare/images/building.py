@@ -50,7 +50,7 @@ def _remove(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_uid == os.geteuid():  # anybody may make one in /tmp
+        if os.fstat(descriptor).st_uid == os.geteuid():  # any user may make one in /tmp
             shutil.rmtree(folder)
     finally:
         os.close(descriptor)

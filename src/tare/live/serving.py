@@ -3,7 +3,7 @@
 It takes orders on its standard input and answers each with a line, both in JSON, and ends with its standard input:
 
 - `begin`: the run folder is there; it may use these CPUs. From here on it is ready to make pages.
-- `page`: make the page from the run folder, if anybody watches. Only meanwhile it works for more than an instant:
+- `page`: make the page from the run folder, if a browser watches. Only meanwhile it works for more than an instant:
   whoever orders a page waits, and measures nothing until it is made.
 - `end`: show how the run ended, wait for those who watch to get that, and end.
 

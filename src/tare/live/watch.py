@@ -96,7 +96,7 @@ class LivePage:
             self._say(_cost(answer, time.monotonic() - self._began))
 
     def _order(self, what: str, seconds: float = _PAGE_SECONDS, **more: object) -> dict[str, Any]:
-        """Order something and wait until it is done; return the answer, empty where nobody answers."""
+        """Order something and wait until it is done; return the answer, empty without one."""
         if self._process is None:
             return {}
         self._orders += 1

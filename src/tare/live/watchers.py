@@ -34,13 +34,13 @@ class Watchers:
             self._asked[name] = (moment, page)
 
     def there(self, moment: float) -> bool:
-        """Return whether somebody watches."""
+        """Return whether a browser watches."""
         with self._lock:
             lately = [when for when, _ in self._asked.values() if moment - when <= _SILENT_SECONDS]
             return bool(lately) or (self._loaded is not None and moment - self._loaded <= RELOAD_SECONDS + 1)
 
     def lack(self, page: int, since: float, moment: float) -> bool:
-        """Return whether somebody watches who has not got this page, which is there `since` then."""
+        """Return whether a browser watches that has not got this page, which is there `since` then."""
         with self._lock:
             scripts = [shown for when, shown in self._asked.values() if moment - when <= _SILENT_SECONDS]
             loaded = self._loaded

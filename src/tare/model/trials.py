@@ -297,7 +297,7 @@ class Raw:
     sending_seconds: float | None = None  # of `seconds`, those in which the load sent; None for all of them
     disk_share: float | None = None  # of the bytes that it moved past all caches, what the machine's disks have seen
     client_limit: str = ""  # what the client could not do, so that a value is none of the server's; empty if nothing
-    errors: str = ""  # what it wrote to standard error, where that is kept apart
+    errors: str = ""  # what it wrote to standard error, where that is kept separately
 
 
 @dataclass(frozen=True)

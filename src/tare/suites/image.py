@@ -28,7 +28,7 @@ def as_place(path: str) -> str:
 
 @dataclass(frozen=True)
 class ImageTable:
-    """The table `[image]`: what every instance runs. `from` is a word of Python, and is read apart."""
+    """The table `[image]`: what every instance runs. `from` is a word of Python, and is read separately."""
 
     release: Release = "bookworm"
     packages: tuple[PackageName, ...] = ()

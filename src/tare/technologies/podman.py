@@ -19,7 +19,7 @@ from tare.model.trials import Problem
 from tare.technologies.docker import Docker
 
 # Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman
-# leaves the empty file: `ip netns` would complain of it to everybody. Podman cannot inspect such a container either if
+# leaves the empty file: `ip netns` would complain of it to every user. Podman cannot inspect such a container either if
 # CNI made its network; then CNI's notes name the file, and stay as well.
 _REMOVE = """
 notes=$(grep -lsF "\\"K8S_POD_NAME\\",\\"$1\\"" /var/lib/cni/results/*)

@@ -1,6 +1,6 @@
 """QEMU in emulation (TCG): the machine of `qemu` without KVM, with a processor emulated in software.
 
-It works everywhere and is many times slower. It has a name of its own so that nobody reads emulation as virtualization.
+It works everywhere and is many times slower. It has a name of its own so that emulation is not read as virtualization.
 """
 
 from __future__ import annotations

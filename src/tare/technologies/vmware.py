@@ -138,7 +138,7 @@ def configuration(launch: Launch, vmnet: str) -> str:
         "serial0.fileType": "file",
         "serial0.fileName": "console",
         **{f"{device}.present": "FALSE" for device in ("floppy0", "sound", "usb")},
-        "msg.autoAnswer": "TRUE",  # nobody is there to be asked
+        "msg.autoAnswer": "TRUE",  # no user is there to answer
         "uuid.action": "create",
     }
     return "".join(f'{name} = "{value}"\n' for name, value in keys.items())

@@ -101,7 +101,7 @@ class LocalFiles:
         return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
 
     def for_one(self) -> LocalFiles:
-        """Return files that are closed apart from these: an open file can keep a network namespace alive."""
+        """Return files that are closed independently of these: an open file can keep a network namespace alive."""
         return LocalFiles()
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class InstanceReader:
         group = own_group(processes, files.text)
         self._group = GroupReader(files, group) if group else None
         self._group_began: tuple[float, float] | None = None
-        # Like the start of a process, this is in hundredths, rounded down. If it is not known, nobody is born later.
+        # Like the start of a process, this is in hundredths, rounded down. If unknown, no process counts as born later.
         uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
         self._began_seconds = math.inf if uptime is None else uptime
         self._first = True

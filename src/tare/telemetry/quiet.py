@@ -103,7 +103,7 @@ def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
 def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> float:
     """Return what processes that were known before have used since.
 
-    That of one that has ended is its parent's now. Nobody knows when a process that is new used its time, nor what its
+    That of one that has ended is its parent's now. It is unknown when a process that is new used its time, nor what its
     parent then counts when it ends: a server's process for a connection works in a turn, and ends right after it.
     """
     known = before.keys() & now.keys()

@@ -38,7 +38,7 @@ from tare.workloads.loads.own_metrics import OwnMetric, values_of
 from tare.workloads.loads.used import METRICS, measured, read_used
 
 _MOST_RUNS = 20  # within a duration
-_USUAL_SECONDS = 0.2  # of a run, which nobody knows before
+_USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
 
 
 def _some(codes: tuple[int, ...]) -> tuple[int, ...]:

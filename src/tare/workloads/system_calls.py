@@ -30,7 +30,7 @@ _RESULT = re.compile(
     r"     Total time: \d+\.\d{3} \[sec\]\n\n +(?P<each>\d+\.\d{6}) usecs/op\n +-?\d+ ops/sec\n",
     re.ASCII,
 )
-_CLOCK_SECONDS = 1e-6  # the steps in which perf tells the time
+_CLOCK_SECONDS = 1e-6  # the resolution of perf's clock
 
 
 @dataclass(frozen=True)

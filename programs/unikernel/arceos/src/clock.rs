@@ -1,4 +1,4 @@
-//! ArceOS's clock, put right: where the CPU does not tell its frequency, as in QEMU, ArceOS takes it for 4 GHz.
+//! ArceOS's clock, put right: where the CPU does not report its frequency, as in QEMU, ArceOS takes it for 4 GHz.
 
 use axhal::mem::phys_to_virt;
 use axhal::time::monotonic_time_nanos;
@@ -54,6 +54,6 @@ fn read(offset: usize) -> u64 {
 }
 
 fn write(offset: usize, value: u64) {
-    // SAFETY: the device is there, and nobody else uses it.
+    // SAFETY: the device is there, and nothing else uses it.
     unsafe { register(offset).write_volatile(value) }
 }

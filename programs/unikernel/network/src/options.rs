@@ -7,7 +7,7 @@ use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
 pub struct Options {
     /// Its address, and the length of its network's prefix.
     pub ipv4: Ipv4Cidr,
-    /// Who knows the way to everybody else.
+    /// The router to all other addresses.
     pub gateway: Option<Ipv4Address>,
 }
 

@@ -7,7 +7,7 @@ const OK: c_int = 0;
 /// How long a full transmit queue may stay full: virtio's is emptied by another thread.
 const PATIENCE_NANOSECONDS: u64 = 20_000_000;
 
-/// What the application is told at its start.
+/// What Solo5 passes to the application at its start.
 #[repr(C)]
 pub struct StartInfo {
     pub command_line: *const c_char,

@@ -19,7 +19,7 @@ const FAILURE: i32 = 1;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn solo5_app_main(info: &binding::StartInfo) -> i32 {
     let started = binding::now();
-    // SAFETY: we are called once, and nobody else uses this memory.
+    // SAFETY: we are called once, and nothing else uses this memory.
     unsafe { heap::begin(info.heap_start, info.heap_size) };
     // SAFETY: Solo5 ends the command line with a zero byte.
     let line = unsafe { CStr::from_ptr(info.command_line) };

@@ -4,7 +4,7 @@ Instances of the stack, each with the server and the limits of the suite, are st
 start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
 It ends with the first that misses the goal three consecutive times: chance slows one, too. It also ends with one that a
 kernel ends for lack of memory, or that does not start or answer in time; where another one might leave the machine less
-memory than `spare`; and with `most`. Then nobody knows how many fit, and `instances` is missing.
+memory than `spare`; and with `most`. Then it is unknown how many fit, and `instances` is missing.
 
 The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
 footprint. What they share counts once. An instance that fails otherwise fails the trial: it does not count.

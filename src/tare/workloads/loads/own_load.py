@@ -2,7 +2,7 @@
 
 Each run of a command is a turn, however long it takes: so stacks alternate. There are as many as begin within the
 duration, 20 at most. The first one warms up the server, and does not count. The load's CPU time is measured, against
-all CPUs that the client has, as nobody knows how many it can use.
+all CPUs that the client has, as it is unknown how many it can use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tare.workloads.loads.own_metrics import OwnMetric, values_of
 from tare.workloads.loads.requests import Request
 
 MOST_RUNS = 20
-_USUAL_SECONDS = 0.2  # of a run, which nobody knows before
+_USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
 LABEL = "load"
 
 

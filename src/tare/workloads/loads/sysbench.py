@@ -96,7 +96,7 @@ class SysbenchTest(Workload):
     def _run(self, inside: Host, events: int) -> Raw:
         how = (f"--threads={self.threads}", f"--events={events}", "--time=0", *self.options(events))
         argv = ("sysbench", self.test, *how, "run")
-        # Nobody knows before how long an event takes; more than one in each thread are as many as fill a turn.
+        # How long an event takes is unknown before; more than one in each thread are as many as fill a turn.
         usual_seconds = self.duration if events == self.threads else turn_seconds(self.duration)
         output = inside.run(*argv, timeout=limit_seconds(usual_seconds))
         return Raw(self.name, argv, output.text, output.seconds)
