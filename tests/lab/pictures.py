@@ -1,4 +1,4 @@
-"""Pictures of a run's report for the docs: on a desktop, on a phone, in the dark, on paper, and its claims.
+"""Pictures of a run's report for the docs: its figure, on a desktop, on a phone, in the dark, on paper, its claims.
 
     make pictures RUN=runs/… [OUT=docs/pictures]
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from browser import PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser, Page
@@ -40,13 +41,22 @@ def take(browser: Browser, page: Path, out: Path) -> None:
         _keep(shown, out / f"report-{name}.webp")
         sys.stdout.write(f"axe-core, {name}: {findings(shown) or 'nothing serious or critical'}\n")
         shown.close()
+    shown = new_page(browser, **DESKTOP)
+    shown.goto(address)
+    _keep(shown, out / "figure.webp", "#overview")
+    shown.close()
     _print(browser, address, out / "report-print.webp")
 
 
-def _keep(page: Page, target: Path) -> None:
-    """Keep what is seen. Playwright itself writes PNG and JPEG only."""
+def _keep(page: Page, target: Path, part: str = "") -> None:
+    """Keep what is seen, or an element of the page. Playwright itself writes PNG and JPEG only."""
+    wanted: dict[str, Any] = {"format": "webp", "quality": _QUALITY}
+    if part:
+        box = page.locator(part).bounding_box()
+        assert box is not None
+        wanted["clip"] = {**box, "scale": 1}
     session = page.context.new_cdp_session(page)
-    taken = session.send("Page.captureScreenshot", {"format": "webp", "quality": _QUALITY})
+    taken = session.send("Page.captureScreenshot", wanted)
     target.write_bytes(base64.b64decode(taken["data"]))
 
 

@@ -133,7 +133,8 @@ class Rounds:
     def _starts(self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed) -> Iterator[Ended]:
         """Start each stack of a block as often as the workload has rounds, slow ones less often.
 
-        One start of each stack before its first block warms up, unless all starts are to be cold.
+        One start of each stack before its first block warms up, unless all starts are to be cold, or a machine is lent
+        for each.
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
 
@@ -143,7 +144,8 @@ class Rounds:
 
         ended: dict[Step, list[Ended]] = {step: [] for step in block.steps}
         for step in block.steps:
-            if not workload.starts_cold and (step.workload, step.stack) not in self._warm:
+            lent = self.stacks[step.stack][-1].gives_machine  # each start requests another machine
+            if not (workload.starts_cold or lent or (step.workload, step.stack) in self._warm):
                 ended[step].append(warmed_up(start(step)))
                 self._warm.add((step.workload, step.stack))
         going = [step for step in block.steps if all(trial.status == "ok" for trial, _ in ended[step])]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from tare.contracts.workloads import Workload
-from tare.model.trials import Raw, Trial
+from tare.model.trials import Caution, Raw, Trial
 from tare.running.values import read_values
 
 Ended = tuple[Trial, tuple[Raw, ...]]
@@ -39,8 +39,16 @@ def as_one(workload: Workload, ended: Sequence[Ended]) -> Ended:
         return replace(failed, seconds=seconds), raw
     counted = [trial for trial, outputs in ended if not all(each.warm_up for each in outputs)]
     usual = sorted(counted, key=lambda trial: trial.timeline[-1].seconds)[(len(counted) - 1) // 2]
-    cautions = dict.fromkeys(caution for trial in counted for caution in trial.cautions)
     turns = (replace(turn, number=number) for number, trial in enumerate(counted) for turn in trial.turns)
     values = read_values(workload, raw)
     one = replace(usual, seconds=seconds, started=ended[0][0].started, values=values, turns=tuple(turns))
-    return replace(one, cautions=tuple(cautions)), raw
+    return replace(one, cautions=_cautions(counted)), raw
+
+
+def _cautions(starts: Sequence[Trial]) -> tuple[Caution, ...]:
+    """Return the cautions of each kind of the first start that has it: later ones differ in their numbers alone."""
+    found: list[Caution] = []
+    for start in starts:
+        known = {caution.kind for caution in found}
+        found += [caution for caution in start.cautions if caution.kind not in known]
+    return tuple(found)

@@ -15,7 +15,7 @@ from fakes import Bench, suite
 from tare_fake.technology import Fake
 
 from tare.errors import SuiteError
-from tare.model.trials import Mark, Measured, Raw, Trial, Turn
+from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
 from tare.running.pace import Pace
 from tare.running.repetition import Costs, best_passes, costs_of
 from tare.running.starts import Ended, as_one, may_start_again, warmed_up
@@ -155,6 +155,14 @@ def test_several_starts_are_one_trial_of_the_usual_one_with_each_as_a_turn() -> 
     assert trial.values == (Measured("total", None, 0.3, "s", "lower"),)
     assert trial.seconds == pytest.approx(0.4)
     assert [each.warm_up for each in raw] == [True, False, False, False]
+
+
+def test_a_caution_of_several_starts_is_said_once_whatever_its_numbers() -> None:
+    steal, swap = Caution("steal", "2 % of the CPU time"), Caution("swap", "5 pages came back")
+    starts = [_start(0.1), _start(0.2), _start(0.3)]
+    cautions = ((steal,), (replace(steal, text="9 % of the CPU time"), swap), ())
+    ended = [(replace(trial, cautions=own), raw) for (trial, raw), own in zip(starts, cautions, strict=True)]
+    assert as_one(Startup(), ended)[0].cautions == (steal, swap)
 
 
 def test_a_start_that_fails_is_what_becomes_of_the_trial_and_no_other_follows() -> None:
