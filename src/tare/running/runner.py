@@ -20,7 +20,6 @@ from tare.running.repetition import best_passes, costs_of
 from tare.running.schedule import Schedule, shortfall
 from tare.running.starts import Ended
 from tare.running.testbed import Testbed
-from tare.statistics.anytime import least_count
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
 
@@ -80,9 +79,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     left = work.blocks()
     failing = Failing(frozenset(block.workload for block in left))
     failing.resume(work.done)
-    usable = [stack for stack in suite.measured if stack.name not in work.unusable]
-    least = least_count(len(usable) - 1)  # the baseline lends nothing
-    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least)
+    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace)
     schedule = replace(schedule, blocks=decisions.needed(left, schedule.room))
     _warn_of_shortfall(schedule, work, report)
     _set_passes(pace, schedule, decisions, work)

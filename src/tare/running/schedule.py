@@ -54,7 +54,7 @@ class Shortfall:
     def __str__(self) -> str:
         """Return it as the end of a sentence about the budget."""
         takes = [f"{name} takes {_about(seconds)}" for name, seconds in (self.stack, self.workload) if seconds]
-        needed = f"too short for the {self.least} blocks that an interval of {', '.join(self.late)} needs"
+        needed = f"too short for the {least_count()} blocks that an interval of {', '.join(self.late)} needs"
         return f"{needed} (about {_about(self.seconds)} in all, of which {' and '.join(takes)}: leave one out)"
 
 
@@ -98,17 +98,13 @@ def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float], lea
 
 @dataclass(frozen=True)
 class Schedule:
-    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks.
-
-    `least` is the number of blocks of a workload from which on there is an interval.
-    """
+    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks."""
 
     blocks: tuple[Block, ...]
     budget_seconds: float | None
     began: float
     pace: Pace
     past: int = 0
-    least: int = least_count()
 
     def fits(self) -> bool:
         """Return whether the next block would end within the budget. The first always counts as if it would."""
@@ -140,14 +136,14 @@ class Schedule:
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
             return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
-        ready_in = _quickest_first(self.blocks, seconds, self.least)
+        ready_in = _quickest_first(self.blocks, seconds, least_count())
         rounds = max(ready_in.values()) <= left
 
         def turn(block: Block) -> tuple[float, ...]:
             ready, position = ready_in[block.workload], self._in_plan(block)
             if block.index == 0:
                 return (0, *position)
-            if block.index < self.least and ready <= left:
+            if block.index < least_count() and ready <= left:
                 return (1, 0.0 if rounds else ready, *position)
             chance = 1.0 if ready <= left else left / ready
             return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
