@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from tare.model.trials import Trial
 from tare.statistics.anytime import e_bh_beside_control, evidence_needed
 from tare.statistics.components import Components, components_of
 from tare.statistics.grid import Arranging
-from tare.statistics.headlines import headlines
+from tare.statistics.headlines import Headline, headlines
 from tare.statistics.planning import blocks_until_narrow, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.suites.plan import Block
@@ -28,6 +29,27 @@ _OF_WIDE = 0.1  # what it is worth to know a decided cell well, in decisions
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 Cell = tuple[str, str]  # a workload and a stack
+Head = tuple[str, str]  # a workload and the name of one of its headlines
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What all trials so far say, by workload and headline; computed once after the latest of them.
+
+    `widths` are half the widths of the intervals, in those that are asked for. `decided` are the decided cells.
+    """
+
+    heads: Mapping[Head, Headline]
+    compared: Mapping[Head, Comparison]
+    widths: Mapping[Head, NDArray[np.float64]]
+    decided: frozenset[Cell]
+
+    @cached_property
+    def further(self) -> Mapping[Head, NDArray[np.float64]]:
+        """About how many more blocks each stack needs until one more cell is decided."""
+        cells = sum(comparison.count.size for comparison in self.compared.values())
+        needed = evidence_needed(cells, len(self.decided) + 1)
+        return {head: further_blocks(comparison, needed) for head, comparison in self.compared.items()}
 
 
 @dataclass
@@ -46,8 +68,7 @@ class Decisions:
     precision: float = PRECISION
     _arranging: dict[str, Arranging] = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    _known: dict[tuple[str, str], Comparison] | None = None  # the comparisons, until the next trial
-    _widths: dict[tuple[str, str], NDArray[np.float64]] = field(default_factory=dict)  # of these, in those asked for
+    _known: _Known | None = None  # until the next trial
 
     def __post_init__(self) -> None:
         self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
@@ -86,19 +107,10 @@ class Decisions:
 
     def _further(self, cell: Cell) -> float:
         """Return about how many more blocks an open cell needs; 1 where too little is known to say."""
-        workload, stack = cell
-        needs = [
-            float(further_blocks(comparison, self._evidence_needed)[self.stacks.index(stack)])
-            for (name, _), comparison in self._compared().items()
-            if name == workload and comparison.count[self.stacks.index(stack)] > 1
-        ]
-        return max(needs, default=1.0)
-
-    @property
-    def _evidence_needed(self) -> float:
-        """The evidence with which one more cell would be decided."""
-        comparisons = self._compared()
-        return evidence_needed(len(comparisons) * len(self.stacks), len(self._decided(comparisons)) + 1)
+        (workload, stack), known = cell, self._now()
+        row = self.stacks.index(stack)
+        of_workload = [head for head in known.compared if head[0] == workload and known.compared[head].count[row] > 1]
+        return max((float(known.further[head][row]) for head in of_workload), default=1.0)
 
     def are_complete(self) -> bool:
         """Return whether a cell is decided and none is open in any workload."""
@@ -114,26 +126,23 @@ class Decisions:
         """
         if self.all_blocks:
             return {}
-        comparisons = self._compared()
-        decided, needed = self._decided(comparisons), self._evidence_needed
+        known, decided = self._now(), self.decided()
         settled = decided | self._given_up()
         near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
-        for (workload, head), comparison in comparisons.items():
-            shares = 1 / further_blocks(comparison, needed)
+        for head, comparison in known.compared.items():
+            workload, shares = head[0], 1 / known.further[head]
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
-            further = blocks_until_narrow(comparison.count, self._widths[workload, head])
+            further = blocks_until_narrow(comparison.count, known.widths[head])
             for stack in (stack for name, stack in wide if name == workload):
                 near[workload] += _OF_WIDE / max(float(further[self.stacks.index(stack)]), 1.0)
         return near
 
     def _wide(self, cells: set[Cell]) -> set[Cell]:
         """Return those of these cells whose interval, of any headline, is wider than is asked for."""
-        wide = {
-            (workload, self.stacks[row])
-            for (workload, _), widths in self._widths.items()
-            for row in np.flatnonzero(widths > 1)
+        widths = self._now().widths.items()
+        return cells & {
+            (workload, self.stacks[row]) for (workload, _), own in widths for row in np.flatnonzero(own > 1)
         }
-        return cells & wide
 
     def components(self, workload: str) -> Components | None:
         """Return the variance components of a workload's headline; None where they are unknown, or must not be used.
@@ -142,7 +151,8 @@ class Decisions:
         """
         if self.all_blocks:
             return None
-        return components_of(headlines(self._arranging[workload].grid())[0], self._reference())
+        first = next(head for head in self._now().heads.values() if head.rule.workload == workload)
+        return components_of(first, self._reference())
 
     def _leaving(self) -> set[Cell]:
         return set() if self.all_blocks else self.decided()
@@ -161,31 +171,34 @@ class Decisions:
 
         A cell can open again, when later blocks show that the blocks depend on each other.
         """
-        return self._decided(self._compared())
+        return set(self._now().decided)
 
-    def _compared(self) -> Mapping[tuple[str, str], Comparison]:
-        """Compare all stacks with the baseline, by workload and headline; computed once after each trial."""
-        if self._known is not None:
-            return self._known
-        reference = self._reference()
-        heads = [head for arranging in self._arranging.values() for head in headlines(arranging.grid())]
-        self._known, self._widths = {}, {}
-        for head in heads:
-            found = head.differences(reference)
-            compared = compare_together(found.logs, found.both, self.margin, reference)
-            self._known[head.rule.workload, head.rule.name] = compared
-            self._widths[head.rule.workload, head.rule.name] = (
-                compared.times_too_wide(self.precision)
-                if head.rule.overall
-                else head.quantity_half() / np.log1p(self.precision)
-            )
+    def _now(self) -> _Known:
+        """Compare all stacks with the baseline; computed once after each trial."""
+        if self._known is None:
+            reference = self._reference()
+            every = (head for arranging in self._arranging.values() for head in headlines(arranging.grid()))
+            heads = {(head.rule.workload, head.rule.name): head for head in every}
+            compared = {name: self._compare(head, reference) for name, head in heads.items()}
+            widths = {name: self._widths(head, compared[name]) for name, head in heads.items()}
+            self._known = _Known(heads, compared, widths, self._decided(compared))
         return self._known
+
+    def _compare(self, head: Headline, reference: Reference) -> Comparison:
+        found = head.differences(reference)
+        return compare_together(found.logs, found.both, self.margin, reference)
+
+    def _widths(self, head: Headline, compared: Comparison) -> NDArray[np.float64]:
+        """Return half the widths of the intervals, in those asked for: of a time to start, that of the time itself."""
+        if head.rule.overall:
+            return compared.times_too_wide(self.precision)
+        return np.asarray(head.quantity_half() / np.log1p(self.precision))
 
     def _reference(self) -> Reference:
         control = self.stacks.index(self.control) if self.control in self.stacks else None
         return Reference(self.stacks.index(self.baseline), control)
 
-    def _decided(self, comparisons: Mapping[tuple[str, str], Comparison]) -> set[Cell]:
+    def _decided(self, comparisons: Mapping[Head, Comparison]) -> frozenset[Cell]:
         """Return the cells whose headlines are all decided."""
         asked = [
             ((workload, stack), comparison.at((row,)))
@@ -198,7 +211,7 @@ class Decisions:
         is_open = {
             cell for (cell, ratio), sure in zip(asked, kept, strict=True) if not (sure and ratio and ratio.decided)
         }
-        return {cell for cell, _ in asked} - is_open
+        return frozenset(cell for cell, _ in asked) - is_open
 
     def _given_up(self) -> set[Cell]:
         """Return the cells that never succeeded and were skipped once, or failed three times."""
