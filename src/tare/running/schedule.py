@@ -54,7 +54,7 @@ class Shortfall:
     def __str__(self) -> str:
         """Return it as the end of a sentence about the budget."""
         takes = [f"{name} takes {_about(seconds)}" for name, seconds in (self.stack, self.workload) if seconds]
-        needed = f"too short for the {least_count()} blocks that an interval of {', '.join(self.late)} needs"
+        needed = f"too short for the {self.least} blocks that an interval of {', '.join(self.late)} needs"
         return f"{needed} (about {_about(self.seconds)} in all, of which {' and '.join(takes)}: leave one out)"
 
 

@@ -101,6 +101,14 @@ def test_a_budget_that_is_too_short_names_what_takes_the_longest(
     assert re.search(r"in all, of which crun takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split()))
 
 
+def test_where_many_stacks_borrow_from_each_other_a_budget_is_too_short_for_fewer_blocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stacks = '"native", "crun", "bubblewrap", "gvisor", "podman"'
+    out = planned(tmp_path, capsys, TWO.format(budget="1s").replace('"native"', stacks))
+    assert "too short for the 3 blocks that an interval" in " ".join(out.split())
+
+
 def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
