@@ -45,9 +45,9 @@ from tare.model.trials import (
 )
 from tare.report import json as report_json
 from tare.statistics.cells import Cell, Verdict
-from tare.suites import suite
 from tare.suites.image import ImageTable
 from tare.suites.suite import parse_suite
+from tare.suites.tables import LimitsTable, SuiteTable, TelemetryTable
 from tare.telemetry.noise import Noise
 from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.series import COLUMNS
@@ -171,8 +171,8 @@ def test_every_whole_suite_can_be_read(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_suite_is_described() -> None:
-    tables = {"Suite": suite._SuiteTable, "Limits": suite._LimitsTable, "Image": ImageTable}
-    for heading, table in (tables | {"Telemetry": suite._TelemetryTable}).items():
+    tables = {"Suite": SuiteTable, "Limits": LimitsTable, "Image": ImageTable}
+    for heading, table in (tables | {"Telemetry": TelemetryTable}).items():
         described = rows(section(DOCS / "suites.md", heading)).keys() - {"key"}
         read_apart = {"from"} if heading == "Image" else set()  # a word of Python
         assert described == {field.name for field in dataclasses.fields(table)} | read_apart

@@ -23,7 +23,7 @@ from tare.statistics.headlines import Headline, headlines
 from tare.statistics.planning import blocks_until_narrow, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.suites.plan import Block
-from tare.suites.suite import PRECISION
+from tare.suites.tables import PRECISION
 
 _OF_WIDE = 0.1  # what it is worth to know a decided cell well, in decisions
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials

@@ -12,9 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, Field
+from typing import Any
 
 from tare import plugins
 from tare.contracts.workloads import Workload
@@ -25,13 +23,9 @@ from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.image import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
-from tare.units import Duration, Margin, Size
+from tare.suites.tables import PRECISION, BoundsTable, LimitsTable, SuiteTable, TelemetryTable, Until
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
-
-
-Until = Literal["decided", "blocks"]
-PRECISION = 0.1
 
 
 @dataclass(frozen=True)
@@ -56,8 +50,8 @@ class Suite:
 
     A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
     papers. `sample_seconds` are those from one sample of the telemetry to the next. A block has at least so many
-    `rounds`; where it is None, as many as the run finds best. Blocks of a decided cell go on until half its interval is
-    at most the `precision`, a factor of 1 and this share, or this share of the logarithm of its ratio.
+    `rounds`; None: as many as the run finds best. A decided cell goes on until half its interval is at most the
+    `precision`: a factor of 1 and this share, or this share of its ratio's logarithm.
     """
 
     name: str
@@ -107,60 +101,6 @@ def _control_of(baseline: str) -> str:
     return f"{baseline}-again"
 
 
-def _not_nothing(quantity: float) -> float:
-    if quantity <= 0:
-        raise ValueError("write more than 0, or leave it out")
-    return quantity
-
-
-@dataclass(frozen=True)
-class _SuiteTable:
-    """The table `[suite]`. 30 blocks are the replication of the papers."""
-
-    stacks: Annotated[tuple[str, ...], Field(min_length=1)]
-    name: str = ""
-    baseline: str = ""
-    blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
-    until: Until = "decided"
-    rounds: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = "auto"
-    budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
-    margin: Margin = 0.03
-    precision: Margin = PRECISION
-    seed: Annotated[int, Field(ge=0)] = 1
-
-
-@dataclass(frozen=True)
-class _LimitsTable:
-    """The table `[limits]`."""
-
-    cpus: Annotated[int, Field(ge=1)] = 1
-    memory: Annotated[Size, AfterValidator(_not_nothing)] = 512 * 1024**2
-    open_files: Annotated[int, Field(ge=1)] = 4096
-    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
-
-
-@dataclass(frozen=True)
-class _BoundsTable:
-    """The table `[workloads.limits]`: what is left out is as in `[limits]`."""
-
-    cpus: Annotated[int, Field(ge=1)] | None = None
-    memory: Annotated[Size, AfterValidator(_not_nothing)] | None = None
-    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
-
-
-def _not_too_often(seconds: float) -> float:
-    if not 0.01 <= seconds <= 3600:
-        raise ValueError('write a duration from 10ms to 1h, for example "100ms"')
-    return seconds
-
-
-@dataclass(frozen=True)
-class _TelemetryTable:
-    """The table `[telemetry]`."""
-
-    every: Annotated[Duration, AfterValidator(_not_too_often)] = 0.1
-
-
 _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 
@@ -193,10 +133,10 @@ def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite
 def _read_document(document: Document, source: str, text: str) -> Suite | None:
     """Read all tables; None if there is a fault."""
     _check_tables(document)
-    suite = document.build(("suite",), _SuiteTable)
-    limits = document.build(("limits",), _LimitsTable)
+    suite = document.build(("suite",), SuiteTable)
+    limits = document.build(("limits",), LimitsTable)
     image = read_image(document)
-    telemetry = document.build(("telemetry",), _TelemetryTable)
+    telemetry = document.build(("telemetry",), TelemetryTable)
     stacks = read_stacks(document)
     wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
     workloads = _read_workloads(document, wanted)
@@ -343,7 +283,7 @@ def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> Limi
     key = (*workload, "limits")
     if "limits" in document.table(workload) and not isinstance(document.at(key), dict):
         document.fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
-    own: _BoundsTable = document.build(key, _BoundsTable) or _BoundsTable()
+    own: BoundsTable = document.build(key, BoundsTable) or BoundsTable()
     for name, bound, most in (
         ("cpus", own.cpus, suite.cpus),
         ("memory", own.memory, suite.memory_bytes),
