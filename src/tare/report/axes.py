@@ -39,6 +39,11 @@ class Axis:
         first, last, own = (self._stretched(each) for each in (self.first, self.last, logarithm))
         return min(max((own - first) / (last - first), 0.0), 1.0)
 
+    def around(self, logarithm: float, margin: float) -> tuple[float, float]:
+        """Return the places of the ends of a band of the margin's width on either side of a value."""
+        band = math.log1p(margin)
+        return self.place(logarithm - band), self.place(logarithm + band)
+
     def _stretched(self, logarithm: float) -> float:
         return logarithm if self.threshold is None else math.asinh(logarithm / self.threshold)
 

@@ -170,7 +170,7 @@ def _column(
     cells = [summary.headline(rule.name, stack) for stack in stacks]
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
-    shift, band = math.log(base or 1.0), math.log1p(summary.margin)
+    shift = math.log(base or 1.0)
     logs = {cell.stack: quantity_logs(cell) if in_unit else cost_logs(cell) for cell in cells}
     axis, ticks = common, cost_ticks(common)
     if in_unit:
@@ -182,7 +182,7 @@ def _column(
         what=rule.text if in_unit else "slowdown",
         ticks=ticks,
         baseline=axis.place(shift),
-        band=(axis.place(shift - band), axis.place(shift + band)),
+        band=axis.around(shift, summary.margin),
         entries=tuple(
             replace(
                 _entry(cell, logs[cell.stack], axis, summary.margin),

@@ -51,13 +51,12 @@ def _by_cost(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def _column(name: str, changes: Mapping[str, Change], stacks: Sequence[str], axis: Axis, margin: float) -> Column:
-    band = math.log1p(margin)
     return Column(
         name=name,
         what="slowdown; the number is its change",
         ticks=cost_ticks(axis),
         baseline=axis.place(0.0),
-        band=(axis.place(-band), axis.place(band)),
+        band=axis.around(0.0, margin),
         entries=tuple(
             _entry(changes[stack], axis, margin) if stack in changes else Entry(stack, WORDS["no value"], stack)
             for stack in stacks

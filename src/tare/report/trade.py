@@ -118,13 +118,12 @@ def trade(summary: Summary, run: Run) -> Trade | None:
     panels = tuple(panel for panel in found if panel)
     if not standings or not panels:
         return None
-    band = math.log1p(summary.margin)
     return Trade(
         baseline=summary.baseline,
         workloads=summary.overall.workloads,
         ticks=cost_ticks(axis),
         zero=axis.place(0.0),
-        band=(axis.place(-band), axis.place(band)),
+        band=axis.around(0.0, summary.margin),
         panels=panels,
         left_out=summary.overall.missing,
         more=len(every) - len(standings),

@@ -18,7 +18,7 @@ from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
 from tare.model.trials import Caution, Trial
 from tare.running.doubts import time_cautions
-from tare.running.pace import SLOW
+from tare.running.pace import SLOW, rounds_by_label
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
 from tare.running.starts import Ended, as_one, may_start_again, warmed_up
 from tare.running.testbed import Testbed, around, slots_for
@@ -58,7 +58,7 @@ class Rounds:
     _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
 
     def measured(
-        self, block: Block, workload: Workload, report: ProgressReporter, passes: Mapping[str, int] | None = None
+        self, block: Block, workload: Workload, report: ProgressReporter, passes: Mapping[str, int] = _ONCE
     ) -> Iterator[Ended]:
         """Measure a block; yield each trial when it has ended, those of stacks that take turns when all have.
 
@@ -77,7 +77,7 @@ class Rounds:
             sampling(target, way_to(self.testbed.host, self.testbed.run.sample_seconds)) as sampler,
         ):
             together = replace(self.testbed, start=replace(self.testbed.start, sampler=sampler))
-            ended = tuple(self._ended_in(block, workload, report, together, passes or {}))
+            ended = tuple(self._ended_in(block, workload, report, together, passes))
         yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
 
     def _ended_in(
@@ -117,8 +117,8 @@ class Rounds:
                     come = [started(exits, step) for step in group]
                     turns.work([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
-                        again = [each for each in come if passes.get(each.step.stack, 1) > number and each.is_going]
-                        again = [each for each in again if each not in turns.ended_early]
+                        able = [each for each in come if each.is_going and each not in turns.ended_early]
+                        again = [each for each in able if passes.get(each.step.stack, 1) > number]
                         if any(each.rounds != number * workload.rounds for each in again):
                             break  # a time decided how many rounds each stack had: further ones are no pairs
                         turns.work(again, first)
@@ -203,7 +203,7 @@ class Rounds:
         if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
             self._seen[trial.workload, trial.stack] = cost
         if trial.status == "ok":
-            self._labels[trial.workload] = frozenset(turn.label for turn in trial.turns if not turn.warm_up)
+            self._labels[trial.workload] = frozenset(rounds_by_label(trial.turns))
         late = () if self.seconds is None else time_cautions(trial, times * self.seconds)
         return replace(trial, cautions=(*trial.cautions, *late)), raw
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tare.contracts.workloads import Workload
-from tare.model.trials import Trial
+from tare.model.trials import Trial, Turn
 from tare.suites.plan import Step
 
 _START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
 SLOW = 3.0  # times as long as the median stack's turns: the others do not wait for more of them
 
 Place = tuple[str, str]  # a workload and a stack
+
+
+def rounds_by_label(turns: Iterable[Turn]) -> Counter[str]:
+    """Count the turns of each label that hold a value: after whole rounds, as many of each."""
+    return Counter(turn.label for turn in turns if not turn.warm_up)
 
 
 @dataclass
@@ -29,9 +34,7 @@ class Pace:
     passes: dict[str, int] = field(default_factory=dict)
     _starting: dict[Place, list[float]] = field(default_factory=dict)
     _turning: dict[Place, list[float]] = field(default_factory=dict)  # of one pass
-    _turns: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # of one pass of the latest block, after its number
+    _turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # the latest block, and the turns of a pass
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
@@ -47,7 +50,7 @@ class Pace:
             self._turns[trial.workload] = (trial.block, max(own, turns if block == trial.block else 0))
 
     def _passes_in(self, trial: Trial) -> int:
-        counts = Counter(turn.label for turn in trial.turns if not turn.warm_up)
+        counts = rounds_by_label(trial.turns)
         return max(1, max(counts.values(), default=1) // max(1, self.workloads[trial.workload].rounds))
 
     def seconds_of(self, step: Step) -> float:

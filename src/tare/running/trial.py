@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -32,6 +32,7 @@ from tare.running.doubts import (
 )
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, StartedLayer, StartedLayers, combined_instance, started
+from tare.running.pace import rounds_by_label
 from tare.running.recordable import recordable
 from tare.running.service import Server, served
 from tare.running.testbed import Testbed
@@ -137,14 +138,14 @@ class TrialRun:
 
     def rounds_of_all(self, labels: Collection[str]) -> int:
         """Return the number of whole rounds so far, in which each of these labels has come; 0 within a round."""
-        counts = Counter(turn.label for turn in self._notes.turns if not turn.warm_up)
+        counts = rounds_by_label(self._notes.turns)
         each = {counts[label] for label in labels}
         return each.pop() if len(each) == 1 and len(counts) == len(labels) else 0
 
     @property
     def rounds(self) -> int:
         """The rounds that it has had so far: where a time decides, no two stacks have as many."""
-        counts = Counter(turn.label for turn in self._notes.turns if not turn.warm_up)
+        counts = rounds_by_label(self._notes.turns)
         return max(counts.values(), default=0)
 
     def take_turn(self, number: int, since: float) -> Raw | None:

@@ -205,7 +205,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
     keys, uneven = list(head.keys), unevenness(grid, workload.compared_with, away, head)
     refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
-    halves = head.quantity_half()
+    halves = None if head.rule.overall else head.quantity_half()
     cells = []
     for stack in range(len(grid.stacks)):
         cell = replace(
@@ -224,7 +224,7 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
         if len(head.keys) == 1:
             of_baseline = _Levels(head.logs[workload.row], away.both[workload.row])
             cell = _with_usual_value(cell, of_baseline, _Levels(head.logs[stack], head.usable[stack]))
-            cell = cell if head.rule.overall else _with_own_interval(cell, float(halves[stack]))
+            cell = cell if halves is None else _with_own_interval(cell, float(halves[stack]))
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
         cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
