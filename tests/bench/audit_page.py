@@ -15,7 +15,6 @@ from audit_real import Looped
 from audit_rounds import CHOSEN, OWN, OWN_ROUNDS
 from audit_rounds import RUNS as ROUNDS_RUNS
 from audit_rounds import STACKS as ROUNDS_STACKS
-from audit_rounds import WITHIN as WITHIN_ROUNDS
 from audit_rounds import Studied as StudiedRounds
 from audit_runs import (
     BLOCKS,
@@ -281,6 +280,7 @@ five blocks, because chance looks like a correlation."""
 def _rounds(found: Found) -> str:
     rows = [
         (
+            _percent(each.case.within),
             f"{each.case.between:g}",
             f"{each.case.starting:g}",
             *(_percent(each.false[method]) for method in (OWN_ROUNDS, CHOSEN)),
@@ -292,13 +292,13 @@ def _rounds(found: Found) -> str:
     pairs = (f"{what}{chosen}" for what in ("false", "decided", "cost") for chosen in ("", ", chosen"))
     return f"""## Rounds of a block
 
-{ROUNDS_STACKS} stacks without an effect, whose turns differ by {_percent(WITHIN_ROUNDS)}. Every block has {OWN} rounds,
-or as many as the run finds best from what it has seen (`rounds = "auto"`). `instances`: the standard deviation of fresh
-instances, in those of a turn. `starts`: how long the starts of a block take, in rounds. `false`: false decisions among
-all cells. `cost`: the median time until "equivalent", in blocks of {OWN} rounds. {ROUNDS_RUNS} runs each, for the time
-of 40 such blocks.
+{ROUNDS_STACKS} stacks without an effect. Every block has {OWN} rounds, or as many as the run finds best from what it
+has seen (`rounds = "auto"`), but no more where the first blocks are likely to decide. `turns`: the standard deviation
+of a turn. `instances`: that of fresh instances, in those of a turn. `starts`: how long the starts of a block take, in
+rounds. `false`: false decisions among all cells. `cost`: the median time until "equivalent", in blocks of {OWN} rounds.
+{ROUNDS_RUNS} runs each, for the time of 40 such blocks.
 
-{_table(("instances", "starts", *pairs), rows)}"""
+{_table(("turns", "instances", "starts", *pairs), rows)}"""
 
 
 def _blocks(count: float) -> str:

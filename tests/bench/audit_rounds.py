@@ -1,7 +1,7 @@
 """Runs that choose the number of rounds of a block from what they see: what it gains, and what it costs in truth.
 
-One workload and nine stacks beside the baseline and A/A, decided after every block. Rounds differ by `WITHIN`, fresh
-instances by a share of it; a block's starts take as long as so many rounds. Either every block has the workload's own
+One workload and nine stacks beside the baseline and A/A, decided after every block. Turns differ by 6 or 2 %, fresh
+instances by a share of that; a block's starts take as long as so many rounds. Either every block has the workload's own
 number of rounds, or as many as `tare.running.repetition` finds best.
 """
 
@@ -13,15 +13,17 @@ import numpy as np
 from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 
 from tare.running.repetition import Costs, best_passes
-from tare.statistics.anytime import LEAST_EARLY, e_bh_beside_control
+from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control, evidence_needed
 from tare.statistics.center import center
 from tare.statistics.components import components
-from tare.statistics.ratios import Reference, compare_together
+from tare.statistics.planning import further_blocks
+from tare.statistics.ratios import Comparison, Reference, compare_together
 
 RUNS = 60
 SEED = 20261126
 STACKS, OWN, BLOCKS = 9, 10, 40
 WITHIN = 0.06  # standard deviation of the logarithm of a turn
+QUIET = 0.02  # the same, where the first blocks decide
 OWN_ROUNDS, CHOSEN = METHODS = ("its own", "chosen")
 
 
@@ -31,9 +33,13 @@ class Case:
 
     between: float
     starting: float
+    within: float = WITHIN
 
 
-CASES = tuple(Case(between, starting) for between in (0.0, 0.1, 0.3, 1.0) for starting in (5.0, 20.0, 80.0))
+CASES = (
+    *(Case(between, starting) for between in (0.0, 0.1, 0.3, 1.0) for starting in (5.0, 20.0, 80.0)),
+    *(Case(0.3, starting, QUIET) for starting in (5.0, 20.0, 80.0)),
+)
 
 
 @dataclass(frozen=True)
@@ -70,26 +76,34 @@ def _run(case: Case, method: str, chance: np.random.Generator) -> tuple[Floats, 
     spent, passes, limit = 0.0, 1, BLOCKS * (case.starting + OWN)
     while spent < limit and len(blocks) < BLOCKS and (claim[1:-1] == UNDECIDED).any():
         rounds = passes * OWN
-        instances = case.between * WITHIN * chance.standard_normal((rows, 1))
-        blocks.append(instances + WITHIN * chance.standard_normal((rows, rounds)))
+        instances = case.between * case.within * chance.standard_normal((rows, 1))
+        blocks.append(instances + case.within * chance.standard_normal((rows, rounds)))
         going = claim == UNDECIDED
         going[[0, -1]] = True
         usable.append(np.repeat(going[:, np.newaxis], rounds, axis=1))
         spent += case.starting + rounds
         logs, both = _whole(blocks), _whole(usable).astype(bool)
-        if method == CHOSEN and (seen := components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
-            passes = best_passes(seen, costs)
-        if len(blocks) < LEAST_EARLY:
-            continue
         own, other = (center(logs - logs[row], both & both[row]) for row in (0, -1))
         ratios = (own + other) / 2
         ratios[[0, -1]] = own[[0, -1]]
         compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, Reference(0, rows - 1))
+        if method == CHOSEN and (seen := components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
+            passes = 1 if _are_soon_decided(compared, claim, len(blocks)) else best_passes(seen, costs)
+        if len(blocks) < LEAST_EARLY:
+            continue
         sure = e_bh_beside_control(compared.evidence[1:], np.arange(1, rows) == rows - 1)
         now = np.where(sure, claims_of(compared)[1:], UNDECIDED)
         took[1:] = np.where((claim[1:] == UNDECIDED) & (now != UNDECIDED), spent / (case.starting + OWN), took[1:])
         claim[1:] = np.where(claim[1:] == UNDECIDED, now, claim[1:])
     return claim[1:-1], took[1:-1]
+
+
+def _are_soon_decided(compared: Comparison, claim: Floats, blocks: int) -> bool:
+    """Return whether the first blocks are likely to decide all cells: then rounds are as many as the workload's own."""
+    is_open = (claim == UNDECIDED)[1:-1]
+    needed = evidence_needed(STACKS, int((~is_open).sum()) + 1)
+    further = further_blocks(compared, needed)[1:-1][is_open]
+    return blocks > 1 and bool((further <= max(1, LEAST - blocks)).all())
 
 
 def _whole(blocks: list[Floats]) -> Floats:

@@ -112,6 +112,19 @@ class Decisions:
         of_workload = [head for head in known.compared if head[0] == workload and known.compared[head].count[row] > 1]
         return max((float(known.further[head][row]) for head in of_workload), default=1.0)
 
+    def are_soon_decided(self, workload: str, blocks: int) -> bool:
+        """Return whether about so many more blocks decide all open cells of a workload.
+
+        False before deviations are known.
+        """
+        known, settled = self._now(), self.decided() | self._given_up()
+        rows = [self.stacks.index(stack) for _, stack in self._open(workload, settled)]
+        of_workload = [head for head in known.compared if head[0] == workload]
+        return all(
+            bool((known.compared[head].count[rows] > 1).all()) and bool((known.further[head][rows] <= blocks).all())
+            for head in of_workload
+        )
+
     def are_complete(self) -> bool:
         """Return whether a cell is decided and none is open in any workload."""
         leaving = self._leaving()

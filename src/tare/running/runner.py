@@ -125,7 +125,10 @@ def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter)
 
 
 def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work) -> None:
-    """Set how often the next block of each workload is measured: as often as the suite says, or as tells most."""
+    """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
+
+    The latter matters only where the first blocks do not decide all cells anyway.
+    """
     following = {block.workload: block for block in reversed(schedule.blocks)}
     for planned in work.suite.workloads:
         block, workload = following.get(planned.name), planned.workload
@@ -134,8 +137,10 @@ def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work
         if work.suite.rounds is not None:
             pace.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
         elif block.index and (found := decisions.components(planned.name)):
-            share = schedule.left_seconds() / len(following) / max(1, _BLOCKS - block.index)
-            pace.passes[planned.name] = best_passes(found, costs_of(block, pace), share)
+            further = max(1, _BLOCKS - block.index)
+            share = schedule.left_seconds() / len(following) / further
+            is_enough = decisions.are_soon_decided(planned.name, further)
+            pace.passes[planned.name] = 1 if is_enough else best_passes(found, costs_of(block, pace), share)
 
 
 def _ended(block: Block, rounds: Rounds, work: Work, pace: Pace, report: ProgressReporter) -> Iterator[Sequence[Ended]]:

@@ -39,13 +39,14 @@ def _steps(decisions: Decisions, room: float = np.inf, blocks: int = 9) -> list[
     return [{step.stack for step in block.steps} for block in decisions.needed(left, lambda _: room)]
 
 
-def _decisions(spreads: Mapping[str, float], precision: float = 0.1) -> Decisions:
-    """Decide six blocks of stacks at a third of a's speed, by the deviations of their ratios' logarithms."""
+def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int = 6) -> Decisions:
+    """Decide blocks of stacks at a third of a's speed, by the deviations of their ratios' logarithms."""
     metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", *spreads, "a-again")
     record = WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (metric,), None)
     decisions = Decisions((record,), stacks, "a", "a-again", 0.03, precision=precision)
-    for block, sign in enumerate((1, -1, 1, -1, 1, -1)):
+    for block in range(blocks):
         for stack in stacks:
+            sign = 1 - block % 2 * 2
             away = sign * spreads.get(stack, 0.0) - np.log(3) * (stack in spreads and spreads[stack] < 1)
             decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], "dhrystone"))
     return decisions
@@ -58,6 +59,13 @@ def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
     assert _steps(_decisions(known)) == [{"a", "a-again", "b"}] * 3
     assert _steps(_decisions(known, precision=0.5)) == []
     assert _decisions(known).nearness()["dhrystone"] > _decisions({"b": 0.3, "c": 0.01}).nearness()["dhrystone"] > 0
+
+
+def test_what_is_soon_decided_is_not_said_before_blocks_have_differed() -> None:
+    quiet, noisy = {"b": 0.01, "c": 0.02}, {"b": 0.01, "c": 2.0}
+    assert not _decisions(quiet, blocks=1).are_soon_decided("dhrystone", 4)
+    assert _decisions(quiet, blocks=2).are_soon_decided("dhrystone", 4)
+    assert not _decisions(noisy, blocks=2).are_soon_decided("dhrystone", 4)
 
 
 def test_a_start_is_known_well_when_its_own_time_is_whatever_the_baselines_does() -> None:

@@ -104,6 +104,17 @@ def test_a_suite_says_how_many_rounds_a_block_has_at_least(bench: Bench) -> None
     assert {len(trial.values[0].turns) for trial in trials} == {30}
 
 
+@pytest.mark.parametrize(("noise", "turns"), [("0.1%", [10, 40, 10]), ("10%", [10, 40, 40])])
+def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, noise: str, turns: list[int]
+) -> None:
+    monkeypatch.setattr("tare.running.runner.best_passes", lambda *_: 4)
+    stacks = [f'{name}: noise = "{noise}"\njitter = "{noise}"\nseed = {seed}' for seed, name in enumerate("abc")]
+    bench.work(suite(*stacks, blocks=3, workloads=("dhrystone",)))
+    of_block = [[len(trial.turns) for trial in bench.all_trials if trial.block == block] for block in range(3)]
+    assert [max(each) for each in of_block] == turns
+
+
 @pytest.mark.parametrize("written", ["0", "-1", '"many"', "1.5"])
 def test_a_number_of_rounds_that_makes_no_sense_is_refused(written: str) -> None:
     text = f'[suite]\nstacks = ["native"]\nrounds = {written}\n[[workloads]]\nuse = "dhrystone"\n'
