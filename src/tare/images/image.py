@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError
+from tare.hosts.disks import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
@@ -78,6 +79,7 @@ def keep_built(scratch: Path, home: Path) -> None:
     if not home.exists():
         scratch.rename(home)
         scratch.mkdir()  # for its own removal
+        drop_caches([_HOST])
     elif _size_of_disk(scratch) > _size_of_disk(home):
         (scratch / _DISK).rename(home / _DISK)
 
@@ -135,6 +137,7 @@ def carried(host: Host, image: Image) -> Image:
         unpack = 'tar -C "$1.new" --numeric-owner --xattrs --xattrs-include="*" -xf "$2"'
         script = f'mkdir "$1.new" && {unpack} && mv "$1.new" "$1"'
         host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(target.root), str(target.archive), timeout=900)
+        drop_caches([host])
     return target
 
 

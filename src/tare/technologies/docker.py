@@ -17,6 +17,7 @@ from tare.contracts.technologies import INIT, Launch, Technology, first_line, mi
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import group_folder, processes_below
+from tare.hosts.disks import drop_caches
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.lines import last_lines
@@ -181,6 +182,7 @@ class Docker(Technology):
         """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
+            drop_caches([host])
 
     def forget(self, host: Host, tag: str) -> None:
         """Remove the images from the engine's store."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.images.image import cached_image, image_on, keep_built
 from tare.images.recipes import Recipe, guest_recipe
@@ -51,6 +52,18 @@ def test_of_two_disks_of_one_image_the_larger_one_is_kept(recipes: Path, there: 
     assert found is not None
     assert found.disk_bytes == kept
     assert scratch.is_dir()  # whoever made it removes it
+
+
+def test_what_was_built_is_read_anew_from_the_disk_as_an_engines_copy_is(
+    recipes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[Host] = []
+    monkeypatch.setattr("tare.images.image.drop_caches", dropped.extend)
+    scratch = recipes.parent / "scratch"
+    scratch.mkdir()
+    for _ in range(2):
+        keep_built(scratch, recipes.parent / "twelve")
+    assert len(dropped) == 1
 
 
 def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes: Path) -> None:

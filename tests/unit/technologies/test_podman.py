@@ -80,6 +80,21 @@ def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -
     ]
 
 
+class Lacking(Described):
+    """A host whose engine does not have the image yet."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        output = super().run(*argv, timeout=timeout, input=input, check=check)
+        return replace(output, exit_code=1) if argv[1:3] == ("image", "inspect") else output
+
+
+def test_what_the_engine_wrote_is_read_anew_from_the_disk_as_what_tare_wrote_is(tmp_path: Path) -> None:
+    host, launch = Lacking({}), _launch(tmp_path)
+    launch.imported(Podman(), host)
+    assert [call[1] for call in host.calls[:2]] == ["image", "import"]
+    assert "drop_caches" in host.calls[2][-1]
+
+
 def test_a_container_is_run_from_the_instances_folder_where_conmon_may_write(tmp_path: Path) -> None:
     launch = replace(_launch(tmp_path), folder=tmp_path / "instances" / "tare-1-00")
     command = Podman()._command(Described({}), launch)
