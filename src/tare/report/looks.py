@@ -89,29 +89,34 @@ def data(rows: Rows) -> alt.NamedData:
     return alt.NamedData(name=name)
 
 
+_STYLE = {
+    "background": "transparent",
+    "font": FONT,
+    "padding": 4,
+    "view": {"stroke": None, "continuousWidth": 300, "continuousHeight": 300},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": INK,
+        "tickColor": INK,
+        "gridColor": INK,
+        "gridOpacity": 0.12,
+        "domainOpacity": 0.5,
+        "tickOpacity": 0.5,
+        "labelFontSize": 13,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+        "labelLimit": 180,
+    },
+    "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": 13, "labelLimit": 180},
+    "title": {"color": INK, "fontSize": 13, "anchor": "start", "frame": "bounds", "offset": 8, "fontWeight": "normal"},
+}
+
+
 def finished(chart: alt.LayerChart | alt.FacetChart | alt.VConcatChart) -> Spec:
     """Return the specification of a chart, with the style that all share."""
-    styled = (
-        chart.configure(background="transparent", font=FONT, padding=4)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            domainColor=INK,
-            tickColor=INK,
-            gridColor=INK,
-            gridOpacity=0.12,
-            domainOpacity=0.5,
-            tickOpacity=0.5,
-            labelFontSize=13,
-            titleFontSize=13,
-            titleFontWeight="normal",
-            labelLimit=180,
-        )
-        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=13, labelLimit=180)
-        .configure_title(color=INK, fontSize=13, anchor="start", frame="bounds", offset=8, fontWeight="normal")
-    )
-    spec: Spec = styled.to_dict(validate=schemapi.DEBUG_MODE)
+    spec: Spec = chart.to_dict(validate=schemapi.DEBUG_MODE)
+    spec["config"] = _STYLE
     spec["datasets"] = {name: name.rows for name in _names(spec)}
     return spec
 

@@ -66,7 +66,8 @@ class Arranging:
     stacks: tuple[str, ...]
     _metrics: dict[str, Metric] = field(default_factory=dict)
     _keys: dict[tuple[str, float | None], int] = field(default_factory=dict)
-    _places: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(6)))
+    # Of each value: stack, key, block, order, first round and number of turns.
+    _places: array[int] = field(default_factory=lambda: array("q"))
     _values: array[float] = field(default_factory=lambda: array("d"))
     _turns: array[float] = field(default_factory=lambda: array("d"))
 
@@ -78,7 +79,7 @@ class Arranging:
         """Take the values of a trial in, if it has a result. Of each stack and block there may be one trial."""
         if trial.status != "ok":
             return
-        stacks, keys, blocks, orders, firsts, counts = self._places
+        stack, keys = self._stack_at[trial.stack], self._keys
         for value in trial.values:
             metric = self._metrics.get(value.metric)
             if metric is None:
@@ -86,13 +87,10 @@ class Arranging:
                 is_all = not self.record.metrics
                 metric = Metric(value.metric, value.metric, value.unit, value.better, headline=is_all)
                 self._metrics[value.metric] = metric
-            stacks.append(self._stack_at[trial.stack])
-            keys.append(self._keys.setdefault((value.metric, value.point), len(self._keys)))
-            blocks.append(trial.block)
-            orders.append(trial.order)
+            key = keys.setdefault((value.metric, value.point), len(keys))
             # What has no turns is of the whole trial, and compared with what others have of theirs.
-            firsts.append(trial.first_round if value.turns else 0)
-            counts.append(len(value.turns) or 1)
+            first = trial.first_round if value.turns else 0
+            self._places.extend((stack, key, trial.block, trial.order, first, len(value.turns) or 1))
             alike = value.unit == metric.unit or not value.unit or not metric.unit
             self._values.append(value.value if alike else math.nan)
             self._turns.extend(value.turns or (value.value,))
@@ -100,7 +98,7 @@ class Arranging:
     def grid(self) -> Grid:
         """Return what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
-        stack, key, number, order, _, _ = (np.array(cells, dtype=np.int64) for cells in self._places)
+        stack, key, number, order, _, _ = self._placed()
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
         places = np.ravel_multi_index((stack, moved[key], block), shape) if len(number) else number
@@ -125,6 +123,10 @@ class Arranging:
             blocks=tuple(blocks.tolist()),
         )
 
+    def _placed(self) -> NDArray[np.int64]:
+        """Return the columns of what is known of each value."""
+        return np.array(self._places, dtype=np.int64).reshape(-1, 6).T
+
     def _good(self) -> NDArray[np.bool_]:
         """Return which values are numbers, as are all their turns."""
         good = _are_numbers(np.array(self._values, dtype=float))
@@ -135,14 +137,14 @@ class Arranging:
 
     def _starts(self) -> NDArray[np.int64]:
         """Return where each value's turns begin."""
-        counts = np.array(self._places[5], dtype=np.int64)
+        counts = self._placed()[5]
         return np.asarray(np.cumsum(counts) - counts)
 
     def _by_round(
         self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Put the turns of values, which belong to these places, where their rounds are."""
-        firsts, counts = (np.array(each, dtype=np.int64) for each in self._places[4:])
+        firsts, counts = self._placed()[4:]
         rounds = np.arange(len(self._turns)) - np.repeat(self._starts() - firsts, counts)
         most = int(rounds.max()) + 1
         at = np.repeat(places, counts) * most + rounds
