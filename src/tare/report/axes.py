@@ -19,6 +19,7 @@ Ticks = tuple[tuple[float, str], ...]
 _SMALL, _MEDIUM = math.log(1.25), math.log(3)
 _FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
 _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
+_PERCENTS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.7, 1.5, 0.2, 5.0, 0.9, 1.1)  # those that matter most come first
 _LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
 _LETTER = 0.058  # width of a letter of a tick, a share of the axis
 _BEFORE = 0.08  # how far a label may begin before the axis, a share of it
@@ -76,6 +77,18 @@ def cost_ticks(axis: Axis) -> Ticks:
     return _legible([(place, _factor(tick)) for tick, place in ticks])
 
 
+def percent_ticks(axis: Axis) -> Ticks:
+    """Return the ticks of an axis of ratios that has 100 %: percents of the other stack, and factors from twice on."""
+    shown: list[tuple[float, str]] = []
+    for each in _PERCENTS:
+        place, label = axis.place(math.log(each)), _ratio(each)
+        room = [(len(label) + len(other)) * _LETTER / 2 for _, other in shown]
+        is_free = all(abs(place - at) >= needed for (at, _), needed in zip(shown, room, strict=True))
+        if axis.first <= math.log(each) <= axis.last and is_free:
+            shown.append((place, label))
+    return tuple(shown)
+
+
 def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
     """Return at most four round quantities: powers of ten; where these are few, twice and five times these, too.
 
@@ -112,6 +125,10 @@ def _legible(ticks: Sequence[tuple[float, str]]) -> Ticks:
         shown.append((place, label if fits else ""))
         end = place + half if fits else end
     return tuple(shown)
+
+
+def _ratio(tick: float) -> str:
+    return f"\N{MULTIPLICATION SIGN}{tick:g}" if tick >= 2 else f"{tick * 100:g} %"
 
 
 def _factor(tick: float) -> str:

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from markupsafe import Markup
+
 from tare.answers.claim_file import read_together
 from tare.answers.claims import Claims, Origin
 from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged, judge
 from tare.errors import UsageError
 from tare.journal import Run
 from tare.report.claims import GLYPHS, at_point, legend, published_in_words, remarks, seen_in_words, sentence
+from tare.report.drawn_claims import CAPTION, ORDER, drawn, row_name
 from tare.report.html.trials import Anchors
 
 _LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
-_ORDER: tuple[Judgement, ...] = ("contradicted", "reproduced", "undecided")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class ClaimRow:
     interval: str = ""
     n: str = ""
     anchor: str = ""
+    own_anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class ClaimsSection:
     others: tuple[ClaimRow, ...]
     remarks: tuple[str, ...]
     sources: tuple[tuple[str, str], ...]
+    panels: tuple[Markup, ...] = ()
+    caption: str = CAPTION
     trouble: str = ""
     shown: bool = True
 
@@ -55,14 +60,14 @@ def claims_section(run: Run, places: Anchors) -> ClaimsSection:
     try:
         claims = _read(run.claims)
     except UsageError as error:  # a broken plug-in breaks only itself
-        return ClaimsSection("", "", (), (), (), (), f"The published claims could not be read: {error}.")
+        return ClaimsSection("", "", (), (), (), (), trouble=f"The published claims could not be read: {error}.")
     judgements = judge(run, claims)
     return replace(section(judgements, places), shown=judgements.fit or bool(run.claims))
 
 
 def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
-    """Lay judgements out: first those that the run contradicts, then those that it reproduces."""
-    judged = sorted(filter(is_judged, judgements.all), key=lambda each: _ORDER.index(each.judgement))
+    """Lay judgements out: those that the run contradicts come first."""
+    judged = sorted(filter(is_judged, judgements.all), key=lambda each: ORDER.index(each.judgement))
     others = [each for each in judgements.all if not is_judged(each)]
     return ClaimsSection(
         sentence=sentence(judgements),
@@ -70,6 +75,7 @@ def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
         rows=tuple(row for each in judged for row in _rows(each, places)),
         others=tuple(_row(each, each.judgement, "; ".join(filter(None, (each.reason, each.test)))) for each in others),
         remarks=tuple(_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")),
+        panels=drawn(judgements),
         sources=tuple({each.claim.source: _source(each.origin) for each in judgements.all}.items()),
     )
 
@@ -91,7 +97,7 @@ def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
         kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
         row = _row(judged, finding.judgement, "; ".join((*finding.notes, *kinds)), finding)
         anchor, n = places.get((judged.workload, judged.stack), ""), str(finding.part.seen.n)
-        yield replace(row, here=here, interval=interval, n=n, anchor=anchor)
+        yield replace(row, here=here, interval=interval, n=n, anchor=anchor, own_anchor=row_name(judged, finding))
 
 
 def _row(judged: Judged, judgement: Judgement, remark: str, finding: Finding | None = None) -> ClaimRow:
