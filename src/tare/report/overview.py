@@ -29,7 +29,7 @@ Place = tuple[float, float | None, float | None]  # the same as shares of an axi
 class Entry:
     """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
 
-    Places are shares of the axis, None where there is nothing to draw. `is_sure` says that the headline is decided.
+    Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says that the headline is decided.
     `before` is what an earlier run has, where two are compared.
     """
 
@@ -47,6 +47,7 @@ class Entry:
     n: int = 0
     anchor: str = ""
     before: Place | None = None
+    ratio: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,12 +224,12 @@ def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
         return Entry(cell.stack, text, detail, "none", at, is_baseline=True, verdict=now)
     if cell.ratio is None:
         return Entry(cell.stack, WORDS.get(now, now), detail, verdict=now)
-    away = cost_of(cell, cell.ratio)
+    away, ratio = cost_of(cell, cell.ratio), f"{estimate(cell)} {interval(cell)}".rstrip()
     text = quantity if axis.threshold is None else cost(cell)
     return Entry(
         stack=cell.stack,
         text=text if cell.low is not None else WORDS["too few blocks"],
-        detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
+        detail=f"{detail}, of the baseline {ratio}, n={cell.n}",
         size=size_of(away, margin),
         place=at,
         low=low,
@@ -237,6 +238,7 @@ def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
         verdict=now,
         n=cell.n,
         doubts=len({caution.kind for caution in cell.cautions}),
+        ratio=ratio,
     )
 
 
