@@ -29,8 +29,8 @@ Place = tuple[float, float | None, float | None]  # the same as shares of an axi
 class Entry:
     """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
 
-    Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says that the headline is decided.
-    `before` is what an earlier run has, where two are compared.
+    Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says
+    that the headline is decided. `before` is what an earlier run has, where two are compared.
     """
 
     stack: str

@@ -39,7 +39,7 @@ def test_what_is_contradicted_comes_first_and_the_dot_of_what_is_reproduced_lies
     [
         ({"direction": "less"}, "less", (0.0, None)),
         ({"direction": "more"}, "more", (None, 1.0)),
-        ({"direction": "less", "least": "50%", "most": "95%"}, "50–95 %", (None, None)),
+        ({"direction": "less", "least": "50%", "most": "95%"}, "50\N{EN DASH}95 %", (None, None)),
         ({"direction": "less", "most": "95%"}, "≤ 95 %", (0.0, None)),
         ({"direction": "equivalent", "least": "94%"}, "≥ 94 %", (None, 1.0)),
         ({"direction": "equivalent"}, "equal", (None, None)),

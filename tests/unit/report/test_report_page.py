@@ -186,8 +186,8 @@ def test_the_page_states_how_headlines_are_made(page: Page) -> None:
 
 def test_every_chart_is_drawn_in_the_ink_of_the_page(html: str, page: Page) -> None:
     # the map, ratios of 5 workloads and 4 of them enlarged, 4 sweeps, 3 in percent, 3 strips, 2 starts, memory, disk;
-    # and a panel of the figure for each of 5 headlines, two of cost against memory and start-up
-    assert page.tags.count("svg") == 24 + 5 + 2
+    # and a panel of the figure for each of 5 headlines, two of cost against memory and start-up, 4 of claims
+    assert page.tags.count("svg") == 24 + 5 + 2 + 4
     assert "#1b1f24" not in html.split("</style>")[1]
 
 
