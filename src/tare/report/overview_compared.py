@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tare.answers.comparing import Answer
 from tare.report.axes import Axis, cost_axis, cost_ticks, size_of
@@ -11,6 +12,7 @@ from tare.report.numbers import cost, estimate, interval, state
 from tare.report.overview import MOST_ROWS, WORDS, Column, Entry, Overview, Place, cost_logs, cost_of, overview
 from tare.statistics.cells import Cell
 from tare.statistics.changes import Change
+from tare.statistics.summary import Summary
 
 
 def overview_of(answer: Answer) -> Overview:
@@ -25,20 +27,27 @@ def overview_of(answer: Answer) -> Overview:
     axis = cost_axis((at for cell in cells for at in cost_logs(cell) if at is not None), margin)
     names = dict.fromkeys(each.cell.name for each in changes)
     asked = [each.cell for each in changes if each.cell.ratio is not None]
+    columns = (
+        _column(name, {each.cell.stack: each for each in changes if each.cell.name == name}, stacks, axis, margin)
+        for name in names
+    )
     return Overview(
         baseline=baseline,
         margin=margin,
         stacks=stacks,
-        columns=tuple(
-            _column(name, {each.cell.stack: each for each in changes if each.cell.name == name}, stacks, axis, margin)
-            for name in names
-        ),
+        columns=tuple(_titled(column, answer.summary) for column in columns),
         decided=sum(cell.decided for cell in asked),
         asked=len(asked),
         doubted=sum(cell.decided and bool(cell.cautions) for cell in asked),
         left_out=len(every) - len(stacks),
         compares=True,
     )
+
+
+def _titled(column: Column, summary: Summary) -> Column:
+    """Name the stacks as the tables do: with the year of what is old."""
+    entries = (replace(each, stack=summary.title(each.stack)) for each in column.entries)
+    return replace(column, entries=tuple(entries))
 
 
 def _by_cost(changes: Sequence[Change]) -> tuple[str, ...]:

@@ -108,6 +108,11 @@ def test_the_figure_has_a_dot_before_and_one_after_with_the_change_beside_them(r
     assert "2 of 2 changes are decided" in html
 
 
+def test_the_figure_names_the_year_of_an_old_stack_as_the_tables_do(runs: tuple[Run, Run]) -> None:
+    before, after = (changed(run, years={"gvisor": "2022"}) for run in runs)
+    assert [each.stack for each in drawn(before, after).entries] == ["docker", "gvisor (2022)"]
+
+
 def test_what_became_faster_has_the_color_of_a_gain(tmp_path: Path) -> None:
     before, after = made(tmp_path / "b", STACKS), made(tmp_path / "a", STACKS | {"gvisor": 0.8}, seed=2)
     gvisor = next(each for each in drawn(before, after).entries if each.stack == "gvisor")
