@@ -209,7 +209,7 @@ def _alias(tag: str) -> str:
 def _card(host: Host, launch: Launch) -> Iterator[str]:
     """Make the container's network card, whose other end is on tare's bridge; yield its name."""
     network = launch.network
-    card, port = network.device("e"), network.device("i")
+    card, port = network.device("c"), network.device("d")  # none that a namespace leaves for a moment
     namespace = ("netns", network.lan) if network.lan else ()
     # The end on the bridge is always where it was made; the card itself comes back only after the container.
     select = ("-n", network.lan) if network.lan else ()

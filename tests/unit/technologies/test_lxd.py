@@ -229,15 +229,15 @@ def test_the_container_gets_its_limits_its_card_and_its_first_process(host: With
         "eth0": {
             "type": "nic",
             "nictype": "physical",
-            "parent": "tare-1-e00",
+            "parent": "tare-1-c00",
             "name": "eth0",
             "hwaddr": "02:74:61:72:65:01",
         },
     }
     assert host.asked_of_ip == [
-        "ip link add tare-1-e00 type veth peer name tare-1-i00 netns tare-1-lan",
-        "ip -n tare-1-lan link set tare-1-i00 master bridge up",
-        "ip -n tare-1-lan link delete tare-1-i00",
+        "ip link add tare-1-c00 type veth peer name tare-1-d00 netns tare-1-lan",
+        "ip -n tare-1-lan link set tare-1-d00 master bridge up",
+        "ip -n tare-1-lan link delete tare-1-d00",
     ]
 
 
