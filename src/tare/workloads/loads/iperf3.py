@@ -26,6 +26,7 @@ _NOT_BEGUN = (
     "control socket has closed unexpectedly",
     "unable to send control message",
 )
+_NOT_LISTENING = "unable to connect to server: Connection refused"  # for a moment between two tests
 _NOT_BEGUN_HINT = "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
 _HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
 _BLOCKED = "Resource temporarily unavailable"
@@ -77,18 +78,18 @@ def send(setup: Setup, label: str, sending: Sending, timeout: float) -> tuple[Ra
     argv = ("iperf3", *place, *sending.options)
     for _ in range(_ATTEMPTS):
         raw = measured_load(setup.client, label, *argv, timeout=_HANDSHAKE_SECONDS + timeout)
-        if not _not_begun(raw.text):
+        if not _not_begun(raw.text, *_NOT_BEGUN, _NOT_LISTENING):
             break
     try:
         return raw, read_sent(raw.text, sending)
     except TrialFailed as error:
         error.output = as_output(raw)
-        error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text) else error.hint
+        error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text, *_NOT_BEGUN) else error.hint
         raise
 
 
-def _not_begun(text: str) -> bool:
-    return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in _NOT_BEGUN)
+def _not_begun(text: str, *errors: str) -> bool:
+    return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in errors)
 
 
 def read_sent(text: str, sending: Sending) -> Sent:
