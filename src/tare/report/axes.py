@@ -22,6 +22,7 @@ _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
 _PERCENTS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.7, 1.5, 0.2, 5.0, 0.9, 1.1)  # those that matter most come first
 _LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
 _LETTER = 0.058  # width of a letter of a tick, a share of the axis
+_BETWEEN = 0.05  # two percents, a share of the axis
 _BEFORE = 0.08  # how far a label may begin before the axis, a share of it
 _FEW, _MOST_TICKS = 2, 4
 _ROOM = 0.04  # beyond the outermost dots, a share of the axis
@@ -82,7 +83,7 @@ def percent_ticks(axis: Axis) -> Ticks:
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
         place, label = axis.place(math.log(each)), _ratio(each)
-        room = [(len(label) + len(other)) * _LETTER / 2 for _, other in shown]
+        room = [(len(label) + len(other)) * _LETTER / 2 + _BETWEEN for _, other in shown]
         is_free = all(abs(place - at) >= needed for (at, _), needed in zip(shown, room, strict=True))
         if axis.first <= math.log(each) <= axis.last and is_free:
             shown.append((place, label))

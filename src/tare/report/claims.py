@@ -1,4 +1,4 @@
-"""What `tare claims` found: as a table for the terminal, and as JSON for programs."""
+"""What a run says of claims: as a table for the terminal, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -14,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
-from tare.answers.claims import Claim
-from tare.answers.judging import JUDGEMENTS, Finding, Judged, Judgement, Judgements, is_judged
+from tare.answers.claim_file import read_together
+from tare.answers.claims import Claim, Claims
+from tare.answers.judging import JUDGEMENTS, Finding, Judged, Judgement, Judgements, is_judged, judge
+from tare.journal import Run
 from tare.report.numbers import clean, estimate, interval, listing
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Standing
@@ -37,6 +40,11 @@ _STYLES: dict[Judgement, str] = {
 _WIDE = 110
 _TESTS = 3
 _NONE = ("", "", "")
+
+
+def judged_by(run: Run) -> Judgements:
+    """Judge the papers' claims by a run, or those that its report is asked for; UsageError if they cannot be read."""
+    return judge(run, _read(run.claims))
 
 
 def sentence(judgements: Judgements) -> str:
@@ -145,6 +153,12 @@ def document(judgements: Judgements) -> str:
         "answer": sentence(judgements),
     }
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+@cache
+def _read(files: tuple[str, ...]) -> Claims:
+    """Read files of claims once: the one that comes with tare takes half a second."""
+    return read_together(files)
 
 
 def _findings(judgements: Judgements) -> Iterator[tuple[Judged, Finding]]:

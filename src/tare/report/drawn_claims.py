@@ -1,12 +1,13 @@
 """What was published and what a run found, side by side: a panel for each workload, a row for each point of a claim.
 
-A row has the published region as a band, its size as a line, and the run's estimate as a dot with its interval.
+A row has the published region as a band, its size as a line, and the run's estimate as a dot with its interval. What
+goes on beyond the axis ends in an arrow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,22 +15,39 @@ from markupsafe import Markup
 
 from tare.answers.claims import Claim
 from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged
+from tare.errors import UsageError
+from tare.journal import Run
 from tare.report.axes import Axis, Ticks, percent_ticks
-from tare.report.claims import GLYPHS, at_point, published_in_words, seen_in_words
-from tare.report.framed import template
+from tare.report.claims import GLYPHS, at_point, judged_by, published_in_words, seen_in_words
+from tare.report.framed import Inner, Words, framed, template
 from tare.statistics.regions import Region, Seen
 
 ORDER: tuple[Judgement, ...] = ("contradicted", "undecided", "reproduced")
+TITLE = "Published claims and what was found"
 CAPTION = (
-    "Band and line: what was published, with its tolerance. Dot and bar: what this run found, with its interval."
-    " In percent of the other stack."
+    "Band, line: published, with its tolerance. Dot, bar: found here, with its interval."
+    f" {', '.join(GLYPHS[each] + chr(160) + each for each in ORDER)}. In percent of the other stack."
 )
 _SIGNS = {"less": "less", "more": "more", "equivalent": "equal"}
 _FARTHEST = math.log(30)  # how far from the other stack an axis reaches at most
 _LEAST_REACH = math.log(1.1)
 _ROOM = 0.06  # beyond the outermost values, a share of the axis
+_UNFOLDED = 60  # rows that are shown at once
 _LEFT, _ACROSS, _PUBLISHED, _HERE = 168, 140, 62, 62  # widths of a row's parts, pixels
+_INSET = 8  # of an axis, for what goes on beyond it
+_WIDTH = _LEFT + _ACROSS + _PUBLISHED + _HERE
 _HEAD, _ROW, _FOOT = 24, 20, 22  # heights
+_BESIDE, _GAP = 3, 24  # panels beside each other in a file, and pixels between them
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of an axis; `before` and `after` are whether it goes on beyond the ends of the axis."""
+
+    start: float
+    end: float
+    before: bool
+    after: bool
 
 
 @dataclass(frozen=True)
@@ -43,20 +61,40 @@ class Row:
     anchor: str
     published: str
     here: str
-    band: tuple[float, float]
+    band: Span
     size: float | None
     dot: float
-    ends: tuple[float, float] | None
+    bar: Span | None
 
 
 @dataclass(frozen=True)
 class Panel:
     """The claims of a workload; `even` is the place of 100 %."""
 
-    workload: str
+    title: str
     ticks: Ticks
     even: float
     rows: tuple[Row, ...]
+
+    @property
+    def contradictions(self) -> int:
+        """The number of rows that the run contradicts."""
+        return sum(row.judgement == "contradicted" for row in self.rows)
+
+    @property
+    def height(self) -> int:
+        """The height of the panel in pixels."""
+        return _HEAD + _ROW * len(self.rows) + _FOOT
+
+
+@dataclass(frozen=True)
+class ClaimsFigure:
+    """The figure in a page: its panels, and those that a page of many claims folds away."""
+
+    panels: tuple[Markup, ...]
+    folded: tuple[Markup, ...]
+    summary_of_folded: str
+    caption: str = CAPTION
 
 
 def row_name(judged: Judged, finding: Finding) -> str:
@@ -64,42 +102,86 @@ def row_name(judged: Judged, finding: Finding) -> str:
     return f"claim-{judged.claim.id}{at_point(judged.claim, finding)}".replace(" ", "-").replace("@", "at")
 
 
-def drawn(judgements: Judgements) -> tuple[Markup, ...]:
-    """Draw the panels; none where nothing that is a ratio was judged."""
-    return tuple(_drawn(panel) for panel in panels(judgements))
+def figure_of(judgements: Judgements) -> ClaimsFigure | None:
+    """Draw the figure for a page; None where nothing that is a ratio was judged."""
+    shown, folded = _unfolded(panels(judgements))
+    if not shown:
+        return None
+    count = sum(len(panel.rows) for panel in folded)
+    summary = f"{count} more, without contradiction: {', '.join(panel.title for panel in folded)}" if folded else ""
+    return ClaimsFigure(tuple(map(_drawn, shown)), tuple(map(_drawn, folded)), summary)
+
+
+def figure(run: Run) -> str:
+    """Draw the figure as a file of its own; empty where nothing that is a ratio was judged."""
+    try:
+        judgements = judged_by(run)
+    except UsageError:  # the page says so
+        return ""
+    found = tuple(panels(judgements))
+    if not found:
+        return ""
+    rows = [row.judgement for panel in found for row in panel.rows]
+    counts = ", ".join(f"{rows.count(each)} {each}" for each in ORDER if each in rows)
+    return framed(_laid_out(found), Words(TITLE, counts, CAPTION), run)
 
 
 def panels(judgements: Judgements) -> Iterator[Panel]:
-    """Lay out the judged claims that are ratios by workload; contradicted ones come first in each."""
+    """Lay out the judged claims that are ratios by workload; contradictions come first, also in each panel."""
     judged = [each for each in judgements.all if is_judged(each) and each.claim.value is None]
-    for workload, own in groupby(sorted(judged, key=lambda each: each.workload), lambda each: each.workload):
-        found = [(each, finding) for each in own for finding in each.findings]
-        found.sort(key=lambda each: ORDER.index(each[1].judgement))
-        margin = judgements.run.record.margin
-        axis = _axis([finding.part.seen for _, finding in found], [each.claim for each, _ in found])
-        rows = tuple(_row(axis, margin, each, finding) for each, finding in found)
-        yield Panel(workload, percent_ticks(axis), axis.place(0.0), rows)
+    made = [
+        _panel(workload, tuple(own), judgements.run.record.margin)
+        for workload, own in groupby(sorted(judged, key=lambda each: each.workload), lambda each: each.workload)
+    ]
+    return iter(sorted(made, key=lambda panel: -panel.contradictions))
 
 
-def _axis(seen: Sequence[Seen], claims: Sequence[Claim]) -> Axis:
+def _panel(workload: str, judged: Sequence[Judged], margin: float) -> Panel:
+    found = [(each, finding) for each in judged for finding in each.findings]
+    axis = _axis([finding.part.seen for _, finding in found], [each.claim for each in judged], margin)
+    metrics = {each.claim.metric for each in judged}
+    rows = [_row(axis, margin, each, finding, with_metric=len(metrics) > 1) for each, finding in found]
+    rows.sort(key=lambda row: (ORDER.index(row.judgement), row.name))
+    title = f"{workload} {metrics.pop()}".rstrip() if len(metrics) == 1 else workload
+    return Panel(title, percent_ticks(axis), axis.place(0.0), tuple(rows))
+
+
+def _unfolded(found: Iterable[Panel]) -> tuple[list[Panel], list[Panel]]:
+    """Divide panels into those that are shown at once and those that are folded away: never a contradiction."""
+    shown: list[Panel] = []
+    folded: list[Panel] = []
+    count = 0
+    for panel in found:
+        count += len(panel.rows)
+        is_shown = not shown or panel.contradictions or count <= _UNFOLDED
+        (shown if is_shown else folded).append(panel)
+    return shown, folded
+
+
+def _axis(seen: Sequence[Seen], claims: Sequence[Claim], margin: float) -> Axis:
     """Return an axis that holds what was found and what was published, and 100 %."""
-    known = [each.estimate for each in seen]
-    known += [end for claim in claims for end in (claim.size, claim.least, claim.most) if end]
-    logs = [math.log(each) for each in known if each > 0]
+    logs = [math.log(each.estimate) + half for each in seen for half in _halves(each)]
+    for claim in claims:
+        region = claim.region(margin)
+        logs += [math.log(end) for end in (region.low, region.high, claim.size) if end and end < math.inf]
     least, most = min(-_LEAST_REACH, *logs), max(_LEAST_REACH, *logs)
+    least, most = max(least, -_FARTHEST), min(most, _FARTHEST)
     room = (most - least) * _ROOM
-    return Axis(max(least - room, -_FARTHEST), min(most + room, _FARTHEST), None)
+    return Axis(least - room, most + room, None)
 
 
-def _row(axis: Axis, margin: float, judged: Judged, finding: Finding) -> Row:
+def _halves(seen: Seen) -> tuple[float, ...]:
+    return (-seen.half, seen.half) if seen.half < math.inf else (0.0,)
+
+
+def _row(axis: Axis, margin: float, judged: Judged, finding: Finding, *, with_metric: bool) -> Row:
     claim, seen = judged.claim, finding.part.seen
     here, interval = seen_in_words(judged, finding)
-    what = " ".join(part for part in (judged.stack, claim.metric) if part) + at_point(claim, finding)
+    what = f"{judged.stack} {claim.metric if with_metric else ''}".rstrip() + at_point(claim, finding)
     if judged.than not in ("native", ""):
         what += f" / {judged.than}"
     found = f"here {here} {interval}".rstrip()
     detail = f"{claim.says} {claim.source}, {claim.place}: {published_in_words(claim)}; {found}: {finding.judgement}"
-    known = seen.low is not None and seen.high is not None
     return Row(
         name=what,
         judgement=finding.judgement,
@@ -111,13 +193,25 @@ def _row(axis: Axis, margin: float, judged: Judged, finding: Finding) -> Row:
         band=_band(axis, claim.region(margin)),
         size=None if claim.size is None else axis.place(math.log(claim.size)),
         dot=axis.place(math.log(seen.estimate)),
-        ends=(axis.place(math.log(seen.low)), axis.place(math.log(seen.high))) if known else None,  # type: ignore[arg-type]
+        bar=_bar(axis, seen),
     )
 
 
-def _band(axis: Axis, region: Region) -> tuple[float, float]:
-    low = axis.place(math.log(region.low)) if region.low > 0 else 0.0
-    return low, axis.place(math.log(region.high)) if region.high < math.inf else 1.0
+def _band(axis: Axis, region: Region) -> Span:
+    low = math.log(region.low) if region.low > 0 else -math.inf
+    return _span(axis, low, math.log(region.high) if region.high < math.inf else math.inf)
+
+
+def _bar(axis: Axis, seen: Seen) -> Span | None:
+    """Return the place of the interval; of the estimate alone where that is beyond the axis without an interval."""
+    middle = math.log(seen.estimate)
+    ends = [middle + half for half in _halves(seen)]
+    span = _span(axis, ends[0], ends[-1])
+    return span if len(ends) > 1 or span.before or span.after else None
+
+
+def _span(axis: Axis, first: float, last: float) -> Span:
+    return Span(axis.place(first), axis.place(last), first < axis.first, last > axis.last)
 
 
 def _short(claim: Claim) -> str:
@@ -133,11 +227,20 @@ def _short(claim: Claim) -> str:
     return _SIGNS[claim.direction or "equivalent"]
 
 
-def _drawn(panel: Panel) -> Markup:
-    text = template("claims.svg.j2").render(
-        panel=panel,
-        size={"left": _LEFT, "across": _ACROSS, "published": _PUBLISHED, "here": _HERE, "head": _HEAD, "row": _ROW},
-        width=_LEFT + _ACROSS + _PUBLISHED + _HERE,
-        height=_HEAD + _ROW * len(panel.rows) + _FOOT,
-    )
+def _laid_out(found: Sequence[Panel]) -> Inner:
+    """Lay panels out in columns, each in the column that is the shortest then."""
+    heights = [0] * min(_BESIDE, len(found))
+    drawn = []
+    for panel in found:
+        column = heights.index(min(heights))
+        drawn.append(_drawn(panel, (column * (_WIDTH + _GAP), heights[column])))
+        heights[column] += panel.height + _GAP
+    width = len(heights) * (_WIDTH + _GAP) - _GAP
+    return Inner(Markup("").join(drawn), width, max(heights) - _GAP)
+
+
+def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
+    """Draw a panel; `at` is its place in a file, in which nothing can be followed."""
+    size = {"left": _LEFT, "across": _ACROSS, "inset": _INSET, "published": _PUBLISHED, "head": _HEAD, "row": _ROW}
+    text = template("claims.svg.j2").render(panel=panel, at=at, size=size, width=_WIDTH, height=panel.height)
     return Markup(text)  # noqa: S704  # the template escapes what is from a run

@@ -45,6 +45,22 @@ text {{ {_TEXT}; font-size: 13px; fill: #1b1f24; }}
 .open .dot {{ fill: #fff; }}
 .open .bar {{ stroke-opacity: .22; }}
 .open .value, .none-here {{ fill: #59636e; }}
+.region {{ fill: #59636e; fill-opacity: .16; }}
+.printed {{ stroke: #59636e; stroke-width: 1.6; }}
+.further {{ fill: none; stroke-width: 1.6; }}
+.sign {{ font-weight: 700; }}
+.name, .here {{ font-size: 12px; }}
+.undecided .bar, .undecided .dot, .undecided .further {{ stroke: #59636e; stroke-width: 2; }}
+.undecided .bar, .reproduced .bar {{ stroke-width: 4; stroke-opacity: .3; }}
+.undecided .dot {{ fill: #fff; stroke-width: 1.6; }}
+.reproduced .bar, .reproduced .dot, .reproduced .further {{ stroke: {SIZES["none"]}; }}
+.reproduced .dot {{ fill: {SIZES["none"]}; fill-opacity: .5; stroke-opacity: .6; }}
+.reproduced text {{ fill: #59636e; }}
+.reproduced .sign {{ fill: {SIZES["none"]}; }}
+.contradicted .bar, .contradicted .dot, .contradicted .further {{ stroke: {SIZES["medium"]}; }}
+.contradicted .dot, .contradicted text {{ fill: {SIZES["medium"]}; }}
+.contradicted text {{ font-weight: 600; }}
+.contradicted .bar {{ stroke-opacity: .7; }}
 """
 
 

@@ -14,7 +14,7 @@ from tare.answers.claim_file import published, read_claims
 from tare.answers.judging import judge
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.report.html import claims as module
+from tare.report import claims as module
 from tare.report.html.claims import ClaimsSection, claims_section, section
 from tare.report.html.trials import anchors
 from tare.statistics.summarize import summarize

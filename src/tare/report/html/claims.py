@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
-from markupsafe import Markup
-
-from tare.answers.claim_file import read_together
-from tare.answers.claims import Claims, Origin
-from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged, judge
+from tare.answers.claims import Origin
+from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.report.claims import GLYPHS, at_point, legend, published_in_words, remarks, seen_in_words, sentence
-from tare.report.drawn_claims import CAPTION, ORDER, drawn, row_name
+from tare.report.claims import GLYPHS, at_point, judged_by, legend, published_in_words, remarks, seen_in_words, sentence
+from tare.report.drawn_claims import ORDER, ClaimsFigure, figure_of, row_name
 from tare.report.html.trials import Anchors
 
 _LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
@@ -49,8 +45,7 @@ class ClaimsSection:
     others: tuple[ClaimRow, ...]
     remarks: tuple[str, ...]
     sources: tuple[tuple[str, str], ...]
-    panels: tuple[Markup, ...] = ()
-    caption: str = CAPTION
+    figure: ClaimsFigure | None = None
     trouble: str = ""
     shown: bool = True
 
@@ -58,10 +53,9 @@ class ClaimsSection:
 def claims_section(run: Run, places: Anchors) -> ClaimsSection:
     """Judge the papers' claims by a run, or those that its report is asked for."""
     try:
-        claims = _read(run.claims)
+        judgements = judged_by(run)
     except UsageError as error:  # a broken plug-in breaks only itself
         return ClaimsSection("", "", (), (), (), (), trouble=f"The published claims could not be read: {error}.")
-    judgements = judge(run, claims)
     return replace(section(judgements, places), shown=judgements.fit or bool(run.claims))
 
 
@@ -75,7 +69,7 @@ def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
         rows=tuple(row for each in judged for row in _rows(each, places)),
         others=tuple(_row(each, each.judgement, "; ".join(filter(None, (each.reason, each.test)))) for each in others),
         remarks=tuple(_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")),
-        panels=drawn(judgements),
+        figure=figure_of(judgements),
         sources=tuple({each.claim.source: _source(each.origin) for each in judgements.all}.items()),
     )
 
@@ -83,12 +77,6 @@ def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
 def _in_the_page(text: str) -> str:
     """Leave out what is said of the command line."""
     return text.removesuffix("; --all says why").replace("`", "")
-
-
-@cache
-def _read(files: tuple[str, ...]) -> Claims:
-    """Read files of claims once: the one that comes with tare takes half a second."""
-    return read_together(files)
 
 
 def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
