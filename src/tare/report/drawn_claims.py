@@ -29,8 +29,10 @@ CAPTION = (
     f" {', '.join(GLYPHS[each] + chr(160) + each for each in ORDER)}. In percent of the other stack."
 )
 _SIGNS = {"less": "less", "more": "more", "equivalent": "equal"}
+_FACTORS_FROM = 2
 _FARTHEST = math.log(30)  # how far from the other stack an axis reaches at most
 _LEAST_REACH = math.log(1.1)
+_WIDE, _NEAR = math.log(3), math.log(1.1)  # an axis this wide is linear near 100 % if an estimate lies near it
 _ROOM = 0.06  # beyond the outermost values, a share of the axis
 _UNFOLDED = 60  # rows that are shown at once
 _LEFT, _ACROSS, _PUBLISHED, _HERE = 168, 140, 62, 62  # widths of a row's parts, pixels
@@ -159,7 +161,10 @@ def _unfolded(found: Iterable[Panel]) -> tuple[list[Panel], list[Panel]]:
 
 
 def _axis(seen: Sequence[Seen], claims: Sequence[Claim], margin: float) -> Axis:
-    """Return an axis that holds what was found and what was published, and 100 %."""
+    """Return an axis that holds what was found and what was published, and 100 %.
+
+    It is logarithmic. Where estimates near 100 % share it with what is far off, it is linear up to the margin.
+    """
     logs = [math.log(each.estimate) + half for each in seen for half in _halves(each)]
     for claim in claims:
         region = claim.region(margin)
@@ -167,7 +172,8 @@ def _axis(seen: Sequence[Seen], claims: Sequence[Claim], margin: float) -> Axis:
     least, most = min(-_LEAST_REACH, *logs), max(_LEAST_REACH, *logs)
     least, most = max(least, -_FARTHEST), min(most, _FARTHEST)
     room = (most - least) * _ROOM
-    return Axis(least - room, most + room, None)
+    is_mixed = most - least > _WIDE and any(abs(math.log(each.estimate)) < _NEAR for each in seen)
+    return Axis(least - room, most + room, math.log1p(margin) if is_mixed else None)
 
 
 def _halves(seen: Seen) -> tuple[float, ...]:
@@ -217,14 +223,20 @@ def _span(axis: Axis, first: float, last: float) -> Span:
 def _short(claim: Claim) -> str:
     """Write what is claimed in a few letters."""
     if claim.size is not None:
-        return f"{claim.size * 100:.4g} %"
+        return _share(claim.size)
     if claim.least is not None and claim.most is not None:
-        return f"{claim.least * 100:.3g}\N{EN DASH}{claim.most * 100:.3g} %"
+        unit = " %" if claim.most < _FACTORS_FROM else ""
+        return f"{_share(claim.least).removesuffix(unit)}\N{EN DASH}{_share(claim.most)}"
     if claim.least is not None:
-        return f"≥ {claim.least * 100:.3g} %"
+        return f"≥ {_share(claim.least)}"
     if claim.most is not None:
-        return f"≤ {claim.most * 100:.3g} %"
+        return f"≤ {_share(claim.most)}"
     return _SIGNS[claim.direction or "equivalent"]
+
+
+def _share(share: float) -> str:
+    """Write a share as estimates are: as a factor from twice on."""
+    return f"\N{MULTIPLICATION SIGN}{share:.3g}" if share >= _FACTORS_FROM else f"{share * 100:.4g} %"
 
 
 def _laid_out(found: Sequence[Panel]) -> Inner:

@@ -51,6 +51,11 @@ def test_what_is_contradicted_comes_first_and_the_dot_of_what_is_reproduced_lies
         ({"direction": "less", "least": "50%", "most": "95%"}, "50\N{EN DASH}95 %", (False, False)),
         ({"direction": "less", "most": "95%"}, "≤ 95 %", (True, False)),
         ({"direction": "equivalent", "least": "94%"}, "≥ 94 %", (False, True)),
+        (
+            {"direction": "more", "least": "90%", "most": "250%"},
+            "90 %\N{EN DASH}\N{MULTIPLICATION SIGN}2.5",
+            (False, False),
+        ),
         ({"direction": "equivalent"}, "equal", (False, False)),
     ],
 )
@@ -78,6 +83,14 @@ def test_the_axis_holds_wide_intervals_and_the_whole_of_what_was_published() -> 
 def test_too_few_blocks_have_a_dot_without_an_interval() -> None:
     [row] = rows_of(pairs([90.0, 91.0], [100.0, 100.0]), {"direction": "less"})
     assert (row.judgement, row.bar) == ("undecided", None)
+
+
+def test_what_lies_near_even_can_be_read_beside_what_is_far_off() -> None:
+    near: dict[str, object] = {"direction": "equivalent", "tolerance": "3%"}
+    even = pairs([100.0 + number % 2 / 10 for number in range(12)], [100.0] * 12)
+    far, beside = rows_of(even, {"direction": "more", "size": "2500%"}, near)
+    assert (far.published, beside.published) == ("\N{MULTIPLICATION SIGN}25", "equal")
+    assert beside.band.end - beside.band.start > 0.1
 
 
 @pytest.mark.parametrize("blocks", [2, 8])
