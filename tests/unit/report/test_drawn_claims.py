@@ -19,6 +19,7 @@ from tare.report import find
 from tare.report.drawn_claims import ClaimsFigure, Panel, Row, figure, figure_of, panels
 from tare.statistics.summarize import summarize
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 SVG = "{http://www.w3.org/2000/svg}"
 SLOWER = pairs([90.0 + number % 3 for number in range(12)], [100.0] * 12)
 
@@ -89,7 +90,7 @@ def test_what_lies_near_even_can_be_read_beside_what_is_far_off() -> None:
     near: dict[str, object] = {"direction": "equivalent", "tolerance": "3%"}
     even = pairs([100.0 + number % 2 / 10 for number in range(12)], [100.0] * 12)
     far, beside = rows_of(even, {"direction": "more", "size": "2500%"}, near)
-    assert (far.published, beside.published) == ("\N{MULTIPLICATION SIGN}25", "equal")
+    assert (far.published, beside.published) == (f"{TIMES}25", "equal")
     assert beside.band.end - beside.band.start > 0.1
 
 
@@ -147,10 +148,10 @@ def own(folder: Path, *changes: dict[str, object]) -> str:
     return str(mine)
 
 
-def test_the_drawing_escapes_what_a_claim_says_and_says_in_words_what_it_shows() -> None:
+def test_the_drawing_escapes_what_a_claim_says_and_has_each_row_in_words() -> None:
     svg = drawing_of(SLOWER, {"direction": "less", "says": "<script>alert(1)</script> is slower."})
     assert "<script" not in svg
-    assert re.search(r"<desc>&lt;script&gt;.*here 91\.0 % \[90\.\d, 91\.\d\]: reproduced", svg)
+    assert re.search(r"<title>&lt;script&gt;.*here 91\.0 % \[90\.\d, 91\.\d\]: reproduced", svg)
 
 
 def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: P
     assert "dhrystone" in words
     assert "A & <B>." in " ".join(each.text or "" for each in root.iter(f"{SVG}title"))
     assert not list(root.iter(f"{SVG}a"))
+    assert "A & <B>. paper, Table 1: less; here 91.0 %" in " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
     files = find("pdf")(summarize(asked), asked)
     assert files["figures/00-claims.pdf"].startswith(b"%PDF")
     assert b"figures/00-claims.pdf" in files["figures/figures.tex"]
