@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from tare.errors import TimedOut, TrialFailed
+from tare.errors import TimedOut, TrialFailed, Unreachable
 from tare.hosts.command_scope import CommandScope
 from tare.hosts.host import Process
 from tare.hosts.lines import Lines, shown
@@ -361,7 +361,9 @@ class ResidentProcess(_Command):
 
     def fail(self, fault: _Fault) -> None:
         """Record why its result is unknown; reading on then raises it."""
-        self._errors += f"\n{fault.words}".encode()
+        # A host that cannot be reached is recognized by its own words, also by one behind it.
+        own_words = fault.lost is None or isinstance(fault.lost, Unreachable)
+        self._errors += f"\n{fault.words if own_words else fault.lost}".encode()
         super().fail(fault)
         self._lines.end(self._fault)
 

@@ -38,11 +38,16 @@ def as_one(workload: Workload, ended: Sequence[Ended]) -> Ended:
     if failed is not None:
         return replace(failed, seconds=seconds), raw
     counted = [trial for trial, outputs in ended if not all(each.warm_up for each in outputs)]
-    usual = sorted(counted, key=lambda trial: trial.timeline[-1].seconds)[(len(counted) - 1) // 2]
+    usual = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
     turns = (replace(turn, number=number) for number, trial in enumerate(counted) for turn in trial.turns)
     values = read_values(workload, raw)
     one = replace(usual, seconds=seconds, started=ended[0][0].started, values=values, turns=tuple(turns))
     return replace(one, cautions=_cautions(counted)), raw
+
+
+def _ready_seconds(trial: Trial) -> float:
+    """Return when the instance answered; a technology may report more of its start after that."""
+    return next(mark.seconds for mark in trial.timeline if mark.name == "ready")
 
 
 def _cautions(starts: Sequence[Trial]) -> tuple[Caution, ...]:
