@@ -235,7 +235,7 @@ class Technology(ABC):
     @property
     @abstractmethod
     def path(self) -> str:
-        """The packets' path between client and instance: `host`, `bridge`, `nat`, `tap`, `direct`, `none`."""
+        """The packets' path between client and instance: `host`, `bridge`, `nat`, `tap`, `pod`, `direct`, `none`."""
 
     @property
     def tools(self) -> Mapping[str, str]:

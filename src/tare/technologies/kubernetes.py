@@ -1,0 +1,272 @@
+"""Kubernetes: a pod of a cluster, with the runtime that its RuntimeClass names; the user's `kubectl` controls it.
+
+tare runs on the node that the pods run on: there it imports the image into containerd, pins the pod to its CPUs, and
+sees what the pod costs its node, with the runtime's helpers outside of the pod's control group. The pod is of the
+quality-of-service class Guaranteed: its requests are its limits. The client reaches it at the pod's address.
+
+Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
+the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
+the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
+merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the container.
+`image` is the name of the image in a registry, for nodes to which none can be imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
+from tare.contracts.workloads import Instance
+from tare.errors import TrialFailed
+from tare.hosts import containerd
+from tare.hosts.disks import drop_caches
+from tare.hosts.host import Host
+from tare.hosts.kubectl import Kubectl
+from tare.hosts.pod_host import PodHost
+from tare.hosts.pod_on_node import PodOnNode
+from tare.hosts.pod_start import PodStart
+from tare.model.trials import Caution, Family, Image, Problem
+
+_SECONDS = 60.0
+_CONTAINER = "tare"
+_ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_OWN_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
+
+
+@dataclass(frozen=True)
+class Kubernetes(Technology):
+    """Starts the image's `init` as the only container of a pod."""
+
+    name = "kubernetes"
+    title = "Kubernetes"
+    family: ClassVar[Family] = "container"
+    isolates = "what the RuntimeClass's runtime isolates; by default namespaces and a control group"
+    needs = "a node of a cluster, with containerd"
+    tools: ClassVar[Mapping[str, str]] = {"kubectl": "kubernetes-client", "ctr": "containerd", "iptables": "iptables"}
+    lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
+    tested_in = "tests/lab/test_kubernetes.py"
+    path = "pod"
+
+    runtime_class: str = ""
+    context: str = ""
+    namespace: str = ""
+    node: str = ""
+    pod: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    image: str = ""
+
+    def kubectl(self, host: Host) -> Kubectl:
+        """Return the client for the stack's context."""
+        return Kubectl(host, self.context)
+
+    def version(self, host: Host) -> str:
+        """Return the version of the cluster's API server."""
+        if missing_tools(host, {"kubectl": ""}):
+            return ""
+        try:
+            return str(self.kubectl(host).get("/version").get("gitVersion", "")).removeprefix("v")
+        except TrialFailed:
+            return ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the cluster answers, has the RuntimeClass, and has this machine as a node."""
+        if missing := missing_tools(host, self.tools):
+            return missing
+        try:
+            return self._cluster_problems(self.kubectl(host))
+        except TrialFailed as error:
+            return (Problem(str(error), error.hint, missing="yours"),)
+
+    def _cluster_problems(self, kubectl: Kubectl) -> tuple[Problem, ...]:
+        names = [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+        if self.runtime_class and self.runtime_class not in names:
+            what = f'the cluster has no RuntimeClass "{self.runtime_class}", but {", ".join(names) or "none"}'
+            return (Problem(what, "kubectl get runtimeclass", missing="yours"),)
+        self._node(kubectl)
+        if not self.namespace:
+            review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
+            answer = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            if not answer.get("status", {}).get("allowed"):
+                return (Problem("you may not create namespaces in the cluster", 'namespace = "one of yours"'),)
+        return ()
+
+    def _node(self, kubectl: Kubectl) -> dict[str, Any]:
+        """Return the node that is the client's machine; raises TrialFailed."""
+        nodes = kubectl.get("/api/v1/nodes")["items"]
+        boot = kubectl.host.read(_BOOT).strip()
+        here = [node for node in nodes if node["status"]["nodeInfo"]["bootID"] == boot]
+        names = [node["metadata"]["name"] for node in here]
+        if self.node and self.node not in names:
+            known = [node["metadata"]["name"] for node in nodes]
+            what = f"{self.node} is another machine" if self.node in known else f"the cluster has no node {self.node}"
+            raise TrialFailed(f"{what}; this machine is {', '.join(names) or 'no node'}", _elsewhere(known))
+        if not here:
+            known = [node["metadata"]["name"] for node in nodes]
+            raise TrialFailed("this machine is no node of the cluster", _elsewhere(known))
+        return next(node for node in here if self.node in ("", node["metadata"]["name"]))
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Import the image into the node's containerd, once: it stays there under the name of its content."""
+        if self.image or containerd.has_image(host, _name_of(image)):
+            return
+        containerd.import_image(host, image.archive, _name_of(image), ENVIRONMENT)
+        drop_caches([host])
+
+    def forget(self, host: Host, tag: str) -> None:
+        """Remove the images from the node's containerd."""
+        containerd.remove_images(host, f"localhost/{tag}")
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        """Create a pod, wait until the cluster reports that it is ready, and enter it once."""
+        launch.imported(self, host)
+        kubectl, cache = self.kubectl(host), launch.cache
+        node = json.loads(cache.once(f"node of {self!r}", lambda: json.dumps(self._node(self.kubectl(host)))))
+        key = f"namespace of {self.context}"
+        namespace = self.namespace or cache.made(key, lambda: self._made_namespace(host, launch))
+        cache.made("forwarding to pods", lambda: _forwarding(host, launch))
+        pod = self._manifest(launch, namespace, node["metadata"]["name"])
+        remove = ("delete", "pod", launch.name, f"--namespace={namespace}", "--ignore-not-found", "--grace-period=1")
+        with ExitStack() as stack:
+            uids: list[str] = []
+
+            def pin() -> None:
+                """Pin the pod before its runtime starts, which may look at its CPUs only then."""
+                for uid in uids:
+                    PodOnNode.begun(launch.ledger.host, uid).pin(launch.cpu_list)
+
+            start = PodStart(kubectl, namespace, launch.name, pin, launch.knock)
+            undo = self._undo(host, launch, *remove, "--timeout=50s")
+            stack.enter_context(launch.ledger.undone_by(*undo))
+            with start.followed(host, reports=True):
+                launch.timeline.mark("requested")
+                launch.timeline.mark("started")
+                uids.append(kubectl.create(start.pods, pod)["metadata"]["uid"])
+                start.await_ready(launch.start_seconds)
+            for name, seconds in start.moments.items():
+                launch.timeline.mark(name, seconds)
+            yield self._instance(host, launch, start, node)
+
+    def _instance(self, host: Host, launch: Launch, start: PodStart, node: Mapping[str, Any]) -> Instance:
+        state, maker = start.state, launch.ledger.maker
+        pod = PodOnNode.found(launch.ledger.host, state.uid, state.container)
+        root = pod.root()
+        pinned = pod.pin(launch.cpu_list)
+        cautions = () if pinned else (Caution("pod-not-pinned", "the pod may run on every CPU of its node"),)
+        variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
+        enter = (_ENTER, "-f", str(launch.limits.open_files), *variables, "--")
+        return Instance(
+            name=launch.name,
+            inside=PodHost(host, start.kubectl, start.path, enter),
+            address=state.address,
+            path=self.path,
+            processes=pod.processes,
+            proof=self._proof(start, node) | {"control group": pod.group},
+            disk=lambda: maker.bytes_below(root.upper) if root.upper else None,
+            image=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
+            cautions=cautions,
+        )
+
+    def _proof(self, start: PodStart, node: Mapping[str, Any]) -> dict[str, str]:
+        """Return what ran the pod, as the cluster and the node's containerd report it."""
+        info = node["status"]["nodeInfo"]
+        found = containerd.container(start.kubectl.host, start.state.container)
+        proof = {
+            "kubelet": info["kubeletVersion"],
+            "container runtime": info["containerRuntimeVersion"],
+            "runtime": found.runtime or "unknown",
+            "node": node["metadata"]["name"],
+            "image": start.state.image,
+        }
+        if self.runtime_class:
+            kind = start.kubectl.get(f"{_CLASSES}/{self.runtime_class}")
+            overhead = (kind.get("overhead") or {}).get("podFixed") or {}
+            declared = ", ".join(f"{name} {amount}" for name, amount in sorted(overhead.items()))
+            proof |= {"RuntimeClass": self.runtime_class, "handler": kind["handler"], "podFixed": declared or "none"}
+        return proof
+
+    def _manifest(self, launch: Launch, namespace: str, node: str) -> dict[str, Any]:
+        """Return the pod as the cluster is asked for it."""
+        amounts = {"cpu": str(len(launch.limits.cpus)), "memory": str(launch.limits.memory_bytes)}
+        init = (INIT, launch.listen("0.0.0.0"))  # noqa: S104 - inside the pod
+        own = {key: value for key, value in self.pod.items() if key not in ("annotations", "labels", "container")}
+        if refused := [key for key in own if key in _OWN_KEYS]:
+            raise TrialFailed(f"pod: {refused[0]} is tare's to set", "leave it out; `container` is for the container")
+        container = {
+            "name": _CONTAINER,
+            "image": self.image or _name_of(launch.image),
+            "imagePullPolicy": "IfNotPresent" if self.image else "Never",
+            "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
+            "resources": {"requests": amounts, "limits": amounts},
+        }
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+        spec = {
+            "affinity": {"nodeAffinity": required},
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),
+            "containers": [_merged(container, self.pod.get("container", {}))],
+        }
+        labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
+        about = {"name": launch.name, "namespace": namespace, "labels": labels}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**about, "annotations": dict(self.pod.get("annotations", {}))},
+            "spec": _merged(spec, own),
+        }
+
+    @contextmanager
+    def _made_namespace(self, host: Host, launch: Launch) -> Iterator[str]:
+        """Make the run's namespace; delete it after the block, with all that is in it."""
+        name = launch.network.prefix
+        remove = ("delete", "namespace", name, "--ignore-not-found", "--timeout=50s")
+        with launch.ledger.undone_by(*self._undo(host, launch, *remove)):
+            self.kubectl(host).create("/api/v1/namespaces", {"metadata": {"name": name}})
+            yield name
+
+    def _undo(self, host: Host, launch: Launch, *words: str) -> tuple[str, ...]:
+        """Return a command of the client that works for `tare clean`, whose environment may be another one."""
+        script = ("sh", "-c", 'printf %s "$KUBECONFIG"')
+        config = launch.cache.once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
+        return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
+
+
+def _elsewhere(nodes: Sequence[str]) -> str:
+    return f'run tare on {" or ".join(nodes) or "a node"}, or name it: [hosts.server] ssh = "root@NODE"'
+
+
+def _name_of(image: Image) -> str:
+    return f"localhost/{image.tag}"
+
+
+def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with another one merged into it: tables by key, all else is replaced."""
+    both = {key: _merged(base[key], more[key]) for key in more if _are_tables(base.get(key), more[key])}
+    return {**base, **more, **both}
+
+
+def _are_tables(*values: object) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+@contextmanager
+def _forwarding(host: Host, launch: Launch) -> Iterator[str]:
+    """Let the machine forward packets between the client and its pods, whatever its firewall does with others."""
+    port = f"{launch.network.prefix}-m"
+    with ExitStack() as stack:
+        for way in ("-i", "-o"):
+            rule = ("FORWARD", way, port, "-m", "comment", "--comment", launch.network.prefix, "-j", "ACCEPT")
+            stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+            host.run("iptables", "-w", "-I", *rule, timeout=_SECONDS)
+        host.run("sh", "-c", f"echo 1 > {_FORWARDING}", timeout=_SECONDS)  # the network's own undo restores it
+        yield port

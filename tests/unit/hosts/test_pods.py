@@ -1,0 +1,144 @@
+"""Pods, containers and refusals as they were recorded of Kubernetes 1.34 and containerd 1.6."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.errors import OutOfMemory, TrialFailed
+from tare.hosts.containerd import Container, Event, parse_container, parse_event
+from tare.hosts.kubectl import Refused, refusal
+from tare.hosts.pods import PodState, pod_fault, pod_state, warning_fault
+from tare.model.trials import Output
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "pods"
+SANDBOX = "792b0fa7ebe04da5164deafaa7b9a8d6ae77b14acb9da3d941083cb6310ce0cd"
+CONTAINER = "aef4d09bff802330058e3759b239fb4e117ca364f09547777bcce1ac1571419c"
+
+
+def _pod(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((SAMPLES / f"{name}.json").read_text())
+    return found
+
+
+def _changes() -> list[dict[str, Any]]:
+    return [json.loads(line)["object"] for line in (SAMPLES / "watch.jsonl").read_text().splitlines()]
+
+
+def test_a_pod_gets_its_node_its_address_and_its_container_while_it_starts() -> None:
+    states = [pod_state(pod) for pod in _changes()[:4]]
+    uid = "8b0b11a4-21d6-42ee-8def-16788c29e6fa"
+    assert states[0] == PodState(uid)
+    assert states[1] == PodState(uid, "tare-lab")
+    assert (states[3].address, states[3].container, states[3].ready) == ("10.88.0.2", CONTAINER, True)
+
+
+def test_a_pod_that_starts_or_runs_has_no_fault() -> None:
+    assert [pod_fault(pod) for pod in _changes()[:4]] == [None] * 4
+    assert pod_fault(_pod("no-handler")) is None  # which only a warning tells
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "hint"),
+    [
+        ("no-image", 'ErrImageNeverPull: Container image "localhost/none:1" is not present', "lost the image"),
+        ("no-registry", "ErrImagePull: failed to pull and unpack image", "can the node pull"),
+        ("no-room", "cannot be scheduled: 0/1 nodes are available: 1 Insufficient cpu", "room for all pods"),
+        ("rejected", "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu", "room for all pods"),
+        ("ended", "the pod's container has ended with 3: Error", ""),
+    ],
+)
+def test_a_pod_that_will_not_run_says_why(name: str, words: str, hint: str) -> None:
+    fault = pod_fault(_pod(name))
+    assert fault is not None
+    assert words in str(fault)
+    assert hint in fault.hint
+
+
+def test_a_pod_that_the_kernel_has_ended_was_out_of_memory() -> None:
+    assert isinstance(pod_fault(_pod("out-of-memory")), OutOfMemory)
+
+
+def test_an_evicted_pod_says_what_its_node_lacked() -> None:
+    status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    assert str(pod_fault({"status": status})) == "the pod has failed: Evicted: The node was low on resource: memory."
+
+
+def test_a_handler_that_the_node_lacks_is_named() -> None:
+    message = (
+        "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
+        'no runtime for "absent" is configured'
+    )
+    fault = warning_fault(message)
+    assert str(fault) == 'the node has no runtime handler "absent", which the RuntimeClass names'
+    assert warning_fault("kubelet does not have ClusterDNS IP configured") is None
+
+
+def test_events_are_of_containers_and_some_name_their_pod() -> None:
+    events = [parse_event(line) for line in (SAMPLES / "events.txt").read_text().splitlines()]
+    assert events[:3] == [
+        None,
+        Event("/containers/create", SANDBOX),
+        Event("/containers/update", SANDBOX, "tare-p1"),
+    ]
+    starts = [event.container for event in events if event and event.topic == "/tasks/start"]
+    assert starts == [SANDBOX, CONTAINER]
+    assert parse_event("garbage") is None
+
+
+def test_a_sandbox_has_the_address_and_a_container_has_not() -> None:
+    sandbox, container = (parse_container((SAMPLES / f"{name}.json").read_text()) for name in ("sandbox", "container"))
+    assert sandbox.sandbox
+    assert sandbox.address.startswith("10.88.0.")
+    assert container == Container(
+        container.number, "io.containerd.runsc.v1", "tare-good", sandbox.uid, sandbox=False, address=""
+    )
+
+
+REFUSALS = [
+    (
+        "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
+        "no answer of the cluster: The connection to the server localhost:8080 was refused",
+        "name the cluster: KUBECONFIG",
+    ),
+    ('error: context "absent" does not exist', 'context "absent" does not exist', "kubectl config get-contexts"),
+    (
+        'Error from server (Forbidden): pods "p1" is forbidden: pod rejected: RuntimeClass "nope" not found',
+        'the cluster refuses: pods "p1" is forbidden: pod rejected: RuntimeClass "nope" not found',
+        "kubectl get runtimeclass",
+    ),
+    (
+        'Error from server (Forbidden): pods is forbidden: User "guest" cannot create resource "pods" in API group ""',
+        'the cluster refuses: pods is forbidden: User "guest" cannot create resource "pods"',
+        "ask the cluster's administrator",
+    ),
+    (
+        'Error from server (Forbidden): pods "p8" is forbidden: exceeded quota: q, requested: limits.memory=64Mi',
+        "exceeded quota: q, requested: limits.memory=64Mi",
+        "raise the quota",
+    ),
+    ('Error from server (AlreadyExists): namespaces "tare-e1" already exists', "already exists", "tare clean"),
+    (
+        "Unable to connect to the server: net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
+        "the cluster does not answer within 5 s",
+        "kubectl config current-context",
+    ),
+]
+
+
+@pytest.mark.parametrize(("printed", "words", "hint"), REFUSALS)
+def test_what_the_client_prints_becomes_an_error_with_a_hint(printed: str, words: str, hint: str) -> None:
+    error = refusal(Output(("kubectl",), 1, b"", printed.encode(), 0.1))
+    assert isinstance(error, TrialFailed)
+    assert words in str(error)
+    assert hint in error.hint
+
+
+def test_a_refusal_of_the_server_has_its_reason() -> None:
+    text = b'Error from server (Forbidden): nodes is forbidden: User "guest" cannot list resource "nodes"'
+    error = refusal(Output(("kubectl",), 1, b"", text, 0.1))
+    assert isinstance(error, Refused)
+    assert error.reason == "Forbidden"

@@ -1,0 +1,167 @@
+"""Kubernetes: what a pod is asked for, which node it is on, and what is found to be wrong before it is started."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.contracts.technologies import Launch
+from tare.errors import TrialFailed
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.network import Network
+from tare.model.trials import Image, Limits, Output
+from tare.technologies.kubernetes import Kubernetes
+
+BOOT = "/proc/sys/kernel/random/boot_id"
+NODES = {
+    "items": [
+        {"metadata": {"name": name}, "status": {"nodeInfo": {"bootID": boot}}}
+        for name, boot in (("node-1", "one"), ("node-2", "two"))
+    ]
+}
+CLASSES = {"items": [{"metadata": {"name": name}} for name in ("gvisor", "kata")]}
+
+
+@dataclass
+class Answering(LocalHost):
+    """A host with kubectl, whose cluster answers with these resources by the last word of their paths."""
+
+    boot: str = "one"
+    answers: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "nodes": NODES,
+            "runtimeclasses": CLASSES,
+            "selfsubjectaccessreviews": {"status": {"allowed": True}},
+        }
+    )
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+        path = argv[argv.index("--raw") + 1] if "--raw" in argv else ""
+        answer = self.answers.get(path.rpartition("/")[2])
+        if path and answer is None:
+            text = f'Error from server (Forbidden): User "guest" cannot list resource "{path}"'
+            return Output(argv, 1, b"", text.encode(), timeout)
+        return Output(argv, 0, json.dumps(answer).encode() if path else b"", b"", timeout)
+
+    def read(self, path: str) -> str:
+        return f"{self.boot}\n" if path == BOOT else ""
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    ledger = Ledger(tmp_path / "ledger" / "tare-1.jsonl")
+    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
+    image = Image("ab" * 32, tmp_path, tmp_path, tmp_path, tmp_path, tmp_path, "")
+    return Launch("tare-1-a", image, Limits((1, 3), 1 << 29, 4096), network, (), tmp_path, ledger, lambda *_: None)
+
+
+def _problem(technology: Kubernetes, host: Answering) -> tuple[str, str]:
+    (problem,) = technology.problems(host)
+    return problem.what, problem.fix
+
+
+def test_a_node_of_a_cluster_has_no_problems() -> None:
+    assert tuple(Kubernetes(runtime_class="gvisor").problems(Answering())) == ()
+
+
+def test_an_unknown_runtime_class_is_refused_with_those_that_there_are() -> None:
+    what, fix = _problem(Kubernetes(runtime_class="gvizor"), Answering())
+    assert what == 'the cluster has no RuntimeClass "gvizor", but gvisor, kata'
+    assert fix == "kubectl get runtimeclass"
+
+
+def test_a_machine_that_is_no_node_is_refused_with_the_nodes() -> None:
+    what, fix = _problem(Kubernetes(), Answering(boot="three"))
+    assert what == "this machine is no node of the cluster"
+    assert "run tare on node-1 or node-2" in fix
+
+
+def test_a_node_that_is_another_machine_is_refused() -> None:
+    assert _problem(Kubernetes(node="node-2"), Answering())[0] == "node-2 is another machine; this machine is node-1"
+    assert (
+        _problem(Kubernetes(node="node-3"), Answering())[0] == "the cluster has no node node-3; this machine is node-1"
+    )
+
+
+def test_who_may_not_create_namespaces_is_asked_to_name_one() -> None:
+    host = Answering()
+    host.answers = {**host.answers, "selfsubjectaccessreviews": {"status": {"allowed": False}}}
+    assert _problem(Kubernetes(), host) == (
+        "you may not create namespaces in the cluster",
+        'namespace = "one of yours"',
+    )
+    assert tuple(Kubernetes(namespace="mine").problems(host)) == ()
+
+
+def test_what_the_cluster_refuses_is_a_problem() -> None:
+    what, fix = _problem(Kubernetes(), Answering(answers={}))
+    assert what.startswith('the cluster refuses: User "guest" cannot list resource')
+    assert "administrator" in fix
+
+
+def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: Launch) -> None:
+    pod = Kubernetes(runtime_class="gvisor")._manifest(launch, "tare-1", "node-1")
+    (container,) = pod["spec"]["containers"]
+    amounts = {"cpu": "2", "memory": str(1 << 29)}
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    assert container["image"] == "localhost/tare-image:abababababababab"
+    assert container["imagePullPolicy"] == "Never"
+    assert container["command"][:3] == ["/usr/lib/tare/enter", "-f", "4096"]
+    assert pod["spec"]["runtimeClassName"] == "gvisor"
+    assert '"values": ["node-1"]' in json.dumps(pod["spec"]["affinity"])
+
+
+def test_the_default_runtime_is_the_clusters(launch: Launch) -> None:
+    assert "runtimeClassName" not in Kubernetes()._manifest(launch, "tare-1", "node-1")["spec"]
+
+
+def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes_it(launch: Launch) -> None:
+    table = {
+        "annotations": {"dev.gvisor.flag": "yes"},
+        "labels": {"team": "a"},
+        "tolerations": [{"key": "sandbox", "operator": "Exists"}],
+        "affinity": {"podAffinity": {}},
+        "container": {"resources": {"requests": {"cpu": "100m"}}},
+    }
+    pod = Kubernetes(pod=table)._manifest(launch, "tare-1", "node-1")
+    assert pod["metadata"]["annotations"] == {"dev.gvisor.flag": "yes"}
+    assert pod["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "tare", "team": "a"}
+    assert pod["spec"]["tolerations"] == table["tolerations"]
+    assert set(pod["spec"]["affinity"]) == {"nodeAffinity", "podAffinity"}
+    resources = pod["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == {"cpu": "100m", "memory": str(1 << 29)}
+    assert resources["limits"]["cpu"] == "2"
+
+
+@pytest.mark.parametrize("key", ["containers", "nodeName", "runtimeClassName", "restartPolicy"])
+def test_what_tare_sets_in_a_pod_cannot_be_set_by_the_user(launch: Launch, key: str) -> None:
+    with pytest.raises(TrialFailed, match=f"pod: {key} is tare's to set"):
+        Kubernetes(pod={key: []})._manifest(launch, "tare-1", "node-1")
+
+
+def test_an_image_of_a_registry_is_pulled(launch: Launch) -> None:
+    (container,) = Kubernetes(image="registry.example/tare:1")._manifest(launch, "tare-1", "node-1")["spec"][
+        "containers"
+    ]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.example/tare:1", "IfNotPresent")
+
+
+def test_the_undo_works_without_the_environment_of_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/home/user/.kube/lab")
+    undo = Kubernetes(context="lab")._undo(LocalHost(), launch, "delete", "namespace", "tare-1")
+    assert undo == (
+        "env",
+        "KUBECONFIG=/home/user/.kube/lab",
+        "kubectl",
+        "--context=lab",
+        "delete",
+        "namespace",
+        "tare-1",
+    )
