@@ -121,7 +121,7 @@ def test_a_plan_reports_the_same_faults_as_a_run(quickly: Quickly) -> None:
             "nothing: not a run: nothing/run.json: No such file or directory",
             "give the folder that `tare run` printed",
         ),
-        ("report nothing --format ,", "no report format is named", "for example --format html,csv,json"),
+        ("report nothing --format ,", "no report format is named", "for example --format html,csv,json,yaml"),
         ("report", "missing argument 'RUN...'", "`tare report --help` shows what it takes"),
         ("show nothing", "nothing: not a run", "give the folder that `tare run` printed"),
         ("reparse nothing", "nothing: not a run", "give the folder that `tare run` printed"),

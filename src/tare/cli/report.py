@@ -23,7 +23,8 @@ _MANY = 20_000
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
     formats: Annotated[
-        str, typer.Option("--format", help="Formats, with commas between: html, csv, json, markdown, latex, pdf, …")
+        str,
+        typer.Option("--format", help="Formats, with commas between: html, csv, json, yaml, markdown, latex, pdf, …"),
     ] = ",".join(DEFAULT_FORMATS),
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: RUN/report].")] = None,
     claims: ClaimFiles = None,

@@ -21,7 +21,7 @@ from tare.statistics.summary import Summary
 
 Render = Callable[[Summary, Run], Mapping[str, bytes]]
 
-DEFAULT_FORMATS = ("html", "csv", "json")
+DEFAULT_FORMATS = ("html", "csv", "json", "yaml")
 
 
 def write_report(

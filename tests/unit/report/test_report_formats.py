@@ -151,7 +151,7 @@ def test_reports_of_several_runs_do_not_overwrite_each_other(tmp_path: Path) -> 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no report format named 'docx'") as error:
         write_report([pairs([90], [100])], ["json", "docx"], tmp_path)
-    assert error.value.hint == "there are card, csv, html, json, latex, markdown, papers, pdf, svg"
+    assert error.value.hint == "there are card, csv, html, json, latex, markdown, papers, pdf, svg, yaml"
     assert list(tmp_path.iterdir()) == []
 
 
