@@ -10,6 +10,7 @@
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
+# make test-kubernetes: pods of a real cluster of one node, which it starts; builds Kubernetes first, once, in 12 minutes
 # make test-dictionary: VTmark's case study (examples/dictionary) with three users; builds its images first
 # make pictures pictures of the report of RUN, or of the newest run, in OUT
 
@@ -32,6 +33,9 @@ TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils p
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
+# The contract tests that are about technologies with an inside, and need no daemon and no registry.
+POD_TESTS := $(patsubst %,tests/contract/test_%.py,technologies lifecycle hosts command server_of_yours)
+
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__,$(wildcard tests/lab/*))
@@ -42,7 +46,7 @@ CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary pictures format
+.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -146,6 +150,13 @@ lab-stop: setup
 
 test-lab: setup
 	.venv/bin/pytest -m lab
+
+# The network of the cluster's node is its own: what is built from registries is built before.
+test-kubernetes: setup test-packages
+	@began=$$(date +%s); $(TARE) image examples/kubernetes.toml && PYTHONPATH=tests/support:tests/lab .venv/bin/python -c \
+		"from images_built import build_images; build_images({'image'}, print)" && \
+		TARE_TEST_CLASSES="runc gvisor" .venv/bin/python tests/lab/cluster.py .venv/bin/pytest -m "machine" \
+		tests/lab/test_kubernetes.py $(POD_TESTS) && echo "kubernetes: $$(($$(date +%s) - began)) s" >&2
 
 test-dictionary: setup test-packages
 	.venv/bin/pytest -m lab tests/lab/test_dictionary.py

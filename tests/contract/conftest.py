@@ -35,11 +35,16 @@ from tare.model.trials import Image, Limits
 from tare.running.layers import Notes, StartedLayers, started
 from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
 from tare.running.testbed import RunResources, Testbed
+from tare.technologies.kubernetes import Kubernetes
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
 
 _NAMED = os.environ.get("TARE_TEST_MACHINE", "")
 ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
+# On the node of a cluster (tests/lab/cluster.py), the tests are of pods alone, one for each of these RuntimeClasses.
+# Several of them are alive together on a node that may have two CPUs.
+_LITTLE = {"container": {"resources": {"requests": {"cpu": "50m"}}}}
+CLASSES = tuple(os.environ.get("TARE_TEST_CLASSES", "").split())
 MACHINE = Machine(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
 # What could be left on a machine over SSH; what engines make once and keep is their own.
 _STATE = f"""
@@ -64,6 +69,8 @@ def _variants(name: str) -> list[str]:
     """Name a technology once for each network that it can be given, such as `docker:bridge`; gVisor of today, too."""
     if name == "gvisor" and MACHINE is None:
         return ["gvisor", "gvisor:today"]
+    if name == "kubernetes":
+        return [f"kubernetes:{each}" for each in CLASSES] or [name]
     network = typing.get_type_hints(plugins.find("technologies", name)).get("network")
     return [f"{name}:{each}" for each in typing.get_args(network)] or [name]
 
@@ -77,6 +84,8 @@ def _has_the_contract(found: type[Technology]) -> bool:
     """
     if MACHINE:
         return found.family != "unikernel" and found.name in ASKED
+    if CLASSES:
+        return found.name == "kubernetes"
     return found.tested == "real" and found.tested_in == "tests/contract"
 
 
@@ -129,7 +138,8 @@ def every_usable(testbed: Testbed) -> tuple[Technology, ...]:
     for name, kind in own("technologies").items():
         for variant in _variants(name) if kind.tested == "real" else ():
             with suppress(pytest.skip.Exception):
-                found.append(_made(variant, testbed.host))
+                made = _made(variant, testbed.host)
+                found.append(replace(made, pod=_LITTLE) if isinstance(made, Kubernetes) else made)
     return tuple(found)
 
 
@@ -213,8 +223,14 @@ def usable(testbed: Testbed) -> Callable[[Technology], Technology]:
 
 def _made(stack: str, host: Host) -> Technology:
     name, _, variant = stack.partition(":")
-    settings = {"program": todays_runsc()} if variant == "today" else {"network": variant} if variant else {}
-    return _usable(host, plugins.find("technologies", name)(**settings))
+    return _usable(host, plugins.find("technologies", name)(**_settings(name, variant)))
+
+
+def _settings(name: str, variant: str) -> dict[str, str]:
+    if variant == "today":
+        return {"program": todays_runsc()}
+    setting = "runtime_class" if name == "kubernetes" else "network"
+    return {setting: variant} if variant else {}
 
 
 def _usable(host: Host, technology: Technology) -> Technology:

@@ -1,0 +1,186 @@
+"""Pods of a real cluster, on its node: `make test-kubernetes` starts it, and runs these and contract tests there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lab_runs import TARE, done
+from waiting import ENOUGH_SECONDS
+
+from tare.journal import Run, load
+
+pytestmark = [pytest.mark.machine, pytest.mark.lab]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes.toml"
+BLOCKS = 5
+# The image is the example's: none can be built on the node, whose network leads nowhere.
+HEAD = '[suite]\nstacks = ["native", "pod"]\nblocks = 1\n[image]\npackages = ["nginx-light", "redis-server"]\n'
+STARTS = '[[workloads]]\nuse = "startup"\n'
+LONG = '[[workloads]]\nuse = "redis"\noperations = ["GET"]\nclients = [50]\nduration = "5s"\n'
+
+
+@pytest.fixture(autouse=True)
+def _on_a_node() -> Iterator[None]:
+    """Skip elsewhere; nothing of tare's is left in the cluster after a test."""
+    if not os.environ.get("TARE_LAB_GUEST"):
+        pytest.skip("not on the node of a cluster: make test-kubernetes")
+    yield
+    assert _ours() == []
+
+
+def _kubectl(*words: str) -> str:
+    done_ = subprocess.run(("kubectl", *words), capture_output=True, text=True, timeout=60, check=True)
+    return done_.stdout
+
+
+def _ours() -> list[str]:
+    """Name tare's namespaces, and its pods with their phases."""
+    names = _kubectl("get", "namespaces", "-o", "name").split()
+    form = 'jsonpath={range .items[*]}{.metadata.name}={.status.phase}{"\\n"}{end}'
+    pods = _kubectl("get", "pods", "--all-namespaces", "-o", form).split()
+    return [name for name in (*names, *pods) if "tare-" in name]
+
+
+def _suite(folder: Path, workload: str, **settings: object) -> Path:
+    """Write a suite of bare metal and a pod with these settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = "".join(f"{key} = {_toml(value)}\n" for key, value in {"stack": "kubernetes", **settings}.items())
+    path = folder / "suite.toml"
+    path.write_text(f"{HEAD}{workload}[stacks.pod]\n{table}")
+    return path
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
+    return json.dumps(value)
+
+
+def _reason(run: Run) -> tuple[str, str]:
+    """Return how the pod's only trial has ended, and why."""
+    (trial,) = [trial for trial in run.trials if trial.stack == "pod"]
+    return trial.status, trial.reason or ""
+
+
+@contextmanager
+def _going(suite: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a run that goes on beside the block; it is ended with it."""
+    run = subprocess.Popen((str(TARE), "run", str(suite), "--out", str(out)), stderr=subprocess.DEVNULL)
+    try:
+        yield run
+    finally:
+        if run.poll() is None:
+            run.kill()
+        run.wait(ENOUGH_SECONDS)
+
+
+def _await(what: Callable[[], Sequence[str]]) -> Sequence[str]:
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return found
+
+
+def _running_pods() -> list[str]:
+    return [name.partition("=")[0] for name in _ours() if name.endswith("=Running")]
+
+
+def test_the_example_runs_with_pods_of_both_classes_and_skips_a_class_that_is_not_there(tmp_path: Path) -> None:
+    few = tmp_path / "suite.toml"
+    few.write_text(EXAMPLE.read_text().replace("blocks = 30", f"blocks = {BLOCKS}").replace('budget = "5m"\n', ""))
+    run = done(few, tmp_path / "run")
+    ended = {(trial.stack, trial.status) for trial in run.trials}
+    assert ended == {(stack, "ok") for stack in ("native", "native-again", "pod", "pod-gvisor")} | {
+        ("pod-kata", "skipped")
+    }
+    assert {trial.reason for trial in run.trials if trial.stack == "pod-kata"} == {
+        'the cluster has no RuntimeClass "kata", but absent, gvisor, runc (fix: kubectl get runtimeclass)'
+    }
+    proof = {trial.stack: dict(trial.proof)["runtime"] for trial in run.trials if trial.stack in ("pod", "pod-gvisor")}
+    assert proof == {"pod": "io.containerd.runc.v2", "pod-gvisor": "io.containerd.runsc.v1"}
+    for trial in run.trials:
+        if trial.stack in ("pod", "pod-gvisor"):
+            names = {mark.name for mark in trial.timeline}
+            assert {"requested", "scheduled", "sandbox", "container", "ready", "reported"} <= names
+
+
+def test_tare_clean_deletes_what_a_killed_run_has_left_in_the_cluster(tmp_path: Path) -> None:
+    with _going(_suite(tmp_path, LONG, runtime_class="gvisor"), tmp_path / "run") as run:
+        _await(_running_pods)
+        run.send_signal(signal.SIGKILL)
+        run.wait(ENOUGH_SECONDS)
+    assert [name for name in _ours() if name.startswith("namespace/tare-")]
+    environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    subprocess.run((str(TARE), "clean"), env=environment, timeout=ENOUGH_SECONDS, check=True)
+    assert _ours() == []
+
+
+def test_a_pod_that_somebody_deletes_costs_a_trial_and_its_reason_says_so(tmp_path: Path) -> None:
+    with _going(_suite(tmp_path, LONG, runtime_class="runc"), tmp_path / "run") as run:
+        (pod,) = _await(_running_pods)
+        time.sleep(3)  # the pod is entered by then
+        _kubectl("delete", "pod", pod, f"--namespace={'-'.join(pod.split('-')[:2])}", "--grace-period=1")
+        run.wait(ENOUGH_SECONDS)
+    status, reason = _reason(load(tmp_path / "run"))
+    assert status == "failed"
+    assert "somebody else has deleted the pod" in reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({"runtime_class": "absent"}, "failed", 'the node has no runtime handler "absent"'),
+        ({"runtime_class": "gvizor"}, "skipped", 'the cluster has no RuntimeClass "gvizor", but absent, gvisor, runc'),
+        ({"context": "elsewhere"}, "skipped", 'context "elsewhere" does not exist'),
+        ({"node": "elsewhere"}, "skipped", "the cluster has no node elsewhere; this machine is tare-lab"),
+        ({"namespace": "absent"}, "failed", 'namespaces "absent" not found'),
+        ({"image": "localhost:9/none:1"}, "failed", "ErrImagePull: "),
+        (
+            {"pod": {"container": {"resources": {"requests": {"cpu": "64"}, "limits": {"cpu": "64"}}}}},
+            "failed",
+            "the pod cannot be scheduled: 0/1 nodes are available: 1 Insufficient cpu",
+        ),
+        ({"pod": {"containers": []}}, "failed", "pod: containers is tare's to set"),
+    ],
+    ids=["handler", "class", "context", "node", "namespace", "image", "room", "own"],
+)
+def test_what_is_wrong_with_a_pod_is_the_reason_of_its_trial(
+    settings: dict[str, object], status: str, words: str, tmp_path: Path
+) -> None:
+    run = done(_suite(tmp_path, STARTS, **settings), tmp_path / "run")
+    ended, reason = _reason(run)
+    assert (ended, words in reason) == (status, True), reason
+
+
+def test_who_may_nothing_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", os.environ["TARE_LAB_GUEST"])
+    status, reason = _reason(done(_suite(tmp_path, STARTS), tmp_path / "run"))
+    assert status == "skipped"
+    assert 'User "guest" cannot list resource "runtimeclasses"' in reason
+
+
+def test_a_cluster_that_does_not_answer_takes_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    with subprocess.Popen(
+        (sys.executable, "-c", silent), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        config = json.loads(Path(os.environ["KUBECONFIG"]).read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{server.stdout.readline().strip()}"
+        (tmp_path / "config").write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        run = done(_suite(tmp_path, STARTS), tmp_path / "run")
+        server.terminate()
+    status, reason = _reason(run)
+    assert status == "skipped"
+    assert "the cluster does not answer within 5 s" in reason
