@@ -17,7 +17,7 @@ from tare import plugins
 from tare.answers.claims import Claim, Claims, Origin
 from tare.answers.in_run import InRun, Lack, Part
 from tare.errors import TareError
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import OwnGuest
 from tare.journal import Run
 from tare.statistics.anytime import e_bh
 from tare.statistics.regions import Placed, place
@@ -183,4 +183,4 @@ def needs_settings(technology: str) -> bool:
     if technology not in plugins.names("technologies"):
         return False
     plugin = plugins.find("technologies", technology)
-    return plugin.gives_machine or issubclass(plugin, OwnImage) or bool(needed_setting(plugin))
+    return plugin.gives_machine or issubclass(plugin, OwnGuest) or bool(needed_setting(plugin))

@@ -210,9 +210,8 @@ class Technology(ABC):
     emulated machine, or only against a program that stands in for it; `tested_in` is the folder or file of the
     tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
     starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
-    `Launch.volume_bytes` asks for one. With `built_in_address`, its instances cannot be given
-    an address: of stacks that are alive together, it gets one of the first slots. `starts_quickly`: an instance
-    answers within a few seconds, so that `tare try` takes it without being asked.
+    `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that `tare try`
+    takes it without being asked.
     """
 
     name: ClassVar[str]
@@ -227,7 +226,6 @@ class Technology(ABC):
     lists: ClassVar[tuple[tuple[str, ...], ...]] = ()
     gives_machine: ClassVar[bool] = False
     volumes: ClassVar[bool] = False
-    built_in_address: ClassVar[bool] = False
     starts_quickly: ClassVar[bool] = True
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"
@@ -247,6 +245,16 @@ class Technology(ABC):
         """All Debian packages that it needs on a host."""
         named = (package for packages in self.tools.values() for package in packages.split())
         return tuple(sorted({*self.packages, *named}))
+
+    @property
+    def built_in_address(self) -> bool:
+        """Whether its instances cannot be given an address: of stacks that are alive together, it has a first slot."""
+        return False
+
+    @property
+    def start_seconds(self) -> float:
+        """The seconds within which an instance must answer; it has more in another machine, and on an emulated one."""
+        return START_SECONDS
 
     @property
     def joins_client(self) -> bool:

@@ -83,8 +83,13 @@ def unpacked(image: Image) -> Path:
 def elf_kernel(host: Host, image: Image) -> Path:
     """Unpack the image's kernel, once, for monitors that load an uncompressed one; return its path."""
     kernel = unpacked(image)
-    host.run("sh", "-c", _UNPACK, "sh", str(image.kernel), str(kernel), timeout=_SECONDS)
+    unpack(host, str(image.kernel), str(kernel))
     return kernel
+
+
+def unpack(host: Host, kernel: str, target: str) -> None:
+    """Unpack a compressed Linux kernel for x86, unless the target exists."""
+    host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
 
 
 def initrd(host: Host, image: Image, *modules: str) -> Path:

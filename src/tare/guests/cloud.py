@@ -19,14 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import TareError, TrialFailed, Unavailable, UsageError, did_you_mean
-from tare.hosts.host import Host
-from tare.hosts.ssh import unreachable
-from tare.model.machines import Machine
+from tare.guests.login import pause
 from tare.model.trials import Caution
 
 INSTALL = "pip install tare-bench[openstack]"
 LOOK_SECONDS = 2.0  # from one look at the cloud to the next, at most
-_FIRST_PAUSE_SECONDS = 0.1
 _ANSWER_SECONDS = 30.0  # for one request of ours
 _INSTANCES = "198.18.0.0/15"  # the addresses of instances in the server
 _HOST_KEYS = re.compile(r"BEGIN SSH HOST KEY KEYS-+\s(.*?)-+END SSH HOST KEY KEYS", re.DOTALL)
@@ -99,7 +96,7 @@ class Cloud:
                     if time.monotonic() > began + wanted.timeout_seconds:
                         what = f"openstack: {wanted.name} is not gone after {wanted.timeout_seconds:g} s"
                         raise TrialFailed(what, "`tare clean` tries again; or delete it by hand, it costs")
-                    _pause(began)
+                    pause(began)
 
     def host_keys(self, server: Server, timeout_seconds: float) -> tuple[str, ...]:
         """Read the public host keys that cloud-init prints on the server's console."""
@@ -116,7 +113,7 @@ class Cloud:
             if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server did not print its SSH host key within {timeout_seconds:g} s"
                 raise TrialFailed(what, hint)
-            _pause(began)
+            pause(began)
 
     def remove(self, name: str) -> bool:
         """Delete everything of this name; return whether something is left, which a later call deletes."""
@@ -186,7 +183,7 @@ class Cloud:
             if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server is still in state {server.status} after {timeout_seconds:g} s"
                 raise TrialFailed(what, "a machine of bare metal may need longer: timeout = …")
-            _pause(began)
+            pause(began)
 
     def _address(self, server: Any, wanted: Wanted) -> str:
         """Return the server's address: a new floating one, if the settings ask for it."""
@@ -238,32 +235,6 @@ class Cloud:
             raise TrialFailed(f"openstack: {self.name}: {_words(error)}", "the cloud's own logs say more") from error
 
 
-def new_key(host: Host, path: str) -> str:
-    """Make a pair of SSH keys on a host; return the public key."""
-    host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, timeout=30)
-    return host.read(f"{path}.pub").strip()
-
-
-def await_ssh(host: Host, machine: Machine, timeout_seconds: float) -> None:
-    """Wait until a server accepts our key, which cloud-init installs after SSH answers; raises TrialFailed."""
-    ask = ("ssh", "-F", machine.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", machine.ssh, "true")
-    began = time.monotonic()
-    while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
-        words = asked.stderr.decode("utf-8", "replace")
-        if "Host key verification failed" in words:
-            hint = "is another machine at its address?"
-            raise TrialFailed("openstack: the server's SSH host key is not the one on its console", hint)
-        if time.monotonic() > began + timeout_seconds:
-            reason = unreachable(machine.address, words)
-            raise TrialFailed(f"openstack: {reason} (for {timeout_seconds:g} s)", reason.hint)
-        _pause(began)
-
-
-def _pause(began: float) -> None:
-    """Wait before the next look at what began then: what is quick is seen soon, what takes long is asked seldom."""
-    time.sleep(min(LOOK_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
-
-
 def _found(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
     try:
         resource = find(name)
@@ -297,7 +268,7 @@ def _delete(cloud: str, name: str) -> None:
         try:
             api = Cloud(cloud)
             while api.remove(name):
-                _pause(began)
+                pause(began)
         except expected as error:
             sys.stderr.write(f"{name}: {_words(error)}\n")
             time.sleep(LOOK_SECONDS)

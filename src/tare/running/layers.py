@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.technologies import ANSWER_PORT, PATIENCE, START_SECONDS, Launch, Technology, Timeline
+from tare.contracts.technologies import ANSWER_PORT, PATIENCE, Launch, Technology, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.exec import at_hand
@@ -157,7 +157,7 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
     """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.hosts + emulated
-    return START_SECONDS * (PATIENCE if machines > 1 else 1)
+    return technology.start_seconds * (PATIENCE if machines > 1 else 1)
 
 
 @contextmanager

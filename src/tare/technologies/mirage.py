@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.guests.own_image import PREFIX, QEMU_TOOLS, Boot, OwnImage
+from tare.guests.own_guest import PREFIX, QEMU_TOOLS, Boot
+from tare.guests.own_image import OwnImage
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 
@@ -57,7 +58,7 @@ class Mirage(OwnImage):
         return tuple(package for package in super().debian_packages if package != "solo5")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what is missing; see `OwnImage.problems`. Solo5 comes from opam."""
+        """Find what is missing; see `OwnGuest.problems`. Solo5 comes from opam."""
         problems = super().problems(host)
         return tuple(
             Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in problems
@@ -65,7 +66,8 @@ class Mirage(OwnImage):
 
     def addresses(self, boot: Boot) -> tuple[str, ...]:
         """Return the unikernel's arguments that set its address."""
-        return (f"--ipv4={boot.address}/{PREFIX}", f"--ipv4-gateway={boot.gateway}")
+        network = boot.launch.network
+        return (f"--ipv4={network.instance_address}/{PREFIX}", f"--ipv4-gateway={network.gateway}")
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the command of Solo5's documentation."""

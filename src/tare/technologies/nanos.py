@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.contracts.technologies import Launch
-from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
+from tare.guests.own_guest import NETMASK, Boot, DiskFormat
+from tare.guests.own_image import OwnImage
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 
@@ -29,7 +30,6 @@ class Nanos(OwnImage):
 
     name = "nanos"
     title = "Nanos, an image of yours"
-    needs = "an image of yours"
     tested = "real"
     board = "q35"
     built_in_address = True
@@ -42,7 +42,7 @@ class Nanos(OwnImage):
         return self.image
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what every image needs; see `OwnImage.problems`."""
+        """Find what every image needs; see `OwnGuest.problems`."""
         if self.arguments:
             return (Problem("arguments cannot reach an image of nanos", "`ops image create --args` puts them in it"),)
         return super().problems(host)

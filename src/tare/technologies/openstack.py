@@ -28,7 +28,8 @@ from pydantic import Field
 from tare.contracts.technologies import Launch, Technology, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import Unavailable, did_you_mean
-from tare.guests.cloud import INSTALL, Cloud, Server, Wanted, await_ssh, known_clouds, new_key
+from tare.guests.cloud import INSTALL, Cloud, Wanted, known_clouds
+from tare.guests.login import Login, await_login, configured, new_key
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
@@ -121,8 +122,8 @@ class Openstack(Technology):
             mark("requested")
             server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))
             keys = wanted.host_key[1:] if wanted.host_key else cloud.host_keys(server, self.timeout)
-            target = self._configured(host, folder, server, keys)
-            await_ssh(host, target, self.timeout)
+            target = configured(host, folder, Login(server.address, self.user, f"{folder}/key"), keys)
+            await_login(host, target, self.name, self.timeout)
             mark("ready")
             yield (
                 target,
@@ -147,14 +148,3 @@ class Openstack(Technology):
             return wanted
         public_key = new_key(host, f"{folder}/host_key")
         return replace(wanted, host_key=(host.read(f"{folder}/host_key"), public_key))
-
-    def _configured(self, host: Host, folder: Path, server: Server, keys: Sequence[str]) -> Machine:
-        """Write the configuration of OpenSSH's client for the server."""
-        host.write(f"{folder}/known_hosts", "".join(f"{folder.name} {key}\n" for key in keys))
-        lines = (
-            *(f"Host {folder.name}", f"HostName {server.address}", f"HostKeyAlias {folder.name}", f"User {self.user}"),
-            *(f"IdentityFile {folder}/key", "IdentitiesOnly yes", f"UserKnownHostsFile {folder}/known_hosts"),
-            *("GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes"),
-        )
-        host.write(f"{folder}/ssh_config", "".join(f"{line}\n" for line in lines))
-        return Machine(folder.name, f"{folder}/ssh_config", server.address)

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.own_image import NETMASK, Boot, DiskFormat, OwnImage
+from tare.guests.own_guest import Boot, DiskFormat
+from tare.guests.own_image import OwnImage
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,15 @@ class Osv(OwnImage):
 
     name = "osv"
     title = "OSv, an image of yours"
-    needs = "an image of yours"
     tested = "real"
+    processor = "host,+x2apic"
+    drive = ("-drive", "file={disk},if=none,id=hd0,format=qcow2", "-device", "virtio-blk-pci,id=blk0,drive=hd0")
+    after = ("-device", "virtio-rng-pci")
 
     disk: str = ""
     disk_format: DiskFormat = "qcow2"
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
-        """Return the command of scripts/run.py."""
-        addresses = f"--ip=eth0,{boot.address},{NETMASK} --defaultgw={boot.gateway} --nameserver={boot.gateway}"
-        device = ("-device", "virtio-blk-pci,id=blk0,drive=hd0")
-        drive = ("-drive", f"file={boot.disk},if=none,id=hd0,format=qcow2", *device)
-        return (
-            *self.machine(boot, virtual="host,+x2apic"),
-            *("-kernel", boot.image, "-append", " ".join(filter(None, (addresses, self.arguments)))),
-            *(drive if boot.disk else ()),
-            *self.card(boot),
-            *("-device", "virtio-rng-pci"),
-        )
+    def line(self, boot: Boot) -> str:
+        """Return the command line of scripts/run.py."""
+        addresses = "--ip=eth0,{address},{netmask} --defaultgw={gateway} --nameserver={gateway}"
+        return boot.filled(addresses, self.arguments)

@@ -22,7 +22,8 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tare.guests.own_image import PREFIX, Boot, DiskFormat, OwnImage
+from tare.guests.own_guest import PREFIX, Boot, DiskFormat
+from tare.guests.own_image import OwnImage
 
 
 @dataclass(frozen=True)
@@ -31,27 +32,18 @@ class Rumprun(OwnImage):
 
     name = "rumprun"
     title = "Rumprun, an image of yours"
-    needs = "an image of yours"
     one_cpu = True
+    drive = ("-drive", "if=virtio,file={disk},format=qcow2")
 
     disk: str = ""
     disk_format: DiskFormat = "raw"
     mountpoint: str = "/data"
     environment: tuple[str, ...] = ()
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
-        """Return the command of `rumprun kvm`."""
-        drive = ("-drive", f"if=virtio,file={boot.disk},format=qcow2")
-        return (
-            *self.machine(boot),
-            *self.card(boot),
-            *(drive if boot.disk else ()),
-            *("-kernel", boot.image, "-append", self._configuration(boot)),
-        )
-
-    def _configuration(self, boot: Boot) -> str:
-        """Write the kernel's JSON. Rumprun wants one key `env` for each variable, which JSON discourages."""
-        static = {"method": "static", "addr": boot.address, "mask": str(PREFIX), "gw": boot.gateway}
+    def line(self, boot: Boot) -> str:
+        """Return the kernel's JSON. Rumprun wants one key `env` for each variable, which JSON discourages."""
+        network = boot.launch.network
+        static = {"method": "static", "addr": network.instance_address, "mask": str(PREFIX), "gw": network.gateway}
         data = {"source": "dev", "path": "/dev/ld0a", "fstype": "blk", "mountpoint": self.mountpoint}
         entries = [
             *(("env", each) for each in self.environment),

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.own_image import PREFIX, Boot, OwnImage
+from tare.guests.own_guest import Boot
+from tare.guests.own_image import OwnImage
 
 # Even if it is built with a fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE).
 _NO_SEED = (
@@ -35,7 +36,6 @@ class Unikraft(OwnImage):
 
     name = "unikraft"
     title = "Unikraft, an image of yours"
-    needs = "an image of yours"
     tested = "real"
 
     initrd: str = ""
@@ -50,13 +50,10 @@ class Unikraft(OwnImage):
         """Return what newer ones need of the processor."""
         return _NO_SEED if "Could not initialize the HWRNG" in said else ""
 
+    def line(self, boot: Boot) -> str:
+        """Return the command line of Unikraft's guides."""
+        return boot.filled("netdev.ip={address}/{prefix}:{gateway}", self.parameters, "--", self.arguments)
+
     def command(self, boot: Boot) -> tuple[str, ...]:
-        """Return the command of Unikraft's guides."""
-        address = f"netdev.ip={boot.address}/{PREFIX}:{boot.gateway}"
-        line = " ".join(filter(None, (address, self.parameters, "--", self.arguments)))
-        return (
-            *self.machine(boot),
-            *self.card(boot),
-            *("-kernel", boot.image, "-append", line),
-            *(("-initrd", boot.files[self.initrd]) if self.initrd else ()),
-        )
+        """Return QEMU's command, with the root file system."""
+        return (*super().command(boot), *(("-initrd", boot.files[self.initrd]) if self.initrd else ()))

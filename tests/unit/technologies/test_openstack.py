@@ -307,7 +307,7 @@ def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Lau
     HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(other), timeout=60)
     state.console = KEYS.format(HERE.read(f"{other}.pub"))
     with (
-        pytest.raises(TareError, match="the server's SSH host key is not the one on its console"),
+        pytest.raises(TareError, match="the machine's SSH host key is not the one that it should have"),
         WHOLE.launch(HERE, replace(launch, image=ssh_image)),
     ):
         pass

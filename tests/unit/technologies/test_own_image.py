@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from plug_ins import own
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
-from tare.guests.own_image import Boot, OwnImage, _digests, _overlay
+from tare.guests.own_guest import Boot, _digests, overlay
+from tare.guests.own_image import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -118,8 +119,8 @@ def test_only_what_uses_one_cpu_has_one_and_a_caution_for_it(boot: Boot) -> None
     two = replace(boot, launch=replace(boot.launch, limits=replace(LIMITS, cpus=(2, 3))))
     assert option(Osv("/k", "redis").command(two), "-smp") == "2"
     assert option(Rumprun("/k", "redis").command(two), "-smp") == "1"
-    assert Osv("/k", "redis")._cautions(two.launch) == ()
-    assert [caution.kind for caution in Rumprun("/k", "redis", accelerator="tcg")._cautions(two.launch)] == [
+    assert Osv("/k", "redis").cautions(two.launch) == ()
+    assert [caution.kind for caution in Rumprun("/k", "redis", accelerator="tcg").cautions(two.launch)] == [
         "emulated",
         "limits-differ",
     ]
@@ -147,14 +148,14 @@ def test_every_workload_with_a_server_declares_where_an_image_has_it(workload: W
 def test_an_image_that_serves_several_workloads_is_named_once() -> None:
     both = TypeAdapter(Osv).validate_python({"image": "/k", "service": ["redis", "nginx"]})
     assert both.serves == {"redis": 6379, "nginx": 80}
-    assert both._setting_problems() == ()
+    assert both.setting_problems() == ()
     assert (both.refuses(Redis()), both.refuses(Nginx()), both.refuses(Startup())) == (None, None, None)
     assert both.refuses(Dhrystone()) == "a unikernel has no shell: this image serves redis and nginx alone"
-    (problem,) = replace(both, port=80)._setting_problems()
+    (problem,) = replace(both, port=80).setting_problems()
     assert problem.what == "one port is given for several services"
-    (problem,) = replace(both, service=("redis", "ngin"))._setting_problems()
+    (problem,) = replace(both, service=("redis", "ngin")).setting_problems()
     assert problem.what == 'service = "ngin": no workload of this name'
-    (problem,) = replace(both, service=())._setting_problems()
+    (problem,) = replace(both, service=()).setting_problems()
     assert problem.what == "it boots an image of your own, but the stack names none"
 
 
@@ -166,15 +167,15 @@ def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("technology", ALL)
 def test_without_an_image_it_says_what_to_write(technology: type[OwnImage]) -> None:
-    (problem,) = technology()._setting_problems()
+    (problem,) = technology().setting_problems()
     assert problem.what == "it boots an image of your own, but the stack names none"
     assert f'stack = "{technology.name}"' in problem.fix
 
 
 def test_settings_that_cannot_be_served_are_problems() -> None:
-    (problem,) = Osv("/k", "rediss")._setting_problems()
+    (problem,) = Osv("/k", "rediss").setting_problems()
     assert (problem.what, problem.fix) == ('service = "rediss": no workload of this name', 'did you mean "redis"?')
-    (problem,) = Osv("/k", "dhrystone")._setting_problems()
+    (problem,) = Osv("/k", "dhrystone").setting_problems()
     assert problem.what == "the port of dhrystone is not given"
     (problem,) = Nanos("/k", "redis", arguments="--port 1").problems(LocalHost())
     assert problem.what == "arguments cannot reach an image of nanos"
@@ -240,7 +241,7 @@ def _hint_of(boot: Boot, console: Sequence[str]) -> str:
         LocalHost().spawn("printf", "%s\n", *console) as monitor,
         pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
     ):
-        Unikraft("/k", "redis", accelerator="tcg")._await_service(launch, monitor)
+        Unikraft("/k", "redis", accelerator="tcg")._await_answer(launch, monitor)
     return error.value.hint
 
 
@@ -254,9 +255,9 @@ def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: Boot, tmp
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     launch = replace(boot.launch, folder=tmp_path / "instance")
     (launch.folder / "written").mkdir(parents=True)
-    overlay = _overlay(host, launch, str(disk), "raw")
-    told = host.run("qemu-img", "info", "--backing-chain", "--output=json", overlay, timeout=60).text
-    assert [each["filename"] for each in json.loads(told)] == [overlay, str(disk)]
+    made = overlay(host, launch, str(disk), "raw")
+    told = host.run("qemu-img", "info", "--backing-chain", "--output=json", made, timeout=60).text
+    assert [each["filename"] for each in json.loads(told)] == [made, str(disk)]
 
 
 @needs_qemu_img
@@ -265,12 +266,14 @@ def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) 
     secret.write_bytes(bytes(1 << 16))
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     with pytest.raises(TrialFailed, match=rf"it is only a part of a disk: it refers to {secret}"):
-        _overlay(host, boot.launch, str(disk), "qcow2")
+        overlay(host, boot.launch, str(disk), "qcow2")
 
 
-def test_the_disk_and_the_root_file_system_are_proved_too_as_they_hold_the_application(tmp_path: Path) -> None:
+def test_the_disk_and_the_root_file_system_are_proved_too_as_they_hold_the_application(
+    boot: Boot, tmp_path: Path
+) -> None:
     for name in ("kernel", "usr.img"):
         (tmp_path / name).write_text(name)
-    digests = _digests(LocalHost(), {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
+    digests = _digests(boot.launch, {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
     expected = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("kernel", "usr.img")}
     assert digests == {"sha256": expected["kernel"], "sha256 of /images/usr.img": expected["usr.img"]}

@@ -17,7 +17,6 @@ from fakes import launch_on
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
-from tare.guests import own_image
 from tare.guests.own_image import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -132,8 +131,8 @@ def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch:
 
 
 @pytest.mark.machine
-def test_an_image_that_never_answers_fails_in_its_time(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_image, "BOOT_SECONDS", 1.0)
+def test_an_image_that_never_answers_fails_in_its_time(launch: Launch) -> None:
+    launch = replace(launch, start_seconds=1.2)
     address = launch.network.instance_address
     disk = launch.folder.with_name("empty")
     disk.write_bytes(bytes(1 << 20))

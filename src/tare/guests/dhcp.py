@@ -1,0 +1,61 @@
+"""A DHCP server for guests that ask for their address: dnsmasq, without DNS, on the run's own bridge.
+
+It runs in the bridge's namespace, from the first guest that needs it to the end of the run. It answers the hardware
+addresses of the run's slots only, each with the slot's address, and it sleeps while nobody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tare.contracts.technologies import Launch
+from tare.errors import TrialFailed
+from tare.hosts.lines import last_lines
+from tare.hosts.network import SLOTS
+
+TOOLS: Mapping[str, str] = {"dnsmasq": "dnsmasq-base"}
+_READY_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+
+
+def dhcp(launch: Launch) -> str:
+    """Start the server, once in a run; return the path of its log. Raises TrialFailed."""
+    return launch.cache.made("DHCP server", lambda: _served(launch))
+
+
+def asked(log: str, mac: str) -> bool:
+    """Return whether a hardware address has asked for an address, by the server's log."""
+    return any("DHCPDISCOVER" in line or "DHCPREQUEST" in line for line in log.splitlines() if mac in line)
+
+
+def given(log: str, mac: str) -> bool:
+    """Return whether a hardware address has its address, by the server's log."""
+    return any("DHCPACK" in line for line in log.splitlines() if mac in line)
+
+
+@contextmanager
+def _served(launch: Launch) -> Iterator[str]:
+    network, host = launch.network, launch.ledger.host
+    folder = launch.folder.with_name(f"{network.prefix}-dhcp")
+    log, own = f"{folder}/log", str(network.subnet[3])  # after the machine's and the client's
+    slots = (network.at(slot) for slot in range(SLOTS))
+    words = (
+        *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", f"--log-facility={log}"),
+        *("--port=0", "--interface=bridge", "--bind-interfaces", "--no-ping", "--dhcp-authoritative"),
+        *("--leasefile-ro", f"--dhcp-range={network.subnet.network_address},static,255.255.255.0,infinite"),
+        *(f"--dhcp-host={slot.instance_mac},{slot.instance_address}" for slot in slots),
+        f"--dhcp-option=option:router,{network.gateway}",
+    )
+    with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)):
+        host.run("mkdir", "-p", str(folder), timeout=30)
+        network.ip_in(network.lan, f"addr replace {own}/24 dev bridge")
+        with host.spawn(*network.enter, *words) as server:
+            deadline = time.monotonic() + _READY_SECONDS
+            while "DHCP, static leases only" not in host.read(log):
+                if not server.running() or time.monotonic() > deadline:
+                    said = last_lines(server.errors() or host.read(log)) or "it said nothing"
+                    raise TrialFailed(f"dnsmasq did not start: {said}", 'address = "static" needs none')
+                time.sleep(_PAUSE_SECONDS)
+            yield log

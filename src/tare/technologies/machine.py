@@ -1,0 +1,245 @@
+"""A disk or kernel of yours as a virtual machine, in QEMU, Firecracker or Cloud Hypervisor.
+
+tare boots what you have: another distribution, NetBSD or FreeBSD, an appliance, a cloud image, your own golden image.
+It never writes to your files: each machine has an overlay of the disk, or a copy in a monitor that takes no overlays.
+The machine is measured from the client by the service that it starts by itself, as a unikernel is, or tare logs in by
+SSH and runs any workload in it. With a login it must be Linux on x86-64, and the user root or allowed to use sudo
+without a password; a workload's programs must be on the disk, as tare brings its own alone.
+
+The machine has one network card. It asks for its address by DHCP, which tare's own dnsmasq answers, or it has the
+address itself: 198.18.0.10/24 with the gateway 198.18.0.1, unless the machine under test has a route there, or that of
+`{address}`, `{netmask}`, `{prefix}` and `{gateway}` in `arguments`.
+
+Limits: it is not what a user's hypervisor would choose: no firmware but SeaBIOS, no graphics, no second card. The proof
+has the SHA-256 of each file. Firecracker boots kernels alone, Cloud Hypervisor kernels or a firmware; both with KVM.
+
+Settings: `disk`, a disk that a PC boots, or that the kernel mounts, and `disk_format`, `raw` or `qcow2`; `kernel`, with
+`initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`, `qemu`
+(KVM), `qemu-tcg` (emulation), `firecracker` or `cloud-hypervisor`; `firmware`, the path of one for UEFI; `devices`,
+`virtio`, or `emulated` for a system without its drivers (AHCI, e1000); `address`, `dhcp` or `static`; `service`, the
+workload that it serves, such as `nginx`, or a list of several; `port`, the TCP port of a single service, 0 for the
+usual one; `user`, who logs in by SSH, and `key`, the path of the private key, empty for a user without a password or
+for root's own keys; `cloud_init`, whether tare gives it a disk for cloud-init, with a key for that user, and
+`user_data`, the path of yours; `timeout`, for its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tare.contracts.technologies import Launch, Technology
+from tare.contracts.workloads import Workload
+from tare.guests import boot_files, boot_medium, dhcp, login, own_machine
+from tare.guests.own_guest import QEMU, QEMU_TOOLS, Boot, DiskFormat, OwnGuest
+from tare.hosts.host import Host
+from tare.model.trials import Problem
+from tare.technologies.cloud_hypervisor import CloudHypervisor
+from tare.technologies.firecracker import Firecracker
+from tare.units import Duration
+
+_MONITORS: Mapping[str, type[Technology]] = {each.name: each for each in (Firecracker, CloudHypervisor)}
+_SEED = "its disk for cloud-init"  # beside the user's files
+_REFUSED = "is it the right user and key? It may be set on the disk, or by cloud_init = true"
+
+
+@dataclass(frozen=True)
+class Machine(OwnGuest):
+    """Boots the user's disk or kernel."""
+
+    name = "machine"
+    title = "a disk or kernel of yours"
+    family = "type 2"
+    isolates = "a kernel of its own on virtual hardware"
+    needs = "a disk or kernel of yours"
+    packages = (*dhcp.TOOLS.values(), *login.TOOLS.values(), "xorriso")
+    starts_quickly = False
+    tested_in = "tests/contract/test_machine.py"
+    board = "q35"
+    without_kvm = 'use monitor = "qemu-tcg"'
+    brings_what = "a disk or kernel"
+    table = 'monitor = "qemu-tcg", disk = "PATH" and service = "nginx" or user = "root"'
+
+    disk: str = ""
+    disk_format: DiskFormat = "raw"
+    kernel: str = ""
+    initrd: str = ""
+    arguments: str = ""
+    monitor: Literal["qemu", "qemu-tcg", "firecracker", "cloud-hypervisor"] = "qemu"
+    firmware: str = ""
+    devices: Literal["virtio", "emulated"] = "virtio"
+    address: Literal["dhcp", "static"] = "dhcp"
+    service: str | tuple[str, ...] = ""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    user: str = ""
+    key: str = ""
+    cloud_init: bool = False
+    user_data: str = ""
+    timeout: Annotated[Duration, Field(gt=0, le=7200)] = 120.0
+
+    @property
+    def image(self) -> str:
+        """The kernel, or the disk that boots itself."""
+        return self.kernel or self.disk
+
+    @property
+    def accelerator(self) -> Literal["kvm", "tcg"]:
+        """Emulation for `qemu-tcg` alone."""
+        return "tcg" if self.monitor == "qemu-tcg" else "kvm"
+
+    @property
+    def monitor_program(self) -> str:
+        """The program that runs the machine."""
+        return QEMU if self.monitor.startswith("qemu") else self.monitor
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """What its settings need, beside the monitor if that is not QEMU."""
+        asks = dhcp.TOOLS if self.address == "dhcp" else {}
+        seeded = {"xorriso": "xorriso"} if self.seeded else {}
+        return {**QEMU_TOOLS, **asks, **(login.TOOLS if self.user else {}), **seeded}
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it gets a disk for cloud-init."""
+        return self.cloud_init or bool(self.user_data)
+
+    @property
+    def more_files(self) -> tuple[str, ...]:
+        """The files of the user that it boots with; the key is not among them."""
+        return tuple(filter(None, (self.initrd, self.firmware, self.user_data)))
+
+    @property
+    def built_in_address(self) -> bool:
+        """Whether its address is on the disk."""
+        return self.address == "static" and "{address}" not in self.arguments
+
+    @property
+    def start_seconds(self) -> float:
+        """The `timeout`."""
+        return self.timeout
+
+    @property
+    def answers(self) -> bool:
+        """Whether the settings name a service or a login."""
+        return bool(self.services or self.user)
+
+    @property
+    def first_port(self) -> int:
+        """The port of its first service, or that of SSH."""
+        return next(iter(self.serves.values()), login.PORT)
+
+    def refuses(self, workload: Workload) -> str | None:
+        """Without a login, refuse all workloads but those that it serves and those that run nothing inside."""
+        if self.user or not workload.runs_inside or workload.server in self.serves:
+            return None
+        return f"it serves {' and '.join(self.services)} alone: with user = … tare logs in and runs others"
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find what is missing, and whether the user's files can be booted on this monitor."""
+        if problems := super().problems(host):
+            return problems
+        if self.monitor_program != QEMU and (problems := _MONITORS[self.monitor]().problems(host)):
+            return problems
+        begins = {path: self.beginning(host, path, boot_files.COUNT) for path in (self.kernel, self.disk) if path}
+        boots = not (self.kernel or self.firmware)
+        found = {
+            self.kernel: boot_files.kernel_fault(begins[self.kernel]) if self.kernel else None,
+            self.disk: boot_files.disk_fault(begins[self.disk], self.disk_format, boots) if self.disk else None,
+        }
+        return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found.items() if fault)
+
+    def setting_problems(self) -> tuple[Problem, ...]:
+        """Find what the settings lack, and which of them do not go together."""
+        virtual, boots = self.monitor_program == QEMU, "a disk boots a kernel of its own"
+        wrong = (
+            (not self.kernel and (self.initrd or self.arguments), f"initrd and arguments need kernel = …: {boots}"),
+            (self.key and not self.user, "key needs user = …, who logs in with it"),
+            (self.monitor == "firecracker" and not self.kernel, "Firecracker needs kernel = …: it boots no disk"),
+            (not virtual and not (self.kernel or self.firmware), f"{self.monitor} needs kernel = … or firmware = …"),
+            (not virtual and self.devices == "emulated", f'{self.monitor} has no devices but "virtio"'),
+        )
+        problems = (Problem(what, "`tare technologies machine` has the settings") for fault, what in wrong if fault)
+        return super().setting_problems() or tuple(problems)
+
+    def made_ready(self, host: Host, launch: Launch, placed: Mapping[str, str]) -> Mapping[str, str]:
+        """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
+        made = dict(placed)
+        if self.address == "dhcp":
+            dhcp.dhcp(launch)
+        if self.monitor_program != QEMU:
+            if self.disk:
+                made[self.disk] = own_machine.copied(host, launch, placed[self.disk], self.disk_format)
+            if self.kernel and boot_files.is_compressed_linux(self.beginning(host, self.kernel, boot_files.COUNT)):
+                made[self.kernel] = str(launch.folder / "vmlinux")
+                boot_medium.unpack(host, placed[self.kernel], made[self.kernel])
+        if self.seeded:
+            user_data = placed[self.user_data] if self.user_data else ""
+            made[_SEED] = own_machine.seed(host, launch, user_data, self._public_key(host, launch))
+        return made
+
+    def _public_key(self, host: Host, launch: Launch) -> str:
+        """Return the public key for cloud-init: of the user's own, or of one that tare makes; empty without a login."""
+        if not self.user:
+            return ""
+        if not self.key:
+            return login.new_key(host, f"{launch.folder}/key")
+        return host.run("ssh-keygen", "-y", "-f", self._placed(host, launch, self.key), timeout=30).text.strip()
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Return the monitor's command."""
+        files = {name: boot.files.get(path, "") for name, path in (("kernel", self.kernel), ("initrd", self.initrd))}
+        hardware = own_machine.Hardware(
+            boot.launch,
+            boot.tap,
+            **files,
+            line=boot.filled(self.arguments),
+            firmware=boot.files.get(self.firmware, ""),
+            disk=boot.disk,
+            seed=boot.files.get(_SEED, ""),
+        )
+        if self.monitor == "firecracker":
+            return own_machine.firecracker(hardware)
+        if self.monitor == "cloud-hypervisor":
+            here = boot.launch.ledger.host
+            form = boot.launch.cache.once("format of Cloud Hypervisor's disks", lambda: CloudHypervisor().form(here))
+            return own_machine.cloud_hypervisor(hardware, form)
+        virtio = self.devices == "virtio"
+        card = self.card(boot, "virtio-net-pci,romfile=" if virtio else "e1000,romfile=")
+        return (*self.machine(boot), *own_machine.qemu(hardware, virtio), *card)
+
+    def silence(self, launch: Launch) -> str:
+        """Describe how far a machine came that does not answer."""
+        if self.address == "static":
+            return super().silence(launch)
+        log, network = launch.ledger.host.read(dhcp.dhcp(launch)), launch.network
+        if not dhcp.asked(log, network.instance_mac):
+            return "it asked for no address by DHCP"
+        if not dhcp.given(log, network.instance_mac):
+            return "it asked for an address by DHCP, and did not take it"
+        return f"it has its address, but {super().silence(launch)}"
+
+    def hint(self, launch: Launch) -> str:
+        """Return what to do about a machine that does not answer."""
+        if self.address == "static":
+            network = launch.network
+            return f"its own address must be {network.instance_address}/24, its gateway {network.gateway}"
+        return 'its console is the serial port; for a system without virtio drivers: devices = "emulated"'
+
+    @contextmanager
+    def entered(self, host: Host, launch: Launch) -> Iterator[Host | None]:
+        """Log in, if a user is given; raises TrialFailed."""
+        if not self.user:
+            yield None
+            return
+        key = self._placed(host, launch, self.key) if self.key else f"{launch.folder}/key" if self.seeded else ""
+        address, seconds = launch.network.instance_address, launch.start_seconds
+        host_keys = login.host_keys_at(host, address, self.name, seconds)
+        target = login.configured(host, launch.folder, login.Login(address, self.user, key), host_keys)
+        login.await_login(host, target, self.name, seconds, "" if self.seeded else _REFUSED)
+        with login.root_inside(host, launch, target, self.name) as inside:
+            yield inside
