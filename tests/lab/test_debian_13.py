@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.lab]
 ROOT = Path(__file__).parents[2]
 # Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
 STACKS = (
-    *(found.name for found in in_contract() if found.family != "unikernel"),
+    *(found.name for found in in_contract() if found.tested_in == "tests/contract"),
     *("docker-bridge", "podman-bridge"),
 )
 SUITE = f"""\

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import TareError, TrialFailed, Unavailable, UsageError, did_you_mean
-from tare.guests.login import pause
+from tare.guests import login
 from tare.model.trials import Caution
 
 INSTALL = "pip install tare-bench[openstack]"
-LOOK_SECONDS = 2.0  # from one look at the cloud to the next, at most
 _ANSWER_SECONDS = 30.0  # for one request of ours
 _INSTANCES = "198.18.0.0/15"  # the addresses of instances in the server
 _HOST_KEYS = re.compile(r"BEGIN SSH HOST KEY KEYS-+\s(.*?)-+END SSH HOST KEY KEYS", re.DOTALL)
@@ -96,7 +95,7 @@ class Cloud:
                     if time.monotonic() > began + wanted.timeout_seconds:
                         what = f"openstack: {wanted.name} is not gone after {wanted.timeout_seconds:g} s"
                         raise TrialFailed(what, "`tare clean` tries again; or delete it by hand, it costs")
-                    pause(began)
+                    login.pause(began)
 
     def host_keys(self, server: Server, timeout_seconds: float) -> tuple[str, ...]:
         """Read the public host keys that cloud-init prints on the server's console."""
@@ -113,7 +112,7 @@ class Cloud:
             if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server did not print its SSH host key within {timeout_seconds:g} s"
                 raise TrialFailed(what, hint)
-            pause(began)
+            login.pause(began)
 
     def remove(self, name: str) -> bool:
         """Delete everything of this name; return whether something is left, which a later call deletes."""
@@ -183,7 +182,7 @@ class Cloud:
             if time.monotonic() > began + timeout_seconds:
                 what = f"openstack: the server is still in state {server.status} after {timeout_seconds:g} s"
                 raise TrialFailed(what, "a machine of bare metal may need longer: timeout = …")
-            pause(began)
+            login.pause(began)
 
     def _address(self, server: Any, wanted: Wanted) -> str:
         """Return the server's address: a new floating one, if the settings ask for it."""
@@ -268,10 +267,10 @@ def _delete(cloud: str, name: str) -> None:
         try:
             api = Cloud(cloud)
             while api.remove(name):
-                pause(began)
+                login.pause(began)
         except expected as error:
             sys.stderr.write(f"{name}: {_words(error)}\n")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(login.LOOK_SECONDS)
         else:
             return
 

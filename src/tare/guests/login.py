@@ -17,7 +17,7 @@ from tare.model.machines import Machine
 
 TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ssh-keyscan": "openssh-client"}
 PORT = 22
-_LOOK_SECONDS = 2.0  # from one attempt to the next, at most
+LOOK_SECONDS = 2.0  # from one attempt to the next, at most
 _FIRST_PAUSE_SECONDS = 0.1
 _SCAN_SECONDS = 10
 _COPY_SECONDS = 300.0
@@ -92,7 +92,7 @@ def host_keys_at(host: Host, address: str, called: str, timeout_seconds: float) 
 
 def pause(began: float) -> None:
     """Wait before the next look at what began then: what is quick is seen soon, what takes long is asked seldom."""
-    time.sleep(min(_LOOK_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
+    time.sleep(min(LOOK_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
 
 
 @contextmanager

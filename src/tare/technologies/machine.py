@@ -145,6 +145,10 @@ class Machine(OwnGuest):
             return problems
         if self.monitor_program != QEMU and (problems := _MONITORS[self.monitor]().problems(host)):
             return problems
+        return self.file_problems(host)
+
+    def file_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Find whether kernel and disk, which exist, are what their settings say."""
         begins = {path: self.beginning(host, path, boot_files.COUNT) for path in (self.kernel, self.disk) if path}
         boots = not (self.kernel or self.firmware)
         found = {

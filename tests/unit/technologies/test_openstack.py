@@ -18,7 +18,7 @@ from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
 from tare.contracts.technologies import Launch
 from tare.errors import TareError, TrialFailed, Unavailable
-from tare.guests import cloud
+from tare.guests import cloud, login
 from tare.guests.cloud import Cloud, Wanted
 from tare.hosts.chroot import fresh_root, make_enterable
 from tare.hosts.exec import ExecHost
@@ -45,7 +45,7 @@ def _clouds(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     with stand_in.running(state) as url:
         configured(tmp_path, CLOUDS.format(url, stand_in.PASSWORD))
         monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
-        monkeypatch.setattr(cloud, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(login, "LOOK_SECONDS", 0.01)
         yield
 
 

@@ -1,0 +1,149 @@
+"""Disks and kernels of the user's, emulated: Debian with GRUB, nginx and SSH; a kernel with an initial RAM disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from own_disks import debian_disk, debian_kernel, micro_initrd
+
+from tare.contracts.workloads import Instance, Setup, Workload
+from tare.errors import TrialFailed
+from tare.hosts.local import LocalHost
+from tare.running.layers import Notes, started
+from tare.running.testbed import Testbed
+from tare.running.values import read_values
+from tare.technologies.machine import Machine
+from tare.workloads.micro_http import MicroHttp
+from tare.workloads.nginx import Nginx
+
+pytestmark = pytest.mark.machine
+
+NothingLeft = Callable[[], AbstractContextManager[None]]
+ROOT_BY_KEY = "#cloud-config\ndisable_root: false\n"
+
+
+@pytest.fixture(scope="module")
+def micro(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """The image's kernel, whose first program is a small HTTP server."""
+    initrd = micro_initrd(testbed.image, tmp_path_factory.mktemp("micro") / "initrd")
+    return Machine(
+        kernel=str(testbed.image.kernel),
+        initrd=str(initrd),
+        arguments="console=ttyS0 panic=-1",
+        monitor="qemu-tcg",
+        service="micro-http",
+    )
+
+
+@pytest.fixture(scope="module")
+def debian() -> Machine:
+    """A disk that boots by GRUB, asks for its address, and starts nginx and SSH."""
+    return Machine(str(debian_disk()), monitor="qemu-tcg", service="nginx", timeout=600.0)
+
+
+def served(instance: Instance, testbed: Testbed, workload: Workload) -> float:
+    """Return the throughput that the client measures."""
+    (value,) = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
+    return value.value
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@pytest.mark.parametrize("address", ["dhcp", "static"])
+def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
+    address: str, micro: Machine, testbed: Testbed, nothing_left: NothingLeft
+) -> None:
+    words = f"{micro.arguments} address={{address}}/{{prefix}}" if address == "static" else micro.arguments
+    machine = replace(micro, address=address, arguments=words)
+    assert machine.problems(LocalHost()) == ()
+    notes = Notes()
+    with nothing_left(), started(testbed.slot(3), (machine,), None, notes) as (part,):
+        instance = part.instance
+        assert (instance.inside, instance.path) == (None, "tap")
+        assert instance.address == testbed.slot(3).network.instance_address
+        assert [mark.name for mark in notes.marks] == ["requested", "started", "ready"]
+        assert [caution.kind for caution in instance.cautions] == ["emulated"]
+        assert instance.proof["sha256"] == digest(testbed.image.kernel)
+        assert served(instance, testbed, MicroHttp(clients=(1,))) > 10
+        testbed.cache.close()  # the DHCP server goes with the run
+
+
+def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_console(
+    micro: Machine, testbed: Testbed, nothing_left: NothingLeft
+) -> None:
+    machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7/24", timeout=24.0)
+    what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
+    with nothing_left():
+        with pytest.raises(TrialFailed) as error, started(testbed, (machine,), None, Notes()):
+            pass
+        testbed.cache.close()
+    assert str(error.value) == what
+    assert error.value.hint.startswith("its last output: ")
+    assert error.value.hint.endswith('for a system without virtio drivers: devices = "emulated"')
+
+
+def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: Testbed) -> None:
+    machine = replace(micro, initrd="", arguments="console=ttyS0", timeout=3600.0)
+    with pytest.raises(TrialFailed, match="its kernel panicked") as error, started(testbed, (machine,), None, Notes()):
+        pass
+    assert "VFS: Unable to mount root fs" in error.value.hint
+
+
+def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
+    disk = Path(debian.disk)
+    before = digest(disk)
+    assert debian.problems(LocalHost()) == ()
+    with nothing_left(), started(testbed, (debian,), None, Notes()) as (part,):
+        instance = part.instance
+        assert instance.serves == {"nginx": 80}
+        assert instance.storage is not None
+        assert Path(instance.storage).is_relative_to(testbed.instances)
+        assert (instance.disk() or 0) > 1 << 20
+        assert instance.proof["sha256"] == before
+        assert served(instance, testbed, Nginx(clients=(1,))) > 10
+        testbed.cache.close()
+    assert digest(disk) == before
+
+
+def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: Testbed) -> None:
+    machine = replace(debian, service="", user="debian", cloud_init=True)
+    with started(testbed, (machine,), None, Notes()) as (part,):
+        inside = part.instance.inside
+        assert inside is not None
+        assert inside.run("id", "-u", timeout=60).text == "0\n"
+        assert inside.run("sh", "-c", "ulimit -Hn", timeout=60).text == f"{testbed.limits.open_files}\n"
+        assert inside.run("hostname", timeout=60).text == f"{part.instance.name}\n"
+        assert "GenuineTCG" not in inside.read("/proc/cmdline")
+
+
+def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testbed: Testbed, tmp_path: Path) -> None:
+    kernel, initrd = map(str, debian_kernel())
+    words = "root=LABEL=root ro console=ttyS0 net.ifnames=0"
+    key, data = tmp_path / "key", tmp_path / "user-data"
+    LocalHost().run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key), timeout=60)
+    data.write_text(ROOT_BY_KEY)
+    own = {"user": "root", "key": str(key), "user_data": str(data)}
+    machine = replace(debian, kernel=kernel, initrd=initrd, arguments=words, **own)
+    with started(testbed, (machine,), None, Notes()) as (part,):
+        inside = part.instance.inside
+        assert inside is not None
+        assert "net.ifnames=0" in inside.read("/proc/cmdline")
+        assert inside.read("/root/.ssh/authorized_keys").split()[1] == (tmp_path / "key.pub").read_text().split()[1]
+
+
+def test_a_login_that_is_refused_is_final(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
+    machine = replace(debian, service="", user="nobody")
+    with nothing_left():
+        with pytest.raises(TrialFailed, match=r"machine: SSH to 198\.18\..*Permission denied") as error:  # noqa: SIM117
+            with started(testbed, (machine,), None, Notes()):
+                pass
+        testbed.cache.close()
+    assert error.value.hint.startswith("is it the right user and key?")
