@@ -216,15 +216,17 @@ class OwnGuest(Technology):
             command = self.command(Boot(launch, files[self.image], disk, tap, files))
             monitor = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             self._await_answer(launch, monitor)
+            inside = stack.enter_context(self.entered(host, launch))
             yield Instance(
                 name=launch.name,
-                inside=stack.enter_context(self.entered(host, launch)),
+                inside=inside,
                 address=launch.network.instance_address,
                 path=self.path,
                 processes=group.processes,
                 proof={"monitor": f"{self.monitor_program} {self.version(host)}", "image": self.image}
                 | digests
-                | ({"accelerator": self.accelerator} if self.monitor_program == QEMU else {}),
+                | ({"accelerator": self.accelerator} if self.monitor_program == QEMU else {})
+                | ({"guest kernel": inside.run("uname", "-r", timeout=60).text.strip()} if inside else {}),
                 disk=lambda: max(0, measure(written) - before),
                 image=lambda: _bytes_of(host, placed.values()),
                 cautions=self.cautions(launch),
