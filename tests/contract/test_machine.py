@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from own_disks import debian_disk, debian_kernel, micro_initrd
@@ -59,7 +60,7 @@ def digest(path: Path) -> str:
 
 @pytest.mark.parametrize("address", ["dhcp", "static"])
 def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
-    address: str, micro: Machine, testbed: Testbed, nothing_left: NothingLeft
+    address: Literal["dhcp", "static"], micro: Machine, testbed: Testbed, nothing_left: NothingLeft
 ) -> None:
     words = f"{micro.arguments} address={{address}}/{{prefix}}" if address == "static" else micro.arguments
     machine = replace(micro, address=address, arguments=words)
@@ -130,8 +131,8 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
     key, data = tmp_path / "key", tmp_path / "user-data"
     LocalHost().run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key), timeout=60)
     data.write_text(ROOT_BY_KEY)
-    own = {"user": "root", "key": str(key), "user_data": str(data)}
-    machine = replace(debian, kernel=kernel, initrd=initrd, arguments=words, **own)
+    booted = replace(debian, kernel=kernel, initrd=initrd, arguments=words)
+    machine = replace(booted, user="root", key=str(key), user_data=str(data))
     with started(testbed, (machine,), None, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import machines
 import pytest
 from lab_runs import RUN_SECONDS, done, left_on, outcomes, running
+from own_disks import micro_initrd
 from ssh_machines import lab
 
 from tare.images.image import built_image
@@ -30,6 +31,26 @@ blocks = 2
 [[workloads]]
 use = "redis"
 operations = ["GET"]
+clients = [5]
+duration = "200ms"
+
+"""
+
+OWN_KERNEL = """\
+[suite]
+stacks = ["native", "own"]
+blocks = 2
+
+[stacks.own]
+stack = "machine"
+kernel = "{}"
+initrd = "{}"
+arguments = "console=ttyS0 panic=-1 address={{address}}/{{prefix}}"
+address = "static"
+service = "micro-http"
+
+[[workloads]]
+use = "micro-http"
 clients = [5]
 duration = "200ms"
 
@@ -109,6 +130,19 @@ def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> Non
     trials = [trial for trial in run.trials if trial.stack == "crun/qemu-tcg"]
     assert [trial.path for trial in trials] == ["bridge/tap"] * 2
     assert [[layer.name for layer in trial.layers] for trial in trials] == [["qemu-tcg", "crun"]] * 2
+
+
+def test_a_kernel_of_the_users_is_carried_to_a_machine_and_runs_on_its_kvm(tmp_path: Path) -> None:
+    image = built_image(print)
+    initrd, suite = micro_initrd(image, tmp_path / "initrd"), tmp_path / "suite.toml"
+    with running("kvm") as machine:
+        reach = f'[hosts.server]\nssh = "{machine.title}"\nssh_config = "{machines.ssh_config()}"\n'
+        suite.write_text(OWN_KERNEL.format(image.kernel, initrd) + reach, encoding="utf-8")
+        run = done(suite, tmp_path / "run")
+        assert left_on(machine) == ""
+    assert set(outcomes(run).values()) == {"ok"}
+    proofs = [dict(trial.proof) for trial in run.trials if trial.stack == "own"]
+    assert [proof["accelerator"] for proof in proofs] == ["kvm"] * 2
 
 
 def test_the_contract_of_what_runs_on_kvm_holds() -> None:

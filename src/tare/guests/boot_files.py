@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 
-COUNT = 36 << 10  # the bytes that are looked at
 _PROCESSORS = {8: "MIPS", 20: "PowerPC", 21: "PowerPC", 22: "S/390", 40: "ARM", 183: "AArch64", 243: "RISC-V"}
 _PC = (3, 62)  # the ELF numbers of x86, of 32 and 64 bits
 _IMAGES = {b"ARM\x64": "AArch64", b"RSC\x05": "RISC-V"}  # of Linux, at byte 56
 _MULTIBOOT = struct.pack("<I", 0x1BADB002)
-_MULTIBOOT_BYTES = 8192
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 _QCOW2 = b"QFI\xfb"
 _OTHER_DISKS = {b"KDMV": "vmdk", b"vhdxfile": "vhdx", b"conectix": "vpc", b"<<< ": "vdi", b"# Disk": "vmdk"}
@@ -26,7 +24,7 @@ def kernel_fault(begins: bytes) -> Fault:
         order = ">" if begins[5] == 2 else "<"
         (number,) = struct.unpack_from(f"{order}H", begins, 18)
         return None if number in _PC else _foreign(_PROCESSORS.get(number, f"processor {number}"))
-    if begins[0x202:0x206] == b"HdrS" or _MULTIBOOT in begins[:_MULTIBOOT_BYTES]:
+    if begins[0x202:0x206] == b"HdrS" or _MULTIBOOT in begins:
         return None
     if name := _IMAGES.get(begins[56:60]):
         return _foreign(name)

@@ -64,7 +64,7 @@ def await_login(host: Host, target: Machine, called: str, timeout_seconds: float
     ask = ("ssh", "-F", target.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", target.ssh, "true")
     began = time.monotonic()
     while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
-        words = asked.stderr.decode("utf-8", "replace")
+        words = (asked.stderr + asked.stdout).decode("utf-8", "replace")  # cloud-init turns root away on the latter
         if "Host key verification failed" in words:
             hint = "is another machine at its address?"
             raise TrialFailed(f"{called}: the machine's SSH host key is not the one that it should have", hint)

@@ -9,21 +9,19 @@ The docstring of each technology describes its settings: `tare technologies NAME
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from tare import plugins
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
-from tare.guests import kvm
+from tare.guests import kvm, own_files
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.hosts.host import Host, Process
@@ -35,7 +33,6 @@ QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-util
 _KNOCK = "usr/lib/tare/knock"
 _OF_THE_START = 5 / 6  # the client knocks for as long as an instance may take to start: ours is the better error
 _PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself knocks without a pause
-_READ_SECONDS = 900.0  # for the whole of a large disk
 _TERMINAL = re.compile(r"\x1b(?:\[[0-9;?=]*[A-Za-z]|[()].|[A-Za-z])|[^\x20-\x7e]")
 _PANIC = re.compile(r"Kernel panic - not syncing")
 
@@ -67,9 +64,6 @@ class Boot:
         ):
             line = line.replace(f"{{{name}}}", value)
         return line
-
-
-DiskFormat = Literal["raw", "qcow2"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +132,11 @@ class OwnGuest(Technology):
         return ()
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The user's files that are not booted, and stay out of the proof."""
+        return ()
+
+    @property
     def services(self) -> tuple[str, ...]:
         """The workloads that it serves."""
         return tuple(filter(None, (self.service,) if isinstance(self.service, str) else self.service))
@@ -188,8 +187,8 @@ class OwnGuest(Technology):
         if problems := missing_tools(host, self.tools) or self.setting_problems():
             return problems
         try:
-            for path in self.own_files():
-                self._look_for(host, path)
+            for path in (*self.own_files(), *self.keys):
+                own_files.look_for(host, path, self.name)
         except Unavailable as error:
             return (Problem(str(error), error.hint),)
         return kvm.problems(host, self.without_kvm) if self.needs_kvm else ()
@@ -200,8 +199,8 @@ class OwnGuest(Technology):
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
             host.run("mkdir", "-p", str(launch.folder / "written"), timeout=30)
-            placed = {path: self._placed(host, launch, path) for path in self.own_files()}
-            digests = _digests(launch, placed)
+            placed = {path: own_files.placed(host, launch, path, self.name) for path in self.own_files()}
+            digests = own_files.digests(launch, placed)
             files = self.made_ready(host, launch, placed)
             measure, written = launch.ledger.maker.bytes_below, str(launch.folder / "written")
             before = measure(written)
@@ -210,7 +209,7 @@ class OwnGuest(Technology):
             group = stack.enter_context(limited(launch.ledger, launch.name, with_monitor(launch.limits)))
             disk = files[self.disk] if self.disk else ""
             if disk and self.monitor_program == QEMU:
-                disk = overlay(host, launch, disk, self.disk_format)
+                disk = own_files.overlay(host, launch, disk, self.disk_format)
             tap = stack.enter_context(launch.network.tap(headers=self.monitor_program == QEMU))
             launch.timeline.mark("started")
             command = self.command(Boot(launch, files[self.image], disk, tap, files))
@@ -228,7 +227,7 @@ class OwnGuest(Technology):
                 | ({"accelerator": self.accelerator} if self.monitor_program == QEMU else {})
                 | ({"guest kernel": inside.run("uname", "-r", timeout=60).text.strip()} if inside else {}),
                 disk=lambda: max(0, measure(written) - before),
-                image=lambda: _bytes_of(host, placed.values()),
+                image=lambda: own_files.bytes_of(host, placed.values()),
                 cautions=self.cautions(launch),
                 serves=self.serves,
                 storage=disk or None,
@@ -259,30 +258,6 @@ class OwnGuest(Technology):
     def answers(self) -> bool:
         """Whether the settings name something that answers."""
         return bool(self.services)
-
-    def _look_for(self, host: Host, path: str) -> str:
-        """Return where a user's file is: `there` on the host, or `here` on this machine; raises Unavailable."""
-        if not host.run("test", "-f", path, timeout=30, check=False).exit_code:
-            return "there"
-        if Path(path).is_file():
-            return "here"
-        hint = "build it, or correct its path in the stack's table: a path on the machine under test, or on this one"
-        raise Unavailable(f"{self.name}: there is no file {path}", hint)
-
-    def beginning(self, host: Host, path: str, count: int) -> bytes:
-        """Return the first bytes of a user's file."""
-        if self._look_for(host, path) == "there":
-            return host.run("head", "-c", str(count), path, timeout=30).stdout
-        with Path(path).open("rb") as file:
-            return file.read(count)
-
-    def _placed(self, host: Host, launch: Launch, path: str) -> str:
-        """Return the path of a user's file on the host; copy it there for this instance, if needed."""
-        if self._look_for(host, path) == "there":
-            return path
-        target = str(launch.folder / Path(path).name)
-        host.put(Path(path), PurePosixPath(target))
-        return target
 
     def _await_answer(self, launch: Launch, monitor: Process) -> None:
         """Wait until the first port accepts connections."""
@@ -338,48 +313,6 @@ def _usual_port(service: str) -> int:
         return 0
     workload = plugins.find("workloads", service)()
     return workload.usual_port or workload.port or 0
-
-
-def _digests(launch: Launch, placed: Mapping[str, str]) -> dict[str, str]:
-    """Prove which files were booted: the image, then its disk and what else has the application in it.
-
-    Each is read once in a run, and again if it has changed.
-    """
-    host = launch.ledger.host
-
-    def digest(path: str, place: str) -> str:
-        state = host.run("stat", "-c", "%s %Y", place, timeout=30).text.strip()
-        read = lambda: host.run("sha256sum", place, timeout=_READ_SECONDS).text.split()[0]  # noqa: E731
-        return launch.cache.once(f"sha256 of {path}: {state}", read)
-
-    digests = {path: digest(path, place) for path, place in placed.items()}
-    return {
-        f"sha256 of {path}" if number else "sha256": digest for number, (path, digest) in enumerate(digests.items())
-    }
-
-
-def _bytes_of(host: Host, files: Iterable[str]) -> int:
-    """Return the bytes that the user's files take on the disk, those behind links, too."""
-    counted = host.run("du", "--dereference-args", "--total", "--block-size=1", "--", *files, timeout=30).text
-    return int(counted.split()[-2])
-
-
-def overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
-    """Make an overlay of the user's disk; raises TrialFailed if that disk refers to another file."""
-    refuse_parts(host, disk, form)
-    target = str(launch.folder / "written" / "disk.qcow2")
-    base = ("-b", disk, "-F", form)
-    host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
-    return target
-
-
-def refuse_parts(host: Host, disk: str, form: str) -> None:
-    """Raise TrialFailed if the user's disk refers to another file, which it could make tare read."""
-    information = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
-    about = information.get("format-specific", {}).get("data", {})
-    if more := information.get("backing-filename") or about.get("data-file"):
-        hint = f"make one file of it: qemu-img convert -O qcow2 {disk} NEW"
-        raise TrialFailed(f"{disk}: it is only a part of a disk: it refers to {more}", hint)
 
 
 def _lines(monitor: Process) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The command lines by which each monitor boots a disk or kernel of the user's."""
+"""How each monitor boots a disk or kernel of the user's, and the disk for its cloud-init."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 from dataclasses import dataclass
 
 from tare.contracts.technologies import Launch
-from tare.guests.own_guest import DiskFormat, refuse_parts
 from tare.hosts.host import Host
 
-_SECONDS = 900.0
 _WRITE_AND_START = 'printf %s "$2" > "$1" && exec firecracker --no-api --config-file "$1"'
 
 
@@ -87,19 +85,6 @@ def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
         *(("--disk", *disks) if disks else ()),
         *("--net", f"tap={machine.tap},mac={machine.mac}", "--serial", "tty", "--console", "off"),
     )
-
-
-def copied(host: Host, launch: Launch, disk: str, form: DiskFormat) -> str:
-    """Copy a user's disk without its empty blocks, for a monitor that takes raw disks alone; return its path."""
-    refuse_parts(host, disk, form)
-    target = str(launch.folder / "written" / "disk.raw")
-    copy = (
-        ("cp", "--reflink=auto", "--sparse=always")
-        if form == "raw"
-        else ("qemu-img", "convert", "-f", form, "-O", "raw")
-    )
-    host.run(*copy, disk, target, timeout=_SECONDS)
-    return target
 
 
 def seed(host: Host, launch: Launch, user_data: str, public_key: str) -> str:

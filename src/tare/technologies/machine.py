@@ -34,8 +34,9 @@ from pydantic import Field
 
 from tare.contracts.technologies import Launch, Technology
 from tare.contracts.workloads import Workload
-from tare.guests import boot_files, boot_medium, dhcp, login, own_machine
-from tare.guests.own_guest import QEMU, QEMU_TOOLS, Boot, DiskFormat, OwnGuest
+from tare.guests import boot_files, boot_medium, dhcp, login, own_files, own_machine
+from tare.guests.own_files import DiskFormat
+from tare.guests.own_guest import QEMU, QEMU_TOOLS, Boot, OwnGuest
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 from tare.technologies.cloud_hypervisor import CloudHypervisor
@@ -110,8 +111,13 @@ class Machine(OwnGuest):
 
     @property
     def more_files(self) -> tuple[str, ...]:
-        """The files of the user that it boots with; the key is not among them."""
+        """The files of the user that it boots with."""
         return tuple(filter(None, (self.initrd, self.firmware, self.user_data)))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The private key."""
+        return (self.key,) if self.key else ()
 
     @property
     def built_in_address(self) -> bool:
@@ -149,13 +155,14 @@ class Machine(OwnGuest):
 
     def file_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find whether kernel and disk, which exist, are what their settings say."""
-        begins = {path: self.beginning(host, path, boot_files.COUNT) for path in (self.kernel, self.disk) if path}
         boots = not (self.kernel or self.firmware)
-        found = {
-            self.kernel: boot_files.kernel_fault(begins[self.kernel]) if self.kernel else None,
-            self.disk: boot_files.disk_fault(begins[self.disk], self.disk_format, boots) if self.disk else None,
-        }
-        return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found.items() if fault)
+        found = []
+        if self.kernel:
+            found.append((self.kernel, boot_files.kernel_fault(own_files.beginning(host, self.kernel, self.name))))
+        if self.disk:
+            begins = own_files.beginning(host, self.disk, self.name)
+            found.append((self.disk, boot_files.disk_fault(begins, self.disk_format, boots)))
+        return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found if fault)
 
     def setting_problems(self) -> tuple[Problem, ...]:
         """Find what the settings lack, and which of them do not go together."""
@@ -177,8 +184,8 @@ class Machine(OwnGuest):
             dhcp.dhcp(launch)
         if self.monitor_program != QEMU:
             if self.disk:
-                made[self.disk] = own_machine.copied(host, launch, placed[self.disk], self.disk_format)
-            if self.kernel and boot_files.is_compressed_linux(self.beginning(host, self.kernel, boot_files.COUNT)):
+                made[self.disk] = own_files.copy(host, launch, placed[self.disk], self.disk_format)
+            if self.kernel and boot_files.is_compressed_linux(own_files.beginning(host, self.kernel, self.name)):
                 made[self.kernel] = str(launch.folder / "vmlinux")
                 boot_medium.unpack(host, placed[self.kernel], made[self.kernel])
         if self.seeded:
@@ -186,13 +193,18 @@ class Machine(OwnGuest):
             made[_SEED] = own_machine.seed(host, launch, user_data, self._public_key(host, launch))
         return made
 
+    def _key_path(self, host: Host, launch: Launch) -> str:
+        """Return the path of the private key on the host: of the user's, or of the one that cloud-init installs."""
+        if self.key:
+            return own_files.placed(host, launch, self.key, self.name)
+        return f"{launch.folder}/key" if self.seeded else ""
+
     def _public_key(self, host: Host, launch: Launch) -> str:
-        """Return the public key for cloud-init: of the user's own, or of one that tare makes; empty without a login."""
-        if not self.user:
-            return ""
-        if not self.key:
-            return login.new_key(host, f"{launch.folder}/key")
-        return host.run("ssh-keygen", "-y", "-f", self._placed(host, launch, self.key), timeout=30).text.strip()
+        """Return the public key for cloud-init, which tare makes unless the user has one; empty without a login."""
+        path = self._key_path(host, launch)
+        if self.user and not self.key:
+            return login.new_key(host, path)
+        return host.run("ssh-keygen", "-y", "-f", path, timeout=30).text.strip() if self.user else ""
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the monitor's command."""
@@ -240,8 +252,7 @@ class Machine(OwnGuest):
         if not self.user:
             yield None
             return
-        key = self._placed(host, launch, self.key) if self.key else f"{launch.folder}/key" if self.seeded else ""
-        address, seconds = launch.network.instance_address, launch.start_seconds
+        key, address, seconds = self._key_path(host, launch), launch.network.instance_address, launch.start_seconds
         host_keys = login.host_keys_at(host, address, self.name, seconds)
         target = login.configured(host, launch.folder, login.Login(address, self.user, key), host_keys)
         login.await_login(host, target, self.name, seconds, "" if self.seeded else _REFUSED)

@@ -22,7 +22,8 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tare.guests.own_guest import PREFIX, Boot, DiskFormat
+from tare.guests.own_files import DiskFormat
+from tare.guests.own_guest import PREFIX, Boot
 from tare.guests.own_image import OwnImage
 
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tare.guests.boot_files import COUNT, disk_fault, kernel_fault
+from tare.guests.boot_files import disk_fault, kernel_fault
 
 BOOT_SECTOR = b"\xeb\x63".ljust(510, b"\0") + b"\x55\xaa"
 
@@ -54,7 +54,7 @@ def test_what_is_no_kernel_for_a_pc_is_named(kernel: bytes, what: str) -> None:
     [
         (BOOT_SECTOR, "raw", True),
         (b"QFI\xfb\0\0\0\x03", "qcow2", True),
-        (bytes(COUNT), "raw", False),  # a file system that a kernel mounts
+        (bytes(8192), "raw", False),  # a file system that a kernel mounts
     ],
 )
 def test_a_disk_in_its_format_has_no_fault(disk: bytes, form: str, boots: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from fakes import launch_on
 from pydantic import TypeAdapter, ValidationError
 
+from tare.contracts.technologies import missing_tools
 from tare.guests import dhcp, own_machine
 from tare.guests.own_guest import Boot
 from tare.hosts.ledger import Ledger
@@ -167,6 +169,18 @@ def test_a_file_that_is_no_disk_is_named(tmp_path: Path) -> None:
     assert problem.what == f"{path}: it is not a disk that a PC boots: its first sector has no signature"
 
 
+def test_a_file_that_is_not_there_is_named_also_a_key(tmp_path: Path) -> None:
+    here = tmp_path / "disk"
+    here.touch()
+    machine = Machine(str(here), monitor="qemu-tcg", user="root", key=str(tmp_path / "key"))
+    if missing_tools(LocalHost(), machine.tools):
+        pytest.skip("its tools are not all installed, or this is not root")
+    (problem,) = machine.problems(LocalHost())
+    assert problem.what == f"machine: there is no file {tmp_path}/key"
+    (problem,) = replace(machine, disk="/nowhere.img").problems(LocalHost())
+    assert problem.what == "machine: there is no file /nowhere.img"
+
+
 # What dnsmasq 2.90 wrote for a guest that asked and took its address, and for one that only asked.
 LOG = """\
 Nov 25 13:05:01 dnsmasq-dhcp[7]: 1 available DHCP subnet: 198.18.0.0/255.255.255.0
@@ -187,7 +201,7 @@ def test_the_log_says_how_far_a_guest_came(mac: str, asked: bool, given: bool) -
     assert (dhcp.asked(LOG, mac), dhcp.given(LOG, mac)) == (asked, given)
 
 
-@pytest.mark.skipif(subprocess.run(("which", "xorriso"), capture_output=True, check=False).returncode, reason="xorriso")
+@pytest.mark.skipif(not shutil.which("xorriso"), reason="apt-get install xorriso")
 def test_the_disk_for_cloud_init_has_its_label_the_key_and_the_users_data(boot: Boot, tmp_path: Path) -> None:
     data = tmp_path / "user-data"
     data.write_text("#cloud-config\nfqdn: golden\n")

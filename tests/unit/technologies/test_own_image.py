@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from plug_ins import own
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
-from tare.guests.own_guest import Boot, _digests, overlay
+from tare.guests.own_files import digests, look_for, overlay, placed
+from tare.guests.own_guest import Boot
 from tare.guests.own_image import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -183,7 +184,7 @@ def test_settings_that_cannot_be_served_are_problems() -> None:
 
 def test_a_file_that_is_missing_is_named_with_its_layer(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=f"unikraft: there is no file {tmp_path}/root.cpio"):
-        Unikraft("/k", "redis")._look_for(LocalHost(), str(tmp_path / "root.cpio"))
+        look_for(LocalHost(), str(tmp_path / "root.cpio"), "unikraft")
 
 
 def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boot, tmp_path: Path) -> None:
@@ -198,10 +199,10 @@ def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boo
     kernel = tmp_path / "kernel"
     kernel.write_bytes(b"kernel")
     boot.launch.folder.mkdir()
-    carried = Osv(str(kernel), "redis")._placed(Elsewhere(), boot.launch, str(kernel))
+    carried = placed(Elsewhere(), boot.launch, str(kernel), "osv")
     assert carried == str(boot.launch.folder / "kernel")
     assert Path(carried).read_bytes() == b"kernel"
-    assert Osv(str(kernel), "redis")._placed(LocalHost(), boot.launch, str(kernel)) == str(kernel)
+    assert placed(LocalHost(), boot.launch, str(kernel), "osv") == str(kernel)
 
 
 def test_the_load_asks_the_port_of_the_image() -> None:
@@ -274,6 +275,6 @@ def test_the_disk_and_the_root_file_system_are_proved_too_as_they_hold_the_appli
 ) -> None:
     for name in ("kernel", "usr.img"):
         (tmp_path / name).write_text(name)
-    digests = _digests(boot.launch, {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
+    found = digests(boot.launch, {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
     expected = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("kernel", "usr.img")}
-    assert digests == {"sha256": expected["kernel"], "sha256 of /images/usr.img": expected["usr.img"]}
+    assert found == {"sha256": expected["kernel"], "sha256 of /images/usr.img": expected["usr.img"]}
