@@ -225,7 +225,7 @@ def served(
         return
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
-    if instance.inside is None:  # it has the server built in
+    if instance.inside is None or workload.server in instance.serves:  # it has the server built in
         port = instance.serves.get(workload.server, service.port)
         built_in = replace(service, argv=(workload.name,), port=port)
         yield Server(instance.address, built_in, purpose=purpose)

@@ -110,6 +110,14 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
     assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
 
 
+def test_a_server_that_an_instance_starts_by_itself_is_measured_though_it_can_be_entered(pipe: str) -> None:
+    instance = Instance("tare-x", Place(), "127.0.0.1", "tap", processes=tuple, serves={"given-up": 80})
+    with served(instance, GivenUp(pipe)) as server:
+        assert (server.process, server.service and server.service.port) == (None, 80)
+    with served(replace(instance, serves={"redis": 6379}), GivenUp(pipe)) as server:
+        assert server.process is not None
+
+
 @dataclass(frozen=True)
 class Slow(GivenUp):
     """A server that is ready when it has slept."""
