@@ -242,6 +242,8 @@ class OwnGuest(Technology):
         table = f'write a table [stacks.NAME] with stack = "{self.name}", {self.table}'
         if not self.image or not self.answers:
             what = f"it boots {self.brings_what} of your own, but the stack names none"
+            if self.image:
+                what = f"the stack does not say what answers in {self.image}"
             return (Problem(what, table, missing="yours"),)
         if self.port and len(self.services) > 1:
             return (Problem("one port is given for several services", "leave out port: each has its usual one"),)

@@ -98,6 +98,11 @@ class Machine(OwnGuest):
         return QEMU if self.monitor.startswith("qemu") else self.monitor
 
     @property
+    def needs_kvm(self) -> bool:
+        """Whether QEMU needs KVM; the other monitors look for it themselves."""
+        return self.monitor == "qemu"
+
+    @property
     def tools(self) -> Mapping[str, str]:
         """What its settings need, beside the monitor if that is not QEMU."""
         asks = dhcp.TOOLS if self.address == "dhcp" else {}

@@ -141,7 +141,7 @@ def test_it_has_the_time_that_its_user_gives_it() -> None:
     ("machine", "what"),
     [
         (Machine(), "it boots a disk or kernel of your own, but the stack names none"),
-        (Machine("/d"), "it boots a disk or kernel of your own, but the stack names none"),
+        (Machine("/d"), "the stack does not say what answers in /d"),
         (Machine("/d", service="ngin"), 'service = "ngin": no workload of this name'),
         (replace(NETBSD, arguments="-s"), "initrd and arguments need kernel = …: a disk boots a kernel of its own"),
         (replace(NETBSD, key="/k"), "key needs user = …, who logs in with it"),

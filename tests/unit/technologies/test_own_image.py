@@ -157,7 +157,7 @@ def test_an_image_that_serves_several_workloads_is_named_once() -> None:
     (problem,) = replace(both, service=("redis", "ngin")).setting_problems()
     assert problem.what == 'service = "ngin": no workload of this name'
     (problem,) = replace(both, service=()).setting_problems()
-    assert problem.what == "it boots an image of your own, but the stack names none"
+    assert problem.what == "the stack does not say what answers in /k"
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"accelerator": "hvf"}])
