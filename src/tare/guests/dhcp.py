@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from tare.contracts.technologies import Launch
 from tare.errors import TrialFailed
+from tare.hosts.exec import RUN
 from tare.hosts.lines import last_lines
 from tare.hosts.network import SLOTS
 
@@ -51,7 +52,9 @@ def _served(launch: Launch) -> Iterator[str]:
     with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)):
         host.run("mkdir", "-p", str(folder), timeout=30)
         network.ip_in(network.lan, f"addr replace {own}/24 dev bridge")
-        with host.spawn(*network.enter, *words) as server:
+        # It gives up root, and with that the kernel's signal at the death of what has started it: `run` ends it.
+        run = (f"{launch.image.root}{RUN}", "-s", "--")
+        with host.spawn(*run, *network.enter, *words, life_line=True) as server:
             deadline = time.monotonic() + _READY_SECONDS
             while "DHCP, static leases only" not in host.read(log):
                 if not server.running() or time.monotonic() > deadline:
