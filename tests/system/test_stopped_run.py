@@ -12,14 +12,32 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
+from own_disks import micro_initrd
 from waiting import ENOUGH_SECONDS, wait_until
-from whole_runs import HANGING, SERVED, SUITE, assert_complete
+from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
 
 from tare.hosts.local import read_text
 from tare.journal import load
+from tare.model.trials import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
+# It has another address than tare gives it, so that tare waits for it.
+ASKING = f"""\
+[suite]
+stacks = ["machine-asks"]
+{IMAGE}
+[stacks.machine-asks]
+stack = "machine"
+monitor = "qemu-tcg"
+kernel = "{{}}"
+initrd = "{{}}"
+arguments = "console=ttyS0 address=198.18.7.7/24"
+service = "micro-http"
+
+[[workloads]]
+use = "startup"
+"""
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Started = tuple[Path, subprocess.Popen[str]]
@@ -116,6 +134,28 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
     wait_until(lambda: not carrying(mark))
     assert tare("clean").returncode == 0
     assert not list((ready_home / "ledger").iterdir())
+
+
+def test_the_dhcp_server_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_path: Path, image: Image) -> None:
+    initrd = micro_initrd(image, tmp_path / "initrd")
+    (tmp_path / "asking.toml").write_text(ASKING.format(image.kernel, initrd))
+    with begin("run", "asking.toml", "--out", tmp_path / "run") as process:
+        mark = f"/tare-{process.pid:x}-dhcp/"
+        deadline = time.monotonic() + ENOUGH_SECONDS
+        while "dnsmasq" not in naming(mark):
+            assert process.poll() is None, read_text(str(tmp_path / "said"))
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+        process.wait(ENOUGH_SECONDS)
+    wait_until(lambda: not naming(mark))
+    assert tare("clean").returncode == 0
+
+
+def naming(mark: str) -> list[str]:
+    """Return the programs of the processes whose words have this mark."""
+    words = (read_text(str(path)).split("\0") for path in Path("/proc").glob("[0-9]*/cmdline"))
+    return [each[0] for each in words if any(mark in word for word in each)]
 
 
 def carrying(mark: str) -> list[str]:
