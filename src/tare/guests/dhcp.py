@@ -21,9 +21,14 @@ _READY_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 
 
-def dhcp(launch: Launch) -> str:
-    """Start the server, once in a run; return the path of its log. Raises TrialFailed."""
-    return launch.cache.made("DHCP server", lambda: _served(launch))
+def serve(launch: Launch) -> None:
+    """Start the server, once in a run, before a guest is started; raises TrialFailed."""
+    _said_before(launch)
+
+
+def log_of(launch: Launch) -> str:
+    """Return what the server has logged since `serve` was called for a guest."""
+    return launch.ledger.host.read(_log_path(launch))[_said_before(launch) :]
 
 
 def asked(log: str, mac: str) -> bool:
@@ -34,6 +39,16 @@ def asked(log: str, mac: str) -> bool:
 def given(log: str, mac: str) -> bool:
     """Return whether a hardware address has its address, by the server's log."""
     return any("DHCPACK" in line for line in log.splitlines() if mac in line)
+
+
+def _log_path(launch: Launch) -> str:
+    return launch.cache.made("DHCP server", lambda: _served(launch))
+
+
+def _said_before(launch: Launch) -> int:
+    """Return the length of the log before the guest was started: earlier ones had the same hardware address."""
+    read = launch.ledger.host.read
+    return int(launch.cache.once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
 
 
 @contextmanager

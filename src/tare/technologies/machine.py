@@ -10,8 +10,8 @@ The machine has one network card. It asks for its address by DHCP, which tare's 
 address itself: 198.18.0.10/24 with the gateway 198.18.0.1, unless the machine under test has a route there, or that of
 `{address}`, `{netmask}`, `{prefix}` and `{gateway}` in `arguments`.
 
-Limits: it is not what a user's hypervisor would choose: no firmware but SeaBIOS, no graphics, no second card. The proof
-has the SHA-256 of each file. Firecracker boots kernels alone, Cloud Hypervisor kernels or a firmware; both with KVM.
+Limits: it has one disk and one card, and SeaBIOS unless a firmware is named; one that reboots has ended. Firecracker
+boots kernels alone, Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has the SHA-256 of each file.
 
 Settings: `disk`, a disk that a PC boots, or that the kernel mounts, and `disk_format`, `raw` or `qcow2`; `kernel`, with
 `initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`, `qemu`
@@ -186,7 +186,7 @@ class Machine(OwnGuest):
         """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
         made = dict(placed)
         if self.address == "dhcp":
-            dhcp.dhcp(launch)
+            dhcp.serve(launch)
         if self.monitor_program != QEMU:
             if self.disk:
                 made[self.disk] = own_files.copy(host, launch, placed[self.disk], self.disk_format)
@@ -237,7 +237,7 @@ class Machine(OwnGuest):
         """Describe how far a machine came that does not answer."""
         if self.address == "static":
             return super().silence(launch)
-        log, network = launch.ledger.host.read(dhcp.dhcp(launch)), launch.network
+        log, network = dhcp.log_of(launch), launch.network
         if not dhcp.asked(log, network.instance_mac):
             return "it asked for no address by DHCP"
         if not dhcp.given(log, network.instance_mac):
