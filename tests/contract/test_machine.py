@@ -62,7 +62,7 @@ def digest(path: Path) -> str:
 def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
     address: Literal["dhcp", "static"], micro: Machine, testbed: Testbed, nothing_left: NothingLeft
 ) -> None:
-    words = f"{micro.arguments} address={{address}}/{{prefix}}" if address == "static" else micro.arguments
+    words = f"{micro.arguments} address={{address}} gateway={{gateway}}" if address == "static" else micro.arguments
     machine = replace(micro, address=address, arguments=words)
     assert machine.problems(LocalHost()) == ()
     notes = Notes()
@@ -80,7 +80,7 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
 def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_console(
     micro: Machine, testbed: Testbed, nothing_left: NothingLeft
 ) -> None:
-    machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7/24", timeout=24.0)
+    machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=24.0)
     what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
     with nothing_left():
         with started(testbed, (micro,), None, Notes()):  # one before it, with the same hardware address, has asked

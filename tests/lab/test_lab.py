@@ -45,7 +45,7 @@ blocks = 2
 stack = "machine"
 kernel = "{}"
 initrd = "{}"
-arguments = "console=ttyS0 panic=-1 address={{address}}/{{prefix}}"
+arguments = "console=ttyS0 panic=-1 address={{address}} gateway={{gateway}}"
 address = "static"
 service = "micro-http"
 

@@ -45,12 +45,17 @@ for module in /modules/*
 do /bin/busybox insmod "$module"; done
 /bin/busybox ip link set eth0 up
 if [ -n "$address" ]
-then /bin/busybox ip addr add "$address" dev eth0
+then ip=$address interface=eth0 router=$gateway /taken
 else /bin/busybox udhcpc -i eth0 -n -q -s /taken
 fi
 exec /micro --listen 0.0.0.0
 """
-_TAKEN = '#!/bin/busybox sh\n[ -z "$ip" ] || /bin/busybox ip addr add "$ip/24" dev "$interface"\n'
+# A client on another machine is beyond the gateway.
+_TAKEN = """#!/bin/busybox sh
+[ -n "$ip" ] || exit 0
+/bin/busybox ip addr add "$ip/24" dev "$interface"
+[ -z "$router" ] || /bin/busybox ip route add default via "$router"
+"""
 
 
 def debian_disk(release: str = "bookworm") -> Path:
@@ -79,7 +84,9 @@ def debian_kernel() -> tuple[Path, Path]:
 
 def micro_initrd(image: Image, target: Path) -> Path:
     """Make an initial RAM disk for the image's kernel, whose first program is our small HTTP server."""
-    folder = target.with_suffix(".d")
+    busybox, folder = shutil.which("busybox"), target.with_suffix(".d")
+    if busybox is None:
+        pytest.skip("apt-get install busybox-static")
     kernel = next((image.root / "lib/modules").iterdir()) / "kernel"
     for name in ("bin", "proc", "sys", "modules"):
         (folder / name).mkdir(parents=True)
@@ -87,7 +94,7 @@ def micro_initrd(image: Image, target: Path) -> Path:
         source = kernel / f"{name}.ko"
         if source.exists():  # else it is a part of the kernel
             shutil.copy(source, folder / "modules" / f"{number}.ko")
-    shutil.copy(str(shutil.which("busybox")), folder / "bin/busybox")
+    shutil.copy(busybox, folder / "bin/busybox")
     shutil.copy(image.root / "usr/lib/tare/micro", folder / "micro")
     for name, text in (("init", _INIT), ("taken", _TAKEN)):
         (folder / name).write_text(text, encoding="ascii")

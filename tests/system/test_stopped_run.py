@@ -32,7 +32,7 @@ stack = "machine"
 monitor = "qemu-tcg"
 kernel = "{{}}"
 initrd = "{{}}"
-arguments = "console=ttyS0 address=198.18.7.7/24"
+arguments = "console=ttyS0 address=198.18.7.7"
 service = "micro-http"
 
 [[workloads]]
