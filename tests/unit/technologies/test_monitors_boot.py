@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,11 +16,12 @@ from tare import plugins
 from tare.contracts.technologies import Launch, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed
-from tare.guests import boot_medium
+from tare.guests import boot_medium, guest
 from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
 from tare.model.trials import Image, Limits, Output
+from tare.technologies.machine import Machine
 
 pytestmark = pytest.mark.machine
 
@@ -48,17 +50,21 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
 
         limits = Limits(cpus, 512 << 20, 4096)
         yield Launch(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
-        assert knocked == [(network.instance_address, None)]
+        assert knocked in [[(network.instance_address, port)] for port in (None, 17007)]
 
 
 @pytest.fixture
-def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image: Image) -> Iterator[None]:
-    if VMWARE.exists():
-        pytest.skip("there is a VMware here")
+def _on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image: Image) -> None:
     monkeypatch.setenv("PATH", f"{STAND_INS}:{os.environ['PATH']}")
     monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
     monkeypatch.setenv("TARE_STAND_IN_IMAGE", str(image.kernel.parent))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
+@pytest.fixture
+def _stand_ins(_on_the_path: None) -> Iterator[None]:
+    if VMWARE.exists():
+        pytest.skip("there is a VMware here")
     VMWARE.mkdir()
     (VMWARE / "networking").write_text("VERSION=1,0\nanswer VNET_2_DHCP no\n")
     yield
@@ -104,6 +110,32 @@ def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name:
     ):
         pytest.fail("it started")
     assert not isinstance(caught.value, TimedOut)
+    assert _left(launch) == []
+
+
+@pytest.mark.usefixtures("_on_the_path")
+@pytest.mark.parametrize("name", ["firecracker", "cloud-hypervisor"])
+def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
+    name: Literal["firecracker", "cloud-hypervisor"], launch: Launch
+) -> None:
+    image, before = launch.image, launch.image.disk.stat()
+    without_pci = boot_medium.initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
+    machine = Machine(
+        disk=str(image.disk),
+        kernel=str(image.kernel),
+        initrd=str(without_pci if name == "firecracker" else image.initrd),
+        arguments=guest.command_line(launch),
+        monitor=name,
+        address="static",
+        service="micro-http",
+        port=17007,  # where the image's first program answers
+    )
+    with machine.launch(LocalHost(), launch) as instance:
+        assert instance.storage == str(launch.folder / "written/disk.raw")
+        assert instance.proof["monitor"].startswith(f"{name} ")
+        assert len(instance.processes()) == 1
+    after = image.disk.stat()
+    assert (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
     assert _left(launch) == []
 
 
