@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from todays import todays_runsc
+from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
 from plug_ins import lists, own, processes
@@ -69,6 +69,8 @@ def _variants(name: str) -> list[str]:
     """Name a technology once for each network that it can be given, such as `docker:bridge`; gVisor of today, too."""
     if name == "gvisor" and MACHINE is None:
         return ["gvisor", "gvisor:today"]
+    if name == "containerd" and MACHINE is None:
+        return ["containerd", "containerd:gvisor"]
     if name == "kubernetes":
         return [f"kubernetes:{each}" for each in CLASSES] or [name]
     network = typing.get_type_hints(plugins.find("technologies", name)).get("network")
@@ -229,6 +231,8 @@ def _made(stack: str, host: Host) -> Technology:
 def _settings(name: str, variant: str) -> dict[str, str]:
     if variant == "today":
         return {"program": todays_runsc()}
+    if name == "containerd" and variant:
+        return {"runtime": todays_shim()}
     setting = "runtime_class" if name == "kubernetes" else "network"
     return {setting: variant} if variant else {}
 

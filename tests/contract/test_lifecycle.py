@@ -63,7 +63,8 @@ def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
         assert inside.run(*HOG, "bs=128M", timeout=ENOUGH_SECONDS).exit_code == 0
         code, words = _ended(inside, *HOG, "bs=768M")
         # The kernel's killer ends it, or in gVisor the whole sandbox; a guest's kernel does not even promise as much.
-        is_gvisor = "gvisor" in (technology.name, getattr(technology, "runtime_class", ""))
+        of_runtime = getattr(technology, "runtime", ""), getattr(technology, "runtime_class", "")
+        is_gvisor = technology.name == "gvisor" or "runsc" in of_runtime[0] or of_runtime[1] == "gvisor"
         assert code == 137 or (is_gvisor and code != 0) or "memory exhausted" in words
     assert list(tmp_path.iterdir()) == []  # nor does its engine note there that the memory ran out
 

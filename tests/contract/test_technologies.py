@@ -120,9 +120,9 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
         status = _inside(instance).run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
         assert _cpus_allowed(status) == {asked}
     else:
-        # What a cluster's runtime has outside of the pod's group runs where its node lets it.
-        within = processes_below(testbed.host, instance.proof["control group"]) if instance.path == "pod" else None
-        pids = instance.processes() if within is None else within
+        # What a runtime has outside of the group, such as a shim, runs where its daemon or its node lets it.
+        group = instance.proof.get("control group")
+        pids = processes_below(testbed.host, group) if group else instance.processes()
         threads = [testbed.host.gather(f"/proc/{pid}/task", "status") for pid in pids]
         assert _cpus_allowed("".join(threads)) == {asked}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ssh_machines import machines_recipe
-from todays import todays_runsc
+from todays import todays_shim
 from whole_runs import SERVED, SUITE
 
 from tare.images.image import built_image
@@ -50,11 +50,11 @@ def build_images(fixtures: Collection[str], say: Say) -> None:
 
 
 def build_runsc(say: Say) -> None:
-    """Build today's runsc; without Go, its tests say why they are skipped."""
+    """Build today's runsc and its shim; without Go, their tests say why they are skipped."""
     began = time.monotonic()
     try:
-        todays_runsc()
+        todays_shim()
     except pytest.skip.Exception as reason:
         say(str(reason))
     else:
-        say(f"today's runsc: there after {time.monotonic() - began:.0f} s")
+        say(f"today's runsc and its shim: there after {time.monotonic() - began:.0f} s")

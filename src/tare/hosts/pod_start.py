@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts import containerd
+from tare.hosts import containerd_of_node as containerd
 from tare.hosts.host import Host
 from tare.hosts.kubectl import Kubectl
 from tare.hosts.pods import PodState, deleted, pod_fault, pod_state, warning_fault
@@ -64,7 +64,7 @@ class PodStart:
             process = stack.enter_context(host.spawn(*self.kubectl.watch(path)))
             process.listen(lambda line: self._lines.put(("pod", line)))
             if reports:
-                events = stack.enter_context(host.spawn(*containerd.CTR, "events"))
+                events = stack.enter_context(host.spawn(*containerd.SPACE.ctr("events")))
                 events.listen(lambda line: self._lines.put(("containerd", line)))
             time.sleep(_CONNECT_SECONDS)
             yield

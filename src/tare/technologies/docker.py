@@ -35,7 +35,7 @@ exit 1
 _SECONDS = 60.0
 _DAEMON_SECONDS = 180.0
 _LAYER = re.compile(r"^\S+ / overlay \S*,upperdir=([^,\s]+)", re.MULTILINE)
-_CONTAINERD = "/run/containerd/containerd.sock"
+CONTAINERD = "/run/containerd/containerd.sock"
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Docker(Technology):
         containerd starts on its own: the daemon gives up one that needs more than 15 s, as in emulation.
         """
         with (
-            _daemon(host, _CONTAINERD, "containerd", "--log-level", "error"),
-            _daemon(host, "/run/docker.sock", "dockerd", "--log-level", "error", f"--containerd={_CONTAINERD}"),
+            daemon(host, CONTAINERD, "containerd", "--log-level", "error"),
+            daemon(host, "/run/docker.sock", "dockerd", "--log-level", "error", f"--containerd={CONTAINERD}"),
         ):
             yield
 
@@ -258,7 +258,7 @@ class Docker(Technology):
 
 
 @contextmanager
-def _daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
+def daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
     """Run a daemon and wait until something listens on its socket; raises TrialFailed."""
     with host.spawn(*argv) as daemon:
         deadline = time.monotonic() + _DAEMON_SECONDS

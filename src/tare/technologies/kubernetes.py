@@ -22,8 +22,7 @@ from typing import Any, ClassVar
 from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
-from tare.hosts import containerd
-from tare.hosts.disks import drop_caches
+from tare.hosts.containerd_of_node import SPACE, container
 from tare.hosts.host import Host
 from tare.hosts.kubectl import Kubectl
 from tare.hosts.pod_host import PodHost
@@ -32,6 +31,7 @@ from tare.hosts.pod_start import PodStart
 from tare.model.trials import Caution, Family, Image, Problem
 
 _SECONDS = 60.0
+_CLIENT = "kubernetes-client"
 _CONTAINER = "tare"
 _ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -48,8 +48,8 @@ class Kubernetes(Technology):
     title = "Kubernetes"
     family: ClassVar[Family] = "container"
     isolates = "what the RuntimeClass's runtime isolates; by default namespaces and a control group"
-    needs = "a node of a cluster, with containerd"
-    tools: ClassVar[Mapping[str, str]] = {"kubectl": "kubernetes-client", "ctr": "containerd", "iptables": "iptables"}
+    needs = "kubectl, a node of a cluster with containerd"
+    tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}
     lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
     tested_in = "tests/lab/test_kubernetes.py"
     path = "pod"
@@ -60,6 +60,11 @@ class Kubernetes(Technology):
     node: str = ""
     pod: Mapping[str, Any] = field(default_factory=dict, hash=False)
     image: str = ""
+
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """The packages for its tools, but for the client: clusters have their own, of their version."""
+        return tuple(package for package in super().debian_packages if package != _CLIENT)
 
     def kubectl(self, host: Host) -> Kubectl:
         """Return the client for the stack's context."""
@@ -113,14 +118,12 @@ class Kubernetes(Technology):
 
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the node's containerd, once: it stays there under the name of its content."""
-        if self.image or containerd.has_image(host, _name_of(image)):
-            return
-        containerd.import_image(host, image.archive, _name_of(image), ENVIRONMENT)
-        drop_caches([host])
+        if not self.image and not SPACE.has_image(host, _name_of(image)):
+            SPACE.import_image(host, image, _name_of(image), ENVIRONMENT)
 
     def forget(self, host: Host, tag: str) -> None:
         """Remove the images from the node's containerd."""
-        containerd.remove_images(host, f"localhost/{tag}")
+        SPACE.remove_images(host, f"localhost/{tag}")
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -176,7 +179,7 @@ class Kubernetes(Technology):
     def _proof(self, start: PodStart, node: Mapping[str, Any]) -> dict[str, str]:
         """Return what ran the pod, as the cluster and the node's containerd report it."""
         info = node["status"]["nodeInfo"]
-        found = containerd.container(start.kubectl.host, start.state.container)
+        found = container(start.kubectl.host, start.state.container)
         proof = {
             "kubelet": info["kubeletVersion"],
             "container runtime": info["containerRuntimeVersion"],

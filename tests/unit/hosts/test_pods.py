@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tare.errors import OutOfMemory, TrialFailed
-from tare.hosts.containerd import Container, Event, parse_container, parse_event
+from tare.hosts.containerd_of_node import Container, Event, parse_container, parse_event
 from tare.hosts.kubectl import Refused, refusal
 from tare.hosts.pods import PodState, pod_fault, pod_state, warning_fault
 from tare.model.trials import Output
