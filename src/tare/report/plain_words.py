@@ -12,7 +12,7 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
     "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
     "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
     "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
-    "pod-not-pinned": "it could run on the client's CPUs too, so chance may be larger than it looks",
+    "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
     "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
     "resumed-block": "the run was stopped and resumed, so values of different times are compared",
     "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
