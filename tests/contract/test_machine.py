@@ -100,6 +100,7 @@ def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: Testbed) ->
     assert "VFS: Unable to mount root fs" in error.value.hint
 
 
+@pytest.mark.lab  # Debian boots for a minute in emulation
 def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
     disk = Path(debian.disk)
     before = digest(disk)
@@ -116,6 +117,7 @@ def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, n
     assert digest(disk) == before
 
 
+@pytest.mark.lab  # Debian boots for a minute in emulation
 def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: Testbed) -> None:
     machine = replace(debian, service="", user="debian", cloud_init=True)
     with started(testbed, (machine,), None, Notes()) as (part,):
@@ -127,6 +129,7 @@ def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, te
         assert "GenuineTCG" not in inside.read("/proc/cmdline")
 
 
+@pytest.mark.lab  # Debian boots for a minute in emulation
 def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testbed: Testbed, tmp_path: Path) -> None:
     kernel, initrd = map(str, debian_kernel())
     words = "root=LABEL=root ro console=ttyS0 net.ifnames=0"
@@ -142,6 +145,7 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
         assert inside.read("/root/.ssh/authorized_keys").split()[1] == (tmp_path / "key.pub").read_text().split()[1]
 
 
+@pytest.mark.lab  # Debian boots for a minute in emulation
 def test_a_login_that_is_refused_is_final(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
     machine = replace(debian, service="", user="nobody")
     with nothing_left():

@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ boot
 }
 # GRUB's first sector names the second one, where the rest of it begins.
 _LOADER = "grub-mkimage -O i386-pc -o /boot/core.img -p (hd0,msdos1)/boot/grub biosdisk part_msdos ext2 normal linux"
+_KERNEL = ("vmlinuz", "initrd.img")
 _UNITS = ("systemd-networkd", "nginx", "ssh")
 _MODULES = (
     *("drivers/virtio/virtio_ring", "drivers/virtio/virtio", "drivers/virtio/virtio_pci_legacy_dev"),
@@ -66,20 +68,19 @@ def debian_disk(release: str = "bookworm") -> Path:
         if shutil.which("mmdebstrap") is None or os.geteuid():
             pytest.skip("only root, with mmdebstrap, can make a disk of Debian")
         folder.mkdir(parents=True, exist_ok=True)
-        root = folder / f"debian-{release}"
-        try:
+        with tempfile.TemporaryDirectory(prefix="tare-building-", dir=folder) as scratch:
+            root, fresh = Path(scratch) / "root", Path(scratch) / disk.name
             _install(root, release)
-            _make_disk(root, disk.with_suffix(".new"))
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
-        disk.with_suffix(".new").rename(disk)
+            _make_disk(root, fresh)
+            for made in (*(fresh.with_name(name) for name in _KERNEL), fresh):
+                made.rename(folder / made.name)
     return disk
 
 
 def debian_kernel() -> tuple[Path, Path]:
     """Return the kernel and the initial RAM disk of that disk."""
-    folder = debian_disk().parent
-    return folder / "vmlinuz", folder / "initrd.img"
+    kernel, initrd = (debian_disk().with_name(name) for name in _KERNEL)
+    return kernel, initrd
 
 
 def micro_initrd(image: Image, target: Path) -> Path:
@@ -122,7 +123,7 @@ def _make_disk(root: Path, disk: Path) -> None:
         file.truncate((_START + _SECTORS) * 512)
     offset = f"offset={_START * 512},root_owner=0:0"
     _run("mke2fs", "-q", "-t", "ext4", "-L", "root", "-E", offset, "-d", str(root), str(disk), f"{_SECTORS // 2}k")
-    for name in ("vmlinuz", "initrd.img"):
+    for name in _KERNEL:
         shutil.copy(root / name, disk.with_name(name))
 
 

@@ -161,7 +161,7 @@ class Containerd(Technology):
                 inside=inside,
                 address=address,
                 path=self.path,
-                processes=lambda: (*group.processes(), *outside),
+                processes=lambda: (*group.processes(), *_alive(reader, outside)),
                 proof={
                     "version": version,
                     "runtime": f"{self.runtime} {runtime}".strip(),
@@ -286,6 +286,11 @@ def _around(host: Host, name: str) -> tuple[int, ...]:
     for pid in found:  # it grows meanwhile
         found += [child for child, parent, _ in rows if parent == pid]
     return tuple(found)
+
+
+def _alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
+    """Yield those of the processes that have not ended: a shim starts some only for a moment."""
+    return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
 
 
 def _usage(host: Host, space: ContainerdSpace, snapshot: str) -> int:
