@@ -116,7 +116,7 @@ def _first_process(folder: Path, programs: Path, argv: Sequence[str]) -> int:
 
 
 def _prepare_node() -> None:
-    """Give the node mounts, an address and kernel settings of its own."""
+    """Set up mounts, an address and kernel settings of the node's own."""
     _run("mount", "--make-rprivate", "/")
     _run("mount", "-t", "proc", "proc", "/proc")
     if " /sys/fs/cgroup/unified cgroup2 " in Path("/proc/self/mounts").read_text():

@@ -229,7 +229,7 @@ def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
     return Entry(
         stack=cell.stack,
         text=text if cell.low is not None else WORDS["too few blocks"],
-        detail=f"{detail}, of the baseline {ratio}, n={cell.n}",
+        detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
         size=size_of(away, margin),
         place=at,
         low=low,

@@ -98,15 +98,16 @@ class Arranging:
     def grid(self) -> Grid:
         """Return what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
         keys, moved = self._sorted_keys()
-        stack, key, number, order, _, _ = self._placed()
+        placed = np.array(self._places, dtype=np.int64).reshape(-1, 6).T
+        stack, key, number, order, _, counts = placed
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
         places = np.ravel_multi_index((stack, moved[key], block), shape) if len(number) else number
-        values, good = np.array(self._values, dtype=float), self._good()
+        values, good = np.array(self._values, dtype=float), self._good(counts)
         mean, present = _means(values, good, places, shape)
         turns, taken = mean[..., np.newaxis], present[..., np.newaxis]
         if len(self._turns) > len(values):
-            turns, taken = self._by_round(good, places, shape)
+            turns, taken = self._by_round(good, places, shape, placed)
         orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
         orders[stack, block] = order
         return Grid(
@@ -123,29 +124,20 @@ class Arranging:
             blocks=tuple(blocks.tolist()),
         )
 
-    def _placed(self) -> NDArray[np.int64]:
-        """Return the columns of what is known of each value."""
-        return np.array(self._places, dtype=np.int64).reshape(-1, 6).T
-
-    def _good(self) -> NDArray[np.bool_]:
-        """Return which values are numbers, as are all their turns."""
+    def _good(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which values are numbers, as are all their turns, of which there are so many."""
         good = _are_numbers(np.array(self._values, dtype=float))
         if len(self._turns) == len(good):
             return good
         of_turns = _are_numbers(np.array(self._turns, dtype=float))
-        return good & np.logical_and.reduceat(of_turns, self._starts())
-
-    def _starts(self) -> NDArray[np.int64]:
-        """Return where each value's turns begin."""
-        counts = self._placed()[5]
-        return np.asarray(np.cumsum(counts) - counts)
+        return good & np.logical_and.reduceat(of_turns, _starts(counts))
 
     def _by_round(
-        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...]
+        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...], placed: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Put the turns of values, which belong to these places, where their rounds are."""
-        firsts, counts = self._placed()[4:]
-        rounds = np.arange(len(self._turns)) - np.repeat(self._starts() - firsts, counts)
+        firsts, counts = placed[4:]
+        rounds = np.arange(len(self._turns)) - np.repeat(_starts(counts) - firsts, counts)
         most = int(rounds.max()) + 1
         at = np.repeat(places, counts) * most + rounds
         return _means(np.array(self._turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
@@ -169,6 +161,11 @@ def arrange(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Tr
     for trial in trials:
         arranging.add(trial)
     return arranging.grid()
+
+
+def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each value's turns begin, of which there are so many."""
+    return np.asarray(np.cumsum(counts) - counts)
 
 
 def _are_numbers(values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -231,7 +231,7 @@ def runtime_of(program: str) -> str:
 
 
 def daemon_problem(words: str) -> Problem:
-    """Say why the daemon does not answer, by what its client has printed."""
+    """Return why the daemon does not answer, by what its client has printed."""
     socket = re.search(r'failed to dial "([^"]+)"', words)
     where = f" at {socket[1]}" if socket else ""
     if "permission denied" in words:
