@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
-from tare.contracts.workloads import Instance
+from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.hosts.containerd_of_node import SPACE, container
 from tare.hosts.host import Host
@@ -33,6 +33,7 @@ from tare.model.trials import Caution, Family, Image, Problem
 _SECONDS = 60.0
 _CLIENT = "kubernetes-client"
 _CONTAINER = "tare"
+_VOLUME = "tare-volume"
 _ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
@@ -49,6 +50,7 @@ class Kubernetes(Technology):
     family: ClassVar[Family] = "container"
     isolates = "what the RuntimeClass's runtime isolates; by default namespaces and a control group"
     needs = "kubectl, a node of a cluster with containerd"
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}
     lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
     tested_in = "tests/lab/test_kubernetes.py"
@@ -207,6 +209,7 @@ class Kubernetes(Technology):
             "imagePullPolicy": "IfNotPresent" if self.image else "Never",
             "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
             "resources": {"requests": amounts, "limits": amounts},
+            **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
         }
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
@@ -217,6 +220,7 @@ class Kubernetes(Technology):
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),
+            **({"volumes": [{"name": _VOLUME, "emptyDir": {}}]} if launch.volume_bytes else {}),
             "containers": [_merged(container, self.pod.get("container", {}))],
         }
         labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
@@ -253,13 +257,18 @@ def _name_of(image: Image) -> str:
 
 
 def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another one merged into it: tables by key, all else is replaced."""
-    both = {key: _merged(base[key], more[key]) for key in more if _are_tables(base.get(key), more[key])}
-    return {**base, **more, **both}
+    """Return a table with another one merged into it: tables by key, lists of tables joined, all else replaced."""
+    return {**base, **{key: _joined(base.get(key), value) for key, value in more.items()}}
 
 
-def _are_tables(*values: object) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
+def _joined(mine: object, theirs: object) -> object:
+    match mine, theirs:
+        case Mapping(), Mapping():
+            return _merged(mine, theirs)
+        case [Mapping(), *_], [Mapping(), *_]:
+            return [*mine, *theirs]
+        case _:
+            return theirs
 
 
 @contextmanager

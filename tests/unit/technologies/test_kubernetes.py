@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tare.contracts.technologies import Launch
+from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -138,6 +139,15 @@ def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes
     resources = pod["spec"]["containers"][0]["resources"]
     assert resources["requests"] == {"cpu": "100m", "memory": str(1 << 29)}
     assert resources["limits"]["cpu"] == "2"
+
+
+def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(launch: Launch) -> None:
+    table = {"volumes": [{"name": "mine", "emptyDir": {}}], "container": {"volumeMounts": [{"name": "mine"}]}}
+    spec = Kubernetes(pod=table)._manifest(replace(launch, volume_bytes=1), "tare-1", "node-1")["spec"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["tare-volume", "mine"]
+    mounts = spec["containers"][0]["volumeMounts"]
+    assert mounts == [{"name": "tare-volume", "mountPath": VOLUME}, {"name": "mine"}]
+    assert "volumes" not in Kubernetes()._manifest(launch, "tare-1", "node-1")["spec"]
 
 
 @pytest.mark.parametrize("key", ["containers", "nodeName", "runtimeClassName", "restartPolicy"])
