@@ -115,6 +115,24 @@ def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
     assert [max(each) for each in of_block] == turns
 
 
+@pytest.mark.parametrize(("seconds", "spare"), [(3600.0, True), (0.001, False)])
+def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_leave(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, seconds: float, spare: bool
+) -> None:
+    found: list[bool] = []
+
+    def passes(_: Components, costs: Costs, most: float) -> int:
+        found.append(most > costs.seconds)
+        return 1
+
+    monkeypatch.setattr("tare.running.runner.best_passes", passes)
+    stacks = [f'{name}: noise = "10%"\njitter = "10%"\nseed = {seed}' for seed, name in enumerate("abc")]
+    what = suite(*stacks, blocks=3, workloads=("dhrystone",))
+    bench.work(what, budget=seconds)
+    assert found
+    assert all(each == spare for each in found)
+
+
 @pytest.mark.parametrize("written", ["0", "-1", '"many"', "1.5"])
 def test_a_number_of_rounds_that_makes_no_sense_is_refused(written: str) -> None:
     text = f'[suite]\nstacks = ["native"]\nrounds = {written}\n[[workloads]]\nuse = "dhrystone"\n'
