@@ -83,19 +83,19 @@ class Decisions:
         """Leave out trials of finished cells and of hopeless stacks, and blocks of workloads without an open cell.
 
         A cell is finished when it is decided and its interval narrow. One that is only decided waits while another one
-        of its workload is open that can still be decided: `room` is how many blocks like one the time left is enough
+        is open, in any workload, that can still be decided: `room` is how many blocks like one the time left is enough
         for. The A/A control stays as long as the baseline, because stacks are compared with both.
         """
         decided, given_up = self._leaving(), self._given_up()
-        finished = decided - self._wide(decided)
-        going_on, left_out = set[str](), given_up | finished
-        for workload in self._arranging:
-            own = [block for block in blocks if block.workload == workload]
-            if own and self._open(workload, given_up | finished):
-                going_on.add(workload)
-                left = min(len(own), room(own[0]))
-                if any(self._further(cell) <= left for cell in self._open(workload, given_up | decided)):
-                    left_out |= {cell for cell in decided if cell[0] == workload}
+        following = {block.workload: block for block in reversed(blocks)}
+        counts = Counter(block.workload for block in blocks)
+        waits = any(
+            self._further(cell) <= min(counts[workload], room(block))
+            for workload, block in following.items()
+            for cell in self._open(workload, given_up | decided)
+        )
+        left_out = given_up | (decided if waits else decided - self._wide(decided))
+        going_on = {workload for workload in following if self._open(workload, left_out)}
         needed = []
         for block in blocks:
             own_out = {stack for workload, stack in left_out if workload == block.workload}

@@ -94,6 +94,23 @@ def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach() -> N
     assert _steps(_decisions(near), room=0.9, blocks=30)[0] == {"a", "a-again", "b", "c"}
 
 
+def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
+    metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", "b", "a-again")
+    names = ("dhrystone", "whetstone")
+    records = tuple(WorkloadRecord(name, name, name, (metric,), None) for name in names)
+    decisions = Decisions(records, stacks, "a", "a-again", 0.03)
+    for name, spread in zip(names, (0.2, 0.5), strict=True):
+        for block in range(6):
+            for stack in stacks:
+                away = (1 - block % 2 * 2) * spread - np.log(3) if stack == "b" else 0.0
+                decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], name))
+    assert decisions.decided() >= {("dhrystone", "b")}
+    assert ("whetstone", "b") not in decisions.decided()
+    left = [block for block in plan(suite("a:", "b:", blocks=30, workloads=names)) if block.index > 5]
+    assert {block.workload for block in decisions.needed(left, lambda _: np.inf)} == {"whetstone"}
+    assert {block.workload for block in decisions.needed(left, lambda _: 0.9)} == set(names)
+
+
 def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:
     stacks = ('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2', 'c: noise = "1%"\nseed = 3')
     assert bench.work(suite(*stacks, blocks=30, workloads=("dhrystone",))) == "decided"
