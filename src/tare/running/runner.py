@@ -79,7 +79,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     failing = Failing(frozenset(block.workload for block in left))
     failing.resume(work.done)
     schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least_blocks(left))
-    schedule = replace(schedule, blocks=decisions.needed(left, schedule.room))
+    schedule = replace(schedule, blocks=decisions.needed(left, pace.seconds_of))
     _warn_of_shortfall(schedule, work, report)
     _set_passes(pace, schedule, decisions, work)
     schedule, reason = schedule.in_order(decisions.nearness()), StopReason.PLAN
@@ -107,7 +107,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
             return Stop(StopReason.FAILING)
         if block.index == 0 and all(each.index for each in left):
             _warn_of_shortfall(replace(schedule, blocks=left), work, report)
-        needed = decisions.needed(left, schedule.room)
+        needed = decisions.needed(left, pace.seconds_of)
         schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
         _set_passes(pace, schedule, decisions, work)
         schedule = schedule.in_order(decisions.nearness())

@@ -121,10 +121,6 @@ class Schedule:
         """Return what is left of the budget: nothing where the last block took longer, infinite without a budget."""
         return inf if self.budget_seconds is None else max(0.0, self.budget_seconds - (time.monotonic() - self.began))
 
-    def room(self, block: Block) -> float:
-        """Return how many blocks like this one the time left is enough for."""
-        return self.left_seconds() / max(estimate((block,), self.pace.seconds_of), 1e-9)
-
     def in_order(self, nearness: Mapping[str, float]) -> Schedule:
         """Order the blocks by what they add to the answer at the end of the budget.
 
