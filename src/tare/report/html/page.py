@@ -43,6 +43,7 @@ from tare.report.numbers import (
     tolerated,
     usual_value,
 )
+from tare.report.pods import PodRow, pod_rows
 from tare.report.steadiness import steadiness
 from tare.statistics.cells import Cell, HeadlineRule, Standing
 from tare.statistics.summarize import records
@@ -138,6 +139,7 @@ class Page:
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
+    pods: tuple[PodRow, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     tuning: tuple[tuple[str, str], ...]
@@ -168,6 +170,7 @@ def page(summary: Summary, run: Run) -> Page:
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
         costs=costs(run, summary) if drawn else (),
+        pods=pod_rows(summary, run),
         layers=layers(run, summary),
         machines=_machines(run),
         tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),
