@@ -73,6 +73,29 @@ def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
     return None
 
 
+def image_fault(image: str, ran: str, first: str) -> TrialFailed | None:
+    """Return what is wrong with the bytes that a pod has run; None if they are the right ones.
+
+    `image` is the name that the pod was asked for with, `ran` what the cluster reports to run (`imageID`), and `first`
+    what it has reported of the first pod of the run with this name.
+    """
+    wanted, found = image.partition("@")[2], _digest(ran)
+    if not found:
+        return TrialFailed("the cluster does not report the digest of the pod's image", "see the pod's imageID")
+    if wanted and found != wanted:
+        hint = "let the node pull the image from its registry, or leave the digest out of `image`"
+        return TrialFailed(f"the pod ran the image {found}, and not {wanted}, which `image` names", hint)
+    if _digest(first) not in ("", found):
+        what = f"the pod ran the image {found}, but the first one of this run {_digest(first)}: {image} has moved"
+        return TrialFailed(what, f'name the image by its digest: image = "…@{found}"')
+    return None
+
+
+def _digest(image_id: str) -> str:
+    """Return the digest in an `imageID`: that of the registry's manifest, or of an imported image's configuration."""
+    return image_id.rpartition("@")[2]
+
+
 def deleted() -> TrialFailed:
     """Return the reason of a pod that is gone, or going, and was not deleted by tare."""
     return TrialFailed("somebody else has deleted the pod, or the cluster has evicted it", "kubectl get events")
