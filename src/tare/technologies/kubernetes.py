@@ -8,7 +8,8 @@ Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluste
 the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
 the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
 merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the container.
-`image` is the name of the image in a registry, for nodes to which none can be imported.
+`image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a run must have the
+same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tare.hosts.kubectl import Kubectl
 from tare.hosts.pod_host import PodHost
 from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
+from tare.hosts.pods import image_fault
 from tare.model.trials import Caution, Family, Image, Problem
 
 _SECONDS = 60.0
@@ -154,6 +156,7 @@ class Kubernetes(Technology):
                 launch.timeline.mark("started")
                 uids.append(kubectl.create(start.pods, pod)["metadata"]["uid"])
                 start.await_ready(launch.start_seconds)
+            self._check_image(launch, start.state.image)
             for name, seconds in start.moments.items():
                 launch.timeline.mark(name, seconds)
             yield self._instance(host, launch, start, node)
@@ -177,6 +180,13 @@ class Kubernetes(Technology):
             image=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
             cautions=cautions,
         )
+
+    def _check_image(self, launch: Launch, ran: str) -> None:
+        """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
+        if self.image:
+            first = launch.cache.once(f"what {self.image} of {self.context} is", lambda: ran)
+            if fault := image_fault(self.image, ran, first):
+                raise fault
 
     def _proof(self, start: PodStart, node: Mapping[str, Any]) -> dict[str, str]:
         """Return what ran the pod, as the cluster and the node's containerd report it."""

@@ -163,6 +163,21 @@ def test_an_image_of_a_registry_is_pulled(launch: Launch) -> None:
     assert (container["image"], container["imagePullPolicy"]) == ("registry.example/tare:1", "IfNotPresent")
 
 
+def test_pods_of_one_name_must_run_one_image_in_all_stacks_of_a_run(launch: Launch) -> None:
+    pods = (Kubernetes(image="registry.example/tare:1", runtime_class=each) for each in ("", "gvisor", "kata"))
+    runc, gvisor, kata = pods
+    runc._check_image(launch, "registry.example/tare@sha256:1")
+    gvisor._check_image(launch, "registry.example/tare@sha256:1")
+    with pytest.raises(TrialFailed, match=r"ran the image sha256:2, but the first one of this run sha256:1"):
+        kata._check_image(launch, "registry.example/tare@sha256:2")
+    Kubernetes(image="registry.example/tare:2")._check_image(launch, "registry.example/tare@sha256:2")
+
+
+def test_an_image_that_tare_imports_has_its_bytes_by_its_name(launch: Launch) -> None:
+    Kubernetes()._check_image(launch, "sha256:1")
+    Kubernetes()._check_image(launch, "sha256:2")
+
+
 def test_the_undo_works_without_the_environment_of_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/home/user/.kube/lab")
     undo = Kubernetes(context="lab")._undo(LocalHost(), launch, "delete", "namespace", "tare-1")
