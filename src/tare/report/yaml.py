@@ -31,6 +31,8 @@ def _document(overhead: PodOverhead) -> str:
     stack, declared_amounts = (" ".join(text.split()) for text in (overhead.stack, overhead.declared))
     name, handler = (json.dumps(text) for text in (overhead.runtime_class, overhead.handler))
     declared = f"# {stack}: the RuntimeClass declares {declared_amounts}\n"
+    if not overhead.runtime_class:
+        declared = f"# {stack}: the cluster's default runtime, by no RuntimeClass\n"
     if overhead.memory is None:
         return f"---\n{declared}# not known: it takes {LEAST_BLOCKS} blocks of {WORKLOAD}\n"
     lines = [f"# memory: {_in(overhead.memory, _MEBIBYTE, 'MiB')}\n"]
@@ -38,8 +40,11 @@ def _document(overhead: PodOverhead) -> str:
     if overhead.cpu is not None:
         lines.append(f"# cpu: {_in(overhead.cpu, 1e-3, 'm')}\n")
         amounts.append(f"    cpu: {_ceiled(overhead.cpu, 1e-3)}m\n")
+    measured = f"---\n{declared}{''.join(lines)}"
+    if not overhead.runtime_class:
+        return measured
     return (
-        f"---\n{declared}{''.join(lines)}apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"
+        f"{measured}apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"
         f"metadata:\n  name: {name}\nhandler: {handler}\n"
         f"overhead:\n  podFixed:\n{''.join(amounts)}"
     )

@@ -32,7 +32,8 @@ class Amount:
 class PodOverhead:
     """The overhead of a stack's pods: `memory` in bytes, `cpu` in CPUs, and what the RuntimeClass declares.
 
-    `cpu` is None where the telemetry does not have it, `memory` where there are too few blocks.
+    The name of the RuntimeClass is empty for pods of the cluster's default runtime. `cpu` is None where the telemetry
+    does not have it, `memory` where there are too few blocks.
     """
 
     stack: str
@@ -44,19 +45,19 @@ class PodOverhead:
 
 
 def pod_overheads(trials: Sequence[Trial], baseline: str, cpus: Mapping[str, float]) -> tuple[PodOverhead, ...]:
-    """Return the overhead of each stack of pods with a RuntimeClass; `cpus` is what each trial has used while idle."""
+    """Return the overhead of each stack of pods; `cpus` is what each trial has used while idle."""
     idle = [trial for trial in trials if trial.workload == WORKLOAD and trial.status == "ok"]
     own = {trial.block: trial for trial in idle if trial.stack == baseline}
     found = []
     for stack in dict.fromkeys(trial.stack for trial in idle):
         pods = [trial for trial in idle if trial.stack == stack and trial.block in own]
         proof = dict(pods[0].proof) if pods else {}
-        if "RuntimeClass" not in proof:
+        if "kubelet" not in proof:
             continue
         pairs = [(pod, own[pod.block]) for pod in pods]
         memory = [_memory(pod) - _memory(bare) for pod, bare in pairs]
         used = [cpus[pod.trial] - cpus[bare.trial] for pod, bare in pairs if pod.trial in cpus and bare.trial in cpus]
-        names = (proof["RuntimeClass"], proof["handler"], proof["podFixed"])
+        names = (proof.get("RuntimeClass", ""), proof.get("handler", ""), proof.get("podFixed", "none"))
         found.append(PodOverhead(stack, *names, amount(memory), amount(used)))
     return tuple(found)
 

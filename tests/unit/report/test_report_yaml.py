@@ -19,7 +19,8 @@ from tare.telemetry.series import Sample, Series
 
 MIB = 1 << 20
 IDLE = WorkloadRecord("idle", "idle", "Idle", (Metric("memory", "Memory", "bytes", "lower"),), None)
-PROOF = (("RuntimeClass", "gvisor"), ("handler", "runsc"), ("podFixed", "none"))
+DEFAULT = (("kubelet", "v1.34.4"),)
+PROOF = (*DEFAULT, ("RuntimeClass", "gvisor"), ("handler", "runsc"), ("podFixed", "none"))
 
 
 def _trial(stack: str, block: int, mebibytes: float, proof: tuple[tuple[str, str], ...] = ()) -> Trial:
@@ -80,6 +81,13 @@ def test_the_form_is_one_that_kubernetes_takes_with_the_upper_end_of_the_interva
     assert "# memory: 70.5 MiB, 95 % interval 69.3 to 71.7, n = 3 blocks" in text
 
 
+def test_pods_of_the_default_runtime_have_amounts_and_nothing_to_paste(tmp_path: Path) -> None:
+    trials = [replace(trial, proof=DEFAULT) if trial.proof else trial for trial in _idle([70.0, 70.5, 71.0])]
+    text = _written(trials, tmp_path)
+    assert [each for each in yaml.safe_load_all(text) if each] == []
+    assert "# pod: the cluster's default runtime, by no RuntimeClass\n# memory: 70.5 MiB, 95 % interval" in text
+
+
 def test_too_few_blocks_give_no_amount_and_a_run_without_pods_no_file(tmp_path: Path) -> None:
     assert "# not known: it takes 3 blocks of idle" in _written([*_idle([70.0, 70.5])], tmp_path)
     bare = [trial for trial in _idle([70.0, 70.5, 71.0]) if trial.stack == "native"]
@@ -88,7 +96,7 @@ def test_too_few_blocks_give_no_amount_and_a_run_without_pods_no_file(tmp_path: 
 
 
 def test_names_of_an_untrusted_run_stay_texts_in_their_lines(tmp_path: Path) -> None:
-    proof = (("RuntimeClass", "a\nkind: Secret"), ("handler", "{}"), ("podFixed", "none\nkind: Secret"))
+    proof = (*DEFAULT, ("RuntimeClass", "a\nkind: Secret"), ("handler", "{}"), ("podFixed", "none\nkind: Secret"))
     trials = [trial if trial.stack == "native" else replace(trial, proof=proof) for trial in _idle([70, 71, 72])]
     text = _written(trials, tmp_path)
     (document,) = (each for each in yaml.safe_load_all(text) if each)
