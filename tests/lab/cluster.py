@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kube_built import PAUSE, NotBuilt, built
+from gvisor_built import NotBuilt, shim
+from kube_built import PAUSE, built
 
 from tare.hosts.ledger import private_state_folder
 
@@ -47,14 +48,6 @@ _GROUPS = ("kubepods", "k8s.io")
 _END_SECONDS = 20.0
 _INSIDE = "--inside"
 _ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child")
-# containerd 1.6 takes the address itself, which today's shims print in JSON.
-_SHIM = """#!/bin/sh
-for word; do :; done
-[ "$word" = start ] || exec {shim} "$@"
-printed=$({shim} "$@") || exit
-address=${{printed#*'"address":"'}}
-printf %s "${{address%%'"'*}}"
-"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,11 +140,8 @@ def _environment(folder: Path, programs: Path) -> dict[str, str]:
     """Write the files of the cluster; return the environment of all its processes."""
     binaries = folder / "bin"
     binaries.mkdir()
-    for name in ("kubectl", "runsc", "etcd"):
-        (binaries / name).symlink_to(programs / name)
-    shim = binaries / "containerd-shim-runsc-v1"
-    shim.write_text(_SHIM.format(shim=programs / "shim-runsc"))
-    shim.chmod(0o755)
+    for program in (programs / "kubectl", programs / "etcd", shim(), shim().with_name("runsc")):
+        (binaries / program.name).symlink_to(program)
     _write_containerd(folder)
     _write(folder / "kubelet.json", _kubelet(folder))
     (folder / "tokens.csv").write_text('admin,admin,1,"system:masters"\nguest,guest,2\n')

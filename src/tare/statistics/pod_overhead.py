@@ -47,7 +47,8 @@ class Amount:
 class PodOverhead:
     """The overhead of a stack's pods: `memory` in bytes, `cpu` in CPUs, and what the RuntimeClass declares.
 
-    `cpu` is None where the telemetry does not have it, `memory` where there are too few blocks.
+    The name of the RuntimeClass is empty for pods of the cluster's default runtime. `cpu` is None where the telemetry
+    does not have it, `memory` where there are too few blocks.
     """
 
     stack: str
@@ -61,7 +62,7 @@ class PodOverhead:
 def pod_overheads(
     trials: Sequence[Trial], baseline: str, cpus_of: Callable[[Trial], float | None]
 ) -> tuple[PodOverhead, ...]:
-    """Return the overhead of each stack of pods with a RuntimeClass; `cpus_of` returns the CPUs used by an idle trial.
+    """Return the overhead of each stack of pods; `cpus_of` returns the CPUs used by an idle trial.
 
     Return nothing where the baseline is a pod itself: it is not the program alone.
     """
@@ -70,7 +71,7 @@ def pod_overheads(
     own = {trial.block: trial for trial in idle if trial.stack == baseline and not _is_pod(trial)}
     pods: dict[str, list[Trial]] = {}
     for trial in idle:
-        if trial.block in own and "RuntimeClass" in dict(trial.proof):
+        if trial.block in own and _is_pod(trial):
             pods.setdefault(trial.stack, []).append(trial)
     needed = {trial.trial: trial for found in pods.values() for pod in found for trial in (pod, own[pod.block])}
     cpus = {name: used for name, trial in needed.items() if (used := cpus_of(trial)) is not None and _is_sane(used)}
@@ -81,7 +82,7 @@ def _overhead(stack: str, pairs: Sequence[tuple[Trial, Trial]], cpus: dict[str, 
     proof = dict(pairs[0][0].proof)
     memory = [_memory(pod) - _memory(bare) for pod, bare in pairs]
     used = [cpus[pod.trial] - cpus[bare.trial] for pod, bare in pairs if pod.trial in cpus and bare.trial in cpus]
-    names = (proof["RuntimeClass"], proof.get("handler", ""), proof.get("podFixed", "none"))
+    names = (proof.get("RuntimeClass", ""), proof.get("handler", ""), proof.get("podFixed", "none"))
     return PodOverhead(stack, *names, amount(memory), amount(used))
 
 

@@ -4,6 +4,8 @@ tare runs on the node that the pods run on: there it imports the image into cont
 sees what the pod costs its node, with the runtime's helpers outside of the pod's control group. The pod is of the
 quality-of-service class Guaranteed: its requests are its limits. The client reaches it at the pod's address.
 
+In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_class = "gvisor".
+
 Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
 the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
 the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
@@ -22,7 +24,7 @@ from typing import Any, ClassVar
 
 from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
 from tare.contracts.workloads import VOLUME, Instance
-from tare.errors import TrialFailed
+from tare.errors import TrialFailed, did_you_mean
 from tare.hosts.containerd_of_node import SPACE, container
 from tare.hosts.host import Host
 from tare.hosts.kubectl import Kubectl
@@ -57,6 +59,9 @@ class Kubernetes(Technology):
     lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
     tested_in = "tests/lab/test_kubernetes.py"
     path = "pod"
+    short_name = "pod"
+    variant_setting = "runtime_class"
+    joins_client = True  # elsewhere, no route leads to a pod
 
     runtime_class: str = ""
     context: str = ""
@@ -92,11 +97,16 @@ class Kubernetes(Technology):
         except TrialFailed as error:
             return (Problem(str(error), error.hint, missing="yours"),)
 
+    def variants(self, host: Host) -> Sequence[str]:
+        """Return the cluster's RuntimeClasses."""
+        return _classes(self.kubectl(host))
+
     def _cluster_problems(self, kubectl: Kubectl) -> tuple[Problem, ...]:
-        names = [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+        names = _classes(kubectl)
         if self.runtime_class and self.runtime_class not in names:
             what = f'the cluster has no RuntimeClass "{self.runtime_class}", but {", ".join(names) or "none"}'
-            return (Problem(what, "kubectl get runtimeclass", missing="yours"),)
+            fix = did_you_mean(self.runtime_class, names, "kubectl get runtimeclass")
+            return (Problem(what, fix, missing="yours"),)
         self._node(kubectl)
         if not self.namespace:
             review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
@@ -258,8 +268,13 @@ class Kubernetes(Technology):
         return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
 
 
+def _classes(kubectl: Kubectl) -> list[str]:
+    return [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+
+
 def _elsewhere(nodes: Sequence[str]) -> str:
-    return f'run tare on {" or ".join(nodes) or "a node"}, or name it: [hosts.server] ssh = "root@NODE"'
+    where = " or ".join(nodes) or "a node"
+    return f'run tare on {where}, or name it in [hosts.server] and [hosts.client]: ssh = "root@NODE"'
 
 
 def _name_of(image: Image) -> str:

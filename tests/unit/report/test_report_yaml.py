@@ -29,6 +29,12 @@ def test_the_form_is_one_that_kubernetes_takes_with_the_upper_end_of_the_interva
     assert "# memory: 70.5 MiB, 95 % interval 69.3 to 71.7, n = 3 blocks" in text
 
 
+def test_pods_of_the_default_runtime_have_amounts_and_nothing_to_paste(tmp_path: Path) -> None:
+    text = _written([*idle_trials([70.0, 70.5, 71.0], (("kubelet", "v1.34.4"),))], tmp_path)
+    assert [each for each in yaml.safe_load_all(text) if each] == []
+    assert "# pod: the cluster's default runtime, by no RuntimeClass\n# memory: 70.5 MiB, 95 % interval" in text
+
+
 def test_too_few_blocks_give_no_amount_and_a_run_without_pods_no_file(tmp_path: Path) -> None:
     assert "# not known: it takes 3 blocks of idle" in _written([*idle_trials([70.0, 70.5])], tmp_path)
     bare = [trial for trial in idle_trials([70.0, 70.5, 71.0]) if trial.stack == "native"]

@@ -75,7 +75,12 @@ def test_a_node_of_a_cluster_has_no_problems() -> None:
 def test_an_unknown_runtime_class_is_refused_with_those_that_there_are() -> None:
     what, fix = _problem(Kubernetes(runtime_class="gvizor"), Answering())
     assert what == 'the cluster has no RuntimeClass "gvizor", but gvisor, kata'
-    assert fix == "kubectl get runtimeclass"
+    assert fix == 'did you mean "gvisor"?'
+    assert _problem(Kubernetes(runtime_class="runc"), Answering())[1] == "kubectl get runtimeclass"
+
+
+def test_the_clusters_classes_are_words_that_may_follow_its_name() -> None:
+    assert Kubernetes().variants(Answering()) == ["gvisor", "kata"]
 
 
 def test_a_machine_that_is_no_node_is_refused_with_the_nodes() -> None:
