@@ -62,7 +62,7 @@ class PodRow:
 
 
 def pod_rows(summary: Summary, run: Run) -> tuple[PodRow, ...]:
-    """Describe the overhead of each stack of pods with a RuntimeClass; nothing for a run without idle pods."""
+    """Describe the overhead of each stack of pods; nothing for a run without idle pods."""
     found = pod_overheads(run.trials, summary.baseline, lambda trial: _idle_cpus(run, trial))
     return tuple(_row(each, summary.margin) for each in found)
 
@@ -102,6 +102,8 @@ def _cost(unit: _Unit, found: Amount | None) -> PodCost:
 
 def _judgement(overhead: PodOverhead, margin: float) -> str:
     """Return a sentence that compares what the RuntimeClass declares with what was measured."""
+    if not overhead.runtime_class:
+        return "The cluster's default runtime, by no RuntimeClass: there is nothing to declare."
     begin = f"The RuntimeClass declares {overhead.declared}: "
     if overhead.memory is None:
         return f"{begin}whether that is right is not known yet, it takes {LEAST_BLOCKS} blocks of {WORKLOAD}."
@@ -117,10 +119,14 @@ def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
     # The folder may be untrusted: what it names stays in its line, and is a text.
     stack, declared_amounts = map(in_one_line, (overhead.stack, overhead.declared))
     declared = f"# {stack}: the RuntimeClass declares {declared_amounts}\n"
+    if not overhead.runtime_class:
+        declared = f"# {stack}: the cluster's default runtime, by no RuntimeClass\n"
     if not amounts:
         return f"{declared}# not known: it takes {LEAST_BLOCKS} blocks of {WORKLOAD}\n"
     name, handler = (json.dumps(text) for text in (overhead.runtime_class, overhead.handler))
     measured = "".join(f"# {each}: {_in_words(_UNITS[each], amount)}\n" for each, amount in _known(overhead))
+    if not overhead.runtime_class:
+        return f"{declared}{measured}"
     fixed = "".join(f"    {each}: {text}\n" for each, text in amounts.items())
     return (
         f"{declared}{measured}apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"
