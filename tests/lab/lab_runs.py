@@ -46,15 +46,21 @@ def running(name: str) -> Iterator[machines.Machine]:
 
 
 def done(suite: Path, folder: Path) -> Run:
-    """Run a suite from the command line, with a home of its own: what else runs here does not matter."""
+    """Run a suite from the command line."""
+    return ended("run", str(suite), folder=folder)
+
+
+def ended(*words: str, folder: Path) -> Run:
+    """Run `tare` so that it leaves a run there, with a home of its own: what else runs here does not matter."""
     home = folder.with_name("home")
     home.mkdir()
     for name in ("images", "unikernels"):
         (home / name).symlink_to(state_folder() / name)
-    command = (str(TARE), "run", str(suite), "--out", str(folder))
+    action, *others = words
+    command = (str(TARE), action, "--out", str(folder), *others)
     environment = os.environ | {"TARE_HOME": str(home)}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
+    done_ = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
+    assert done_.returncode == 0, done_.stderr
     assert not list((home / "ledger").iterdir())
     return load(folder)
 

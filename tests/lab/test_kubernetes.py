@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab_runs import TARE, done
+from lab_runs import TARE, done, ended
+from node_ssh import node_over_ssh
 from registry import registry
 from waiting import ENOUGH_SECONDS
 
@@ -23,8 +24,9 @@ from tare.journal import Run, load, load_raw
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes.toml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 BLOCKS = 5
+BOTH = ("server", "client")
 # The image is the example's: none can be built on the node, whose network leads nowhere.
 HEAD = '[suite]\nstacks = ["native", "pod"]\nblocks = 1\n[image]\npackages = ["nginx-light", "redis-server"]\n'
 STARTS = '[[workloads]]\nuse = "startup"\n'
@@ -74,6 +76,14 @@ def _reason(run: Run) -> tuple[str, str]:
     return trial.status, trial.reason or ""
 
 
+def _outcomes(run: Run) -> set[tuple[str, str, str]]:
+    return {(trial.stack, trial.status, trial.reason or "") for trial in run.trials}
+
+
+def _all_ok(*stacks: str) -> set[tuple[str, str, str]]:
+    return {(stack, "ok", "") for stack in stacks}
+
+
 @contextmanager
 def _going(suite: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Have a run that goes on beside the block; it is ended with it."""
@@ -99,13 +109,10 @@ def _running_pods() -> list[str]:
 
 
 def test_the_example_runs_with_pods_of_both_classes_and_skips_a_class_that_is_not_there(tmp_path: Path) -> None:
-    few = tmp_path / "suite.toml"
-    few.write_text(EXAMPLE.read_text().replace("blocks = 30", f"blocks = {BLOCKS}").replace('budget = "5m"\n', ""))
-    run = done(few, tmp_path / "run")
-    ended = {(trial.stack, trial.status) for trial in run.trials}
-    assert ended == {(stack, "ok") for stack in ("native", "native-again", "pod", "pod-gvisor")} | {
-        ("pod-kata", "skipped")
-    }
+    run = done(_with_few_blocks("kubernetes.toml", BLOCKS, tmp_path), tmp_path / "run")
+    assert {(trial.stack, trial.status) for trial in run.trials} == {
+        (stack, "ok") for stack in ("native", "native-again", "pod", "pod-gvisor")
+    } | {("pod-kata", "skipped")}
     assert {trial.reason for trial in run.trials if trial.stack == "pod-kata"} == {
         'the cluster has no RuntimeClass "kata", but absent, gvisor, runc (fix: kubectl get runtimeclass)'
     }
@@ -115,6 +122,44 @@ def test_the_example_runs_with_pods_of_both_classes_and_skips_a_class_that_is_no
         if trial.stack in ("pod", "pod-gvisor"):
             names = {mark.name for mark in trial.timeline}
             assert {"requested", "scheduled", "sandbox", "container", "ready", "reported"} <= names
+
+
+def _with_few_blocks(example: str, blocks: int, folder: Path) -> Path:
+    few = folder / "suite.toml"
+    text = (EXAMPLES / example).read_text().replace("blocks = 30", f"blocks = {blocks}")
+    few.write_text(text.replace('budget = "5m"\n', ""))
+    return few
+
+
+def test_one_gvisor_is_measured_by_itself_in_containerd_and_in_a_pod(tmp_path: Path) -> None:
+    run = done(_with_few_blocks("gvisor-layers.toml", 1, tmp_path), tmp_path / "run")
+    assert _outcomes(run) == _all_ok("gvisor", "gvisor-again", "containerd-gvisor", "pod-gvisor")
+    runtimes = {trial.stack: dict(trial.proof)["runtime"].split()[0] for trial in run.trials}
+    assert runtimes["containerd-gvisor"] == runtimes["pod-gvisor"] == "io.containerd.runsc.v1"
+
+
+def test_pods_and_containers_are_tried_by_their_names(tmp_path: Path) -> None:
+    image = ("--package", "nginx-light", "--package", "redis-server")
+    words = ("try", "--on", "native,pod,pod-gvisor,containerd-gvisor", *image, "--budget", "1s")
+    run = ended(*words, "--", "sh", "-c", "sleep 0.01", folder=tmp_path / "run")
+    assert _outcomes(run) == _all_ok("native", "native-again", "pod", "pod-gvisor", "containerd-gvisor")
+
+
+def test_doctor_names_the_pods_that_the_cluster_can_start() -> None:
+    said = subprocess.run((str(TARE), "doctor", "--json"), capture_output=True, text=True, timeout=300, check=True)
+    found = {each["name"]: each for each in json.loads(said.stdout)["technologies"]}
+    assert found["kubernetes"]["also"] == ["pod", "pod-absent", "pod-gvisor", "pod-runc"]
+    assert "containerd-gvisor" in found["containerd"]["also"]
+
+
+def test_a_node_over_ssh_runs_pods_as_it_does_by_itself(tmp_path: Path) -> None:
+    suite = _suite(tmp_path, STARTS, runtime_class="gvisor")
+    (tmp_path / "there").mkdir()
+    with node_over_ssh(tmp_path / "there") as there:
+        hosts = (f'[hosts.{name}]\nssh = "{there.ssh}"\nssh_config = "{there.ssh_config}"\n' for name in BOTH)
+        suite.write_text(suite.read_text() + "".join(hosts))
+        run = done(suite, tmp_path / "run")
+    assert _outcomes(run) == _all_ok("native", "native-again", "pod")
 
 
 def test_tare_clean_deletes_what_a_killed_run_has_left_in_the_cluster(tmp_path: Path) -> None:
@@ -161,8 +206,8 @@ def test_what_is_wrong_with_a_pod_is_the_reason_of_its_trial(
     settings: dict[str, object], status: str, words: str, tmp_path: Path
 ) -> None:
     run = done(_suite(tmp_path, STARTS, **settings), tmp_path / "run")
-    ended, reason = _reason(run)
-    assert (ended, words in reason) == (status, True), reason
+    became, reason = _reason(run)
+    assert (became, words in reason) == (status, True), reason
 
 
 def test_pods_are_counted_until_the_node_has_no_room_for_another_one(tmp_path: Path) -> None:
